@@ -1,13 +1,14 @@
-//! How long an app whose tasks keep ending has to wait before its next launch.
+//! Backoff of an app whose tasks keep ending: the delay before its next launch.
 //!
-//! The first failure delays by `backoffSeconds`, each further one by `backoffFactor` times as much, up to
-//! `maxLaunchDelaySeconds`. The delay is forgotten once nothing failed for `maxLaunchDelaySeconds` after it ended, and with
-//! every new configuration. Pure: the clock is the caller's.
+//! The first failure delays by `backoffSeconds`; each further failure multiplies the delay by
+//! `backoffFactor`, up to `maxLaunchDelaySeconds`. The delay is reset after `maxLaunchDelaySeconds`
+//! without a failure, counted from its end, and by every new configuration. Pure: the caller passes
+//! the time.
 
 use crate::model::App;
 use crate::time::Moment;
 
-/// The delay of one app in one configuration.
+/// The backoff of one app in one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Backoff {
     seconds: Option<f64>,
@@ -15,7 +16,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Notes a failure.
+    /// Records a failure.
     pub(crate) fn failed(&mut self, app: &App, now: Moment) {
         self.expire(app, now);
         let most = f64::from(app.max_launch_delay_seconds);
@@ -28,7 +29,7 @@ impl Backoff {
         self.until = Some(now.plus_millis((seconds * 1000.0) as i64));
     }
 
-    /// Until when nothing may be launched, when that is still to come.
+    /// The end of the delay, if it is in the future. Until then nothing may be launched.
     pub(crate) fn until(&self, now: Moment) -> Option<Moment> {
         self.until.filter(|until| *until > now)
     }

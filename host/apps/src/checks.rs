@@ -1,7 +1,9 @@
-//! Checks that this side makes: looks at running instances at their intervals, through the check-probe components.
+//! Checks that this daemon makes: probes running instances at their intervals with the check-probe
+//! components.
 //!
-//! There is no other way to look: without the component a check has no new result, and says why. What is found goes to the
-//! core as a [`Report`]; a look that could not tell leaves the last result as it is.
+//! There is no other implementation: without the component a check has no new result and reports
+//! the reason. Results go to the core as a [`Report`]; a failed attempt leaves the last result
+//! unchanged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,17 +34,17 @@ use crate::model::{App, Check, CheckCommand, CheckKind};
 use crate::seams::Policies;
 use crate::task::check_port;
 
-/// How much longer than its timeout an attempt may take before it is given up from outside.
+/// Added to the timeout of an attempt before it is cancelled from outside.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// What was looked at, and how it ended.
+/// Labels of an attempt: the kind of the check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     kind: &'static str,
     outcome: &'static str,
 }
 
-/// Counters of looks.
+/// Counters of attempts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     looks: Family<Labels, Counter>,
@@ -60,11 +62,11 @@ impl Metrics {
     }
 }
 
-/// The looks in progress. Owned by the core.
+/// The running checks. Owned by the core.
 #[derive(Debug)]
 pub(crate) struct Checker {
     policies: Arc<dyn Policies>,
-    /// For checks by command; none in tests.
+    /// Runs `exec` checks; `None` in tests.
     agents: Option<Agents>,
     reports: mpsc::Sender<Report>,
     running: HashMap<InstanceId, (u32, CancellationToken)>,
@@ -93,7 +95,7 @@ impl Checker {
         }
     }
 
-    /// Begins to look at a running instance, unless that is going on.
+    /// Starts the check of a running instance, unless it has already started.
     pub(crate) fn begin(&mut self, app: &Arc<App>, instance: &Instance) {
         let (Some(check), Some(record)) = (&app.check, &instance.record) else {
             return;
@@ -128,7 +130,7 @@ impl Checker {
         });
     }
 
-    /// Looks no more at an instance.
+    /// Stops the check of an instance.
     pub(crate) fn end(&mut self, instance: &InstanceId) {
         if let Some((_, token)) = self.running.remove(instance) {
             token.cancel();
@@ -136,7 +138,7 @@ impl Checker {
     }
 }
 
-/// The looks at one task.
+/// The check of one task.
 struct Looks {
     app: Arc<App>,
     check: Check,
@@ -155,7 +157,7 @@ impl Looks {
         tokio::time::sleep(seconds(self.check.delay_seconds)).await;
         let mut previous = None;
         loop {
-            // From before the look, so that no replacement is missed.
+            // Subscribed before the attempt, so that no replacement of the plugin is missed.
             let changes = self.policies.changes();
             let look = match self.look(previous.clone()).await {
                 Ok(outcome) => {
@@ -177,7 +179,7 @@ impl Looks {
             let plugin = self.policies.prober(&self.kind().0);
             tokio::select! {
                 () = interval => {}
-                // The version that serves now is asked at once.
+                // The new version of the plugin is called immediately.
                 () = replaced(changes, &plugin) => {
                     if !self.report(Look::Obsolete).await {
                         return;
@@ -187,7 +189,7 @@ impl Looks {
         }
     }
 
-    /// False: nobody takes reports any more.
+    /// Returns false if the receiver of reports has gone.
     async fn report(&self, look: Look) -> bool {
         let report = Report {
             instance: self.instance.clone(),
@@ -207,7 +209,7 @@ impl Looks {
 
     async fn look(&self, previous: Option<Outcome>) -> Result<Outcome, Failure> {
         let (kind, name) = self.kind();
-        // 0 would give nobody a chance to answer.
+        // A timeout of 0 would fail every attempt.
         let timeout = Duration::from_secs(u64::from(self.check.timeout_seconds.max(1)));
         let probe = self
             .policies
@@ -300,16 +302,16 @@ async fn replaced(mut changes: broadcast::Receiver<Change>, plugin: &str) {
     loop {
         match changes.recv().await {
             Ok(Change::Admitted { name, .. } | Change::RolledBack { name, .. }) if name == plugin => return,
-            // So much happened that this may have been among it.
+            // The missed changes may include this plugin.
             Err(RecvError::Lagged(_)) => return,
             Ok(_) => {}
-            // The plugin host has ended: nothing is replaced any more.
+            // The plugin host has stopped: no version changes any more.
             Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 }
 
-/// A command line for a shell; arguments are quoted.
+/// A shell command line; arguments are quoted.
 fn shell(command: &CheckCommand) -> String {
     match command {
         CheckCommand::Shell(shell) => shell.clone(),

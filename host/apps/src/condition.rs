@@ -1,9 +1,9 @@
-//! What state an instance is in, read out of what the cluster says of its task.
+//! The condition of an instance, derived from the state of its task.
 
 use transom_cluster::v1::TaskState;
 
-/// The condition of an instance (specification, part C, "Instance condition"). `Scheduled` and `Provisioned` are internal:
-/// they are before the first word from the cluster, and no event tells of them.
+/// The condition of an instance (specification, part C, "Instance condition"). `Scheduled` and
+/// `Provisioned` are internal: they precede the first status update, and no event shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Scheduled,
@@ -24,10 +24,11 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// The condition that a task's state means; `reason` and `message` tell apart what a legacy `TASK_LOST` stands for.
+    /// Maps a task state to a condition; `reason` and `message` distinguish the meanings of a
+    /// legacy `TASK_LOST`.
     pub(crate) fn of(state: &TaskState, reason: Option<&str>, message: Option<&str>) -> Self {
         match state {
-            // A state that this version does not know is live, too, as the scheduler has it.
+            // A task in a state that this version does not know is alive, as in the scheduler.
             TaskState::Staging | TaskState::Other(_) => Self::Staging,
             TaskState::Starting => Self::Starting,
             TaskState::Running => Self::Running,
@@ -45,7 +46,7 @@ impl Condition {
     }
 
     fn of_lost(reason: Option<&str>, message: Option<&str>) -> Self {
-        // The only text ever looked at: masters before 1.1 have no other way to say it.
+        // The only message that is ever parsed: masters before 1.1 report this in no other way.
         if message.is_some_and(|message| message.starts_with("Reconciliation: Task is unknown to the")) {
             return Self::Unknown;
         }
@@ -58,7 +59,7 @@ impl Condition {
         }
     }
 
-    /// The name as events write it.
+    /// The name in events.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Scheduled => "Scheduled",
@@ -79,7 +80,7 @@ impl Condition {
         }
     }
 
-    /// Whether the task is over; its instance is scheduled anew or forgotten.
+    /// Whether the task is terminal. Its instance is then rescheduled or removed.
     pub(crate) fn is_terminal(self) -> bool {
         matches!(
             self,
@@ -93,7 +94,7 @@ impl Condition {
         )
     }
 
-    /// Whether the next launch has to wait longer. Being killed is nobody's failure.
+    /// Whether this counts as a failure for the backoff. A killed task has not failed.
     pub(crate) fn is_failure(self) -> bool {
         matches!(
             self,
@@ -101,19 +102,19 @@ impl Condition {
         )
     }
 
-    /// Whether events may tell of it.
+    /// Whether events may show this condition.
     pub(crate) fn is_public(self) -> bool {
         !matches!(self, Self::Scheduled | Self::Provisioned)
     }
 
-    /// The smaller, the sooner it is killed when there are too many.
+    /// Instances with a smaller weight are killed first when an app has too many.
     pub(crate) fn kill_weight(self) -> u8 {
         match self {
             Self::Unreachable => 1,
             Self::Staging => 2,
             Self::Starting => 3,
             Self::Running => 4,
-            // What is not launched yet costs nobody anything.
+            // Removing an instance that is not launched yet interrupts no work.
             Self::Scheduled | Self::Provisioned => 0,
             _ => 5,
         }

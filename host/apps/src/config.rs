@@ -1,4 +1,4 @@
-//! How the job is set up.
+//! Configuration of the apps service.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -8,40 +8,43 @@ use transom_web::{AllowedHost, Origin};
 
 use crate::bus::PlanForm;
 
-/// Settings of the job; all have defaults.
+/// Settings of the apps service; all have defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of the HTTP port. Nobody is asked for credentials, so one that other machines reach needs
-    /// [`trusted_networks`](Self::trusted_networks).
+    /// Address of the HTTP port. The port has no authentication, so an address that other machines
+    /// can reach requires [`trusted_networks`](Self::trusted_networks).
     pub listener: IpAddr,
-    /// The networks whose requests are answered, besides this machine's.
+    /// Networks whose requests are accepted, in addition to this machine.
     pub trusted_networks: Vec<IpNet>,
-    /// Host names by which clients reach the port, beside loopback, its address and [`hostname`](Self::hostname). Requests
-    /// for other names are refused.
+    /// Host names by which clients may reach the port, in addition to loopback, its address and
+    /// [`hostname`](Self::hostname). Requests for other names are rejected.
     pub allowed_hosts: Vec<AllowedHost>,
-    /// Other sites whose web pages may use the port.
+    /// Origins of other sites whose web pages may use the port.
     pub allowed_origins: Vec<Origin>,
-    /// The HTTP port; 0 takes a free one.
+    /// The HTTP port; 0 selects a free one.
     pub port: u16,
-    /// The name under which clients reach this daemon; shown by `/v2/leader` and `X-Marathon-Leader`.
+    /// The name under which clients reach this daemon, shown by `/v2/leader` and
+    /// `X-Marathon-Leader`.
     pub hostname: String,
-    /// Prefix of the job's keys in the store, without a slash at its end; the scheduler's of the same framework.
+    /// Prefix of the service's keys in the store, without a trailing slash; the scheduler of the
+    /// same framework uses the same prefix.
     pub prefix: String,
     /// The framework's name, as `/v2/info` shows it.
     pub framework_name: String,
-    /// The framework's role, which apps get unless they say otherwise; `*` is always allowed.
+    /// The framework's role, the default role of apps; `*` is always allowed.
     pub role: String,
-    /// Who makes checks.
+    /// Where checks run.
     pub checks: Checks,
-    /// What the names of `HOST` and of the `PORT` variables of tasks begin with; upstream's `--env_vars_prefix`.
+    /// Prefix of the variable `HOST` and of the `PORT` variables of tasks; upstream's
+    /// `--env_vars_prefix`.
     pub env_vars_prefix: String,
     /// The event bus.
     pub events: Events,
-    /// How long requests that are being answered may take when the daemon stops.
+    /// Time for open requests to finish when the daemon stops.
     pub grace: Duration,
 }
 
-/// Who makes checks: this daemon, or the agents.
+/// Where checks run: in this daemon or in the agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     /// `http` and `tcp` checks.
@@ -50,30 +53,31 @@ pub struct Checks {
     pub exec: Exec,
 }
 
-/// Who makes `http` and `tcp` checks.
+/// Where `http` and `tcp` checks run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// This daemon, through the check-probe components.
+    /// In this daemon, with the check-probe components.
     #[default]
     Host,
-    /// The agents, for networks that this daemon cannot reach.
+    /// In the agents, for networks that this daemon cannot reach.
     Cluster,
 }
 
-/// Who makes `exec` checks.
+/// Where `exec` checks run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exec {
-    /// The agents: a COMMAND check in the launched task.
+    /// In the agents: a COMMAND check in the launched task.
     #[default]
     Cluster,
-    /// This daemon, through the check-command component and the agents' API, where agents allow it.
+    /// In this daemon, with the check-command component and the agents' API, if the agents allow
+    /// it.
     Host,
 }
 
 /// Settings of the event bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// How plans in deployment events are written.
+    /// The form of plans in deployment events.
     pub plan_format: PlanForm,
 }
 

@@ -1,34 +1,34 @@
-//! Why the job cannot start, or has stopped.
+//! Errors that keep the apps service from starting or stop it.
 
 use std::net::SocketAddr;
 
-/// What can go wrong with the job as a whole. What goes wrong with a request is answered to the request.
+/// Errors of the whole service. Errors of a single request are returned to its client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody is asked for credentials yet, so it has to be said who may connect from other machines.
+    /// The port has no authentication yet, so the networks that may connect must be configured.
     #[error(
         "apps: {0} is reachable from other machines without authentication; set [apps] trusted_networks, or set [apps] \
          listener to a loopback address such as 127.0.0.1"
     )]
     Exposed(SocketAddr),
-    /// The port could not be bound, or serving it failed.
+    /// Binding or serving the port failed.
     #[error("apps: HTTP server failed")]
     Web(#[source] transom_web::Error),
-    /// The store could not be read or written at the start.
+    /// Reading or writing the store failed at the start.
     #[error("apps: state store failed while {doing}")]
     Store {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the store said.
+        /// The error of the store.
         #[source]
         source: transom_store::Error,
     },
-    /// A record in the store cannot be read.
+    /// A record in the store cannot be decoded.
     #[error("apps: record {key} in the state store cannot be decoded; it is damaged or of another version")]
     Record {
         /// The record's key.
         key: String,
-        /// What is wrong with it.
+        /// The error of the decoder.
         #[source]
         source: serde_json::Error,
     },

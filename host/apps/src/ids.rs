@@ -1,7 +1,8 @@
-//! Ids of apps, instances and their tasks, and how one is read out of the other.
+//! Ids of apps, instances and tasks, and the conversions between them.
 //!
-//! An app id is an absolute path, `/shop/web`. An instance id is its segments joined by `_`, `.instance-` and a version 1
-//! UUID; a task id adds `._app.` and the incarnation, counted from 1. No id segment holds a `_`, so the way back is exact.
+//! An app id is an absolute path, `/shop/web`. An instance id is its segments joined by `_`, then
+//! `.instance-` and a version 1 UUID; a task id adds `._app.` and the incarnation, counted from 1.
+//! No segment contains a `_`, so the conversion is reversible.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 use uuid::Uuid;
 
-/// The pattern a path segment has to match, as upstream words it.
+/// The pattern that a path segment must match, in upstream's wording.
 pub(crate) const SEGMENT: &str =
     r"^(([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])\.)*([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])|(\.|\.\.)$";
 
-/// Last segments that the API's own paths need.
+/// Final segments that the API reserves for its own paths.
 const RESERVED: [&str; 3] = ["restart", "tasks", "versions"];
 
 /// An absolute app id: `/shop/web`.
@@ -22,22 +23,23 @@ const RESERVED: [&str; 3] = ["restart", "tasks", "versions"];
 #[serde(transparent)]
 pub(crate) struct AppId(Arc<str>);
 
-/// Why a text is not an app id.
+/// Why a text is not a valid app id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdError {
-    /// A segment has characters that ids may not have.
+    /// A segment contains characters that are not allowed.
     #[error("must fully match regular expression '{SEGMENT}'")]
     Pattern,
-    /// Nothing is left: `/`, or an empty text.
+    /// No segment remains: `/` or an empty text.
     #[error("Path must contain at least one path element")]
     Root,
-    /// The last segment is one of the API's own words.
+    /// The last segment is a reserved word of the API.
     #[error("must not end with any of the following reserved keywords: restart, tasks, versions, ., ..")]
     Reserved,
 }
 
 impl AppId {
-    /// Reads an id, relative ones as relative to `/`; `..` is resolved and empty segments are left out.
+    /// Parses an id. A relative id is resolved against `/`; `..` is resolved and empty segments are
+    /// dropped.
     pub(crate) fn parse(text: &str) -> Result<Self, IdError> {
         let mut segments: Vec<&str> = Vec::new();
         for segment in text.split('/').filter(|segment| !segment.is_empty()) {
@@ -56,12 +58,12 @@ impl AppId {
         }
     }
 
-    /// `/shop/web`.
+    /// The id as text: `/shop/web`.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The group the app sits in: `/shop`, or `/`.
+    /// The group of the app: `/shop`, or `/`.
     pub(crate) fn group(&self) -> &str {
         match self.0.rfind('/') {
             Some(0) | None => "/",
@@ -69,7 +71,7 @@ impl AppId {
         }
     }
 
-    /// `web.shop`: the name of its tasks in the cluster, from which DNS names are made.
+    /// `web.shop`: the name of its tasks in the cluster, which DNS names are made of.
     pub(crate) fn task_name(&self) -> String {
         let segments: Vec<&str> = self.segments().rev().collect();
         segments.join(".")
@@ -109,30 +111,29 @@ impl InstanceId {
         Self(format!("{}.instance-{}", segments.join("_"), Uuid::now_v1(&node)).into())
     }
 
-    /// The id as text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The task of this instance's `incarnation`, counted from 1.
+    /// The id of this instance's task with that `incarnation`, counted from 1.
     pub(crate) fn task(&self, incarnation: u32) -> TaskId {
         TaskId::from(format!("{}._app.{incarnation}", self.0))
     }
 
-    /// Reads the instance and the incarnation out of a task id; `None` for ids that no app of ours can have.
+    /// Parses the instance and the incarnation from a task id; `None` for ids that no instance has.
     pub(crate) fn of_task(task: &TaskId) -> Option<(Self, u32)> {
         let (instance, incarnation) = task.as_str().rsplit_once("._app.")?;
         Some((Self::parse(instance)?, incarnation.parse().ok()?))
     }
 
-    /// Reads an instance id.
+    /// Parses an instance id.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (app, rest) = text.rsplit_once('.')?;
         let uuid = rest.strip_prefix("instance-")?;
         (!app.is_empty() && Uuid::parse_str(uuid).is_ok()).then(|| Self(text.into()))
     }
 
-    /// The app this is an instance of.
+    /// The app of this instance.
     pub(crate) fn app(&self) -> Option<AppId> {
         let (app, _) = self.0.rsplit_once('.')?;
         AppId::parse(&app.replace('_', "/")).ok()

@@ -1,4 +1,4 @@
-//! One instance of an app: a place in the app's number that a succession of tasks fills.
+//! One instance of an app. A succession of tasks can fill it, one at a time.
 
 use std::sync::Arc;
 
@@ -16,31 +16,31 @@ use crate::ids::{AppId, InstanceId};
 use crate::model::UnreachableStrategy;
 use crate::time::Moment;
 
-/// An instance and its present task.
+/// An instance and its current task.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
-    /// Which task of the instance this is, from 1.
+    /// Number of the current task, counted from 1.
     pub(crate) incarnation: u32,
-    /// The version of the app that the task is launched from.
+    /// The version of the app from which the task is launched.
     pub(crate) version: Moment,
     pub(crate) condition: Condition,
-    /// Since when the condition is what it is.
+    /// The time of the last change of the condition.
     pub(crate) since: Moment,
-    /// Meant to run; false once it is being ended for good.
+    /// Whether it should run; false once it is being removed.
     pub(crate) wanted: bool,
-    /// Whether the present task is killed to be replaced, which is not its failure.
+    /// Whether the current task is being killed for a replacement, which is not a failure.
     pub(crate) killed: bool,
-    /// What the scheduler knows of the task, once it is launched.
+    /// The scheduler's task record, once the task is launched.
     pub(crate) record: Option<Arc<TaskRecord>>,
-    /// What this side's check found last.
+    /// The last result of this daemon's check.
     pub(crate) found: Option<Outcome>,
-    /// Why this side's check could not tell, when the last look could not.
+    /// The error of this daemon's check, if the last attempt failed.
     pub(crate) failure: Option<Failure>,
 }
 
 impl Instance {
-    /// A new instance that waits for its first task.
+    /// A new instance without a task.
     pub(crate) fn new(app: &AppId, version: Moment) -> Self {
         Self {
             id: InstanceId::new(app),
@@ -56,7 +56,7 @@ impl Instance {
         }
     }
 
-    /// The instance that a stored task belongs to.
+    /// The instance of a stored task.
     pub(crate) fn of_record(record: &Arc<TaskRecord>) -> Option<Self> {
         let (id, incarnation) = InstanceId::of_task(&record.id)?;
         let version = record.version.parse().ok()?;
@@ -79,17 +79,17 @@ impl Instance {
         Some(instance)
     }
 
-    /// The present task.
+    /// The id of the current task.
     pub(crate) fn task(&self) -> TaskId {
         self.id.task(self.incarnation)
     }
 
-    /// Whether a client means this instance by `name`: the id of its present task, or its own.
+    /// Whether `name` is the id of this instance or of its current task.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.id.as_str() == name || self.task().as_str() == name
     }
 
-    /// Takes in what the scheduler says of the task; whether the condition changed.
+    /// Applies a task record from the scheduler. Returns whether the condition changed.
     pub(crate) fn update(&mut self, record: &Arc<TaskRecord>) -> bool {
         let condition = condition_of(record);
         self.record = Some(Arc::clone(record));
@@ -102,7 +102,7 @@ impl Instance {
         true
     }
 
-    /// Makes room for the next task of this instance.
+    /// Prepares the next task of this instance.
     pub(crate) fn reschedule(&mut self, version: Moment) {
         self.incarnation += 1;
         self.version = version;
@@ -114,7 +114,7 @@ impl Instance {
         self.failure = None;
     }
 
-    /// What becomes of an instance that nobody hears from, by now: given up, forgotten, or nothing.
+    /// Whether an unreachable instance is due to be replaced or removed.
     pub(crate) fn overdue(&self, strategy: UnreachableStrategy, now: Moment) -> Overdue {
         let UnreachableStrategy::Enabled {
             inactive_after_seconds,
@@ -126,7 +126,8 @@ impl Instance {
         let waited = now.millis_since(self.since);
         match self.condition {
             Condition::Unreachable if waited >= i64::from(inactive_after_seconds) * 1000 => Overdue::GiveUp,
-            // Upstream looks for these only now and then, first after five minutes: an agent that restarts gets its tasks back.
+            // Upstream checks for these only periodically, first after five minutes: a restarted
+            // agent gets its tasks back.
             Condition::UnreachableInactive
                 if waited
                     >= (i64::from(expunge_after_seconds) - i64::from(inactive_after_seconds)) * 1000
@@ -138,9 +139,10 @@ impl Instance {
         }
     }
 
-    /// As deployments see it. `config` is the app's present configuration.
+    /// The instance as deployments see it. `config` is the app's current configuration.
     pub(crate) fn seen(&self, config: Moment) -> InstanceView {
-        // One that nobody heard of for a while is as old as its task, so that its replacement is the one to go.
+        // An instance that was unreachable and returns is as old as its task, so that its
+        // replacement is killed first.
         let started = self.record.as_ref().and_then(|record| record.started_at);
         let since = started
             .filter(|_| self.condition == Condition::Running)
@@ -154,7 +156,7 @@ impl Instance {
         }
     }
 
-    /// What a check found last, whoever looked, in the shape of `checkResult`.
+    /// The last check result, of this daemon or of the agent, in the form of `checkResult`.
     pub(crate) fn check_result(&self) -> Option<Value> {
         if let Some(found) = &self.found {
             return Some(outcome(found));
@@ -163,7 +165,7 @@ impl Instance {
         status.check_status.as_ref().and_then(agent_result)
     }
 
-    /// What events tell of it. `version` is the version as text, which the caller keeps.
+    /// The fields of its events. `version` is the version as text, which the caller owns.
     pub(crate) fn facts<'a>(&'a self, app: &'a AppId, version: &'a str) -> TaskFacts<'a> {
         let record = self.record.as_deref();
         TaskFacts {
@@ -177,21 +179,21 @@ impl Instance {
     }
 }
 
-/// How long an instance that was given up is still remembered, in milliseconds, beyond its strategy.
+/// Time for which an inactive instance is kept beyond its strategy, in milliseconds.
 const GRACE: i64 = 300_000;
 
-/// What to do about an instance that nobody hears from.
+/// The action for an unreachable instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
     No,
-    /// Replace it, but take it back if it returns in time.
+    /// Replace it, but accept it again if it returns in time.
     GiveUp,
     Forget,
 }
 
 fn condition_of(record: &TaskRecord) -> Condition {
     let Some(status) = &record.status else {
-        // An intent, or a launch that nothing was heard of since.
+        // An intent, or a launch without a status update so far.
         return if record.is_terminal() {
             Condition::Dropped
         } else {
@@ -199,13 +201,13 @@ fn condition_of(record: &TaskRecord) -> Condition {
         };
     };
     if let (TaskState::Other(_), Some(_)) = (&record.state, record.started_at) {
-        // Whatever it is about to become, it has run and is there.
+        // A task in an unknown state that has started is still alive.
         return Condition::Running;
     }
     Condition::of(&record.state, status.reason.as_deref(), status.message.as_deref())
 }
 
-/// A result of this side's probes.
+/// Formats a result of this daemon's probes.
 fn outcome(found: &Outcome) -> Value {
     match found {
         Outcome::Http(status) => json!({"http": {"statusCode": status}}),
@@ -217,7 +219,7 @@ fn outcome(found: &Outcome) -> Value {
     }
 }
 
-/// A guest's document with the characters escaped that a terminal would act on.
+/// A component's document with terminal control characters escaped.
 fn escaped(document: Value) -> Value {
     match document {
         Value::String(text) => Value::String(shown(&text).into_owned()),
@@ -230,7 +232,7 @@ fn escaped(document: Value) -> Value {
     }
 }
 
-/// A result of the agent's check; `None` before the first one.
+/// The result of the agent's check; `None` before the first one.
 fn agent_result(status: &CheckStatusInfo) -> Option<Value> {
     let http = status
         .http

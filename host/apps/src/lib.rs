@@ -1,37 +1,45 @@
-//! Job C: apps. Long-running programs that are kept running, with checks that look at them and a bus that tells of everything.
-//! It answers Marathon's HTTP API (specification, part C).
+//! Apps: long-running programs with checks, deployments and an event bus, over Marathon's HTTP API
+//! (specification, part C).
 //!
-//! [`Config::bind`] takes the port, [`Bound::start`] serves it and gives an [`Apps`] handle and a [`Runner`]: the daemon that
-//! leads the framework runs the apps with it, every other one stands by, answers reads and passes the rest on to the leader.
+//! [`Config::bind`] binds the port. [`Bound::start`] serves it and returns an [`Apps`] handle and a
+//! [`Runner`]. The leader runs the apps with the runner; a standby answers reads and forwards other
+//! requests to the leader.
 //!
-//! # How it is made
+//! # Structure
 //!
-//! * `model`: definitions, how they are read and the rules they keep. `deploy`: what a deployment asks for next. `backoff`,
-//!   `condition`, `instance`: the life of an instance. All of it pure, with tables of cases as tests.
-//! * `core`: one actor that owns apps, instances and deployments; readers see snapshots. `task`: how an instance becomes a task.
-//! * `checks`: looks at running instances, through check-probe components only. `bus`: events, filtered by the events component.
-//! * `runner`: leading and standing by. `core::mirror`: what a daemon that stands by shows.
-//! * `api`: HTTP, a file for each resource. `seams`: the plugins as traits, so that tests can script them.
+//! * `model`: definitions, their parsing and their rules. `deploy`: the next actions of a
+//!   deployment. `backoff`, `condition`, `instance`: the life of an instance. All pure, tested with
+//!   tables of cases.
+//! * `core`: one actor that owns apps, instances and deployments; readers see snapshots. `task`:
+//!   turns an instance into a task.
+//! * `checks`: runs checks with the check-probe components. `bus`: events, filtered by the events
+//!   component.
+//! * `runner`: leading and standing by. `core::mirror`: the view of a standby.
+//! * `api`: HTTP, one file per resource. `seams`: the plugins as traits, so that tests can script
+//!   them.
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! * A definition and its deployment are in the store before the request is answered. After a restart apps, instances and
-//!   running deployments go on from there.
-//! * Fields that are valid upstream and not supported yet are refused by name (422), never dropped.
+//! * A definition and its deployment are stored before the request is answered. After a restart,
+//!   apps, instances and running deployments continue.
+//! * Fields that are valid upstream but not supported yet are rejected by name (422), never
+//!   dropped.
 //! * Reads never wait for writers, and publishing an event never waits for a subscriber.
-//! * A check never touches health, deployments or kills.
+//! * A check never affects health, deployments or kills.
 //!
 //! # Not here
 //!
-//! Containers, volumes, health and readiness checks, groups, pods, callback subscribers and resumable streams, yet. Where a task
-//! may run is the scheduler's and the attributes component's business.
+//! Not supported yet: containers, volumes, health and readiness checks, groups, pods, callback
+//! subscribers and resumable streams. The scheduler and the attributes component decide on
+//! placement.
 //!
-//! # How it fails
+//! # Failures
 //!
-//! Without the store requests are refused (503), nothing changes and reads are answered with the last known; when it is away
-//! for so long that nobody leads, writes wait for a while first. Without a leader for any other reason writes wait for a while
-//! and are refused (502). Without a component what it decides is refused (503, named) or not told: there is no second
-//! implementation.
+//! Without the store, requests are rejected (503), nothing changes, and reads return the last known
+//! state. If the store outage has ended the leader's term, writes wait for a while first. Without a
+//! leader for any other reason, writes wait for a while and are then rejected (502). Without a
+//! component, requests that need its decision are rejected (503, with its name) and its events are
+//! not sent: there is no second implementation.
 
 #![forbid(unsafe_code)]
 
@@ -62,5 +70,5 @@ pub use error::Error;
 pub use runner::Runner;
 pub use start::{Apps, Bound};
 
-/// The crate's result.
+/// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,26 +1,27 @@
-//! What is wrong with a document: paths and messages in upstream's form.
+//! Validation errors of a document: paths and messages in upstream's form.
 //!
-//! A path starts with `/`, an array index stands in round brackets (`/constraints(0)`), the document itself is `/`. Problems
-//! at one path are gathered into one entry, in the order they were found.
+//! A path starts with `/`, an array index is in round brackets (`/constraints(0)`), and `/` is the
+//! document itself. Problems with the same path share one entry, in the order in which they were
+//! found.
 
 use serde::Serialize;
 
-/// Everything wrong at one place.
+/// All problems with one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
-    /// Where: `/portDefinitions(1)/port`.
+    /// The path: `/portDefinitions(1)/port`.
     pub(crate) path: String,
-    /// What, in the order found; never empty.
+    /// The messages, in the order in which they were found; never empty.
     pub(crate) errors: Vec<String>,
 }
 
-/// A list of problems; empty means that nothing is wrong.
+/// A list of problems; empty for a valid document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Notes one more problem at `path`.
+    /// Adds a problem with `path`.
     pub(crate) fn add(&mut self, path: impl Into<String>, error: impl Into<String>) {
         let (path, error) = (path.into(), error.into());
         match self.0.iter_mut().find(|problem| problem.path == path) {
@@ -33,7 +34,7 @@ impl Problems {
         }
     }
 
-    /// Takes over all of `other`.
+    /// Adds all of `other`.
     pub(crate) fn extend(&mut self, other: Self) {
         for problem in other.0 {
             for error in problem.errors {
@@ -42,7 +43,7 @@ impl Problems {
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,5 @@
-//! What a daemon does about the apps: it leads, and runs them, or it stands by, and shows what the leader stores.
+//! Leading and standing by: the leader runs the apps, a standby shows the state that the leader
+//! stores.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use crate::seams::Policies;
 use crate::task::LaunchSettings;
 use crate::{Config, Result};
 
-/// Requests that may wait for the core.
+/// Capacity of the queue of requests to the core.
 const COMMANDS: usize = 256;
-/// Results of checks that may wait for the core.
+/// Capacity of the queue of check results to the core.
 const REPORTS: usize = 1024;
 
-/// What a leading daemon has.
+/// The handles that only a leader has.
 #[derive(Debug)]
 pub(crate) struct LeaderHandles {
     pub(crate) core: mpsc::Sender<Command>,
@@ -36,7 +37,7 @@ pub(crate) struct LeaderHandles {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
 }
 
-/// Counters; they go on from one time of leading to the next.
+/// Counters, kept across terms.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     bus: bus::Metrics,
@@ -52,7 +53,7 @@ impl Metrics {
     }
 }
 
-/// The one place from which the job is run. Between two turns readers see the last known.
+/// Runs the service, as leader or standby. Between two terms readers see the last known state.
 #[derive(Debug)]
 pub struct Runner {
     pub(crate) config: Config,
@@ -62,11 +63,11 @@ pub struct Runner {
     pub(crate) mirror: Mirror,
     pub(crate) syncs: mpsc::Receiver<CatchUp>,
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
-    /// Told when `lead` changes.
+    /// Notified when `lead` changes.
     pub(crate) leader_changed: watch::Sender<()>,
 }
 
-/// The other sides of a leading daemon, as traits.
+/// The scheduler with its events, and the agents, as a leader uses them.
 pub(crate) struct Sides {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: BoxStream<'static, Event>,
@@ -74,17 +75,17 @@ pub(crate) struct Sides {
 }
 
 impl Runner {
-    /// Shows what the leader stores, until dropped.
+    /// Shows the state that the leader stores, until dropped.
     pub async fn stand_by(&mut self) -> Infallible {
         self.mirror.follow(&mut self.syncs).await
     }
 
-    /// Runs the apps on a scheduler, until `token` is cancelled or the scheduler ends. `store`: what is written there must be
-    /// refused when somebody else leads.
+    /// Runs the apps on a scheduler until `token` is cancelled or the scheduler ends. `store` must
+    /// reject writes when another daemon leads.
     ///
     /// # Errors
-    /// [`Error::Store`](crate::Error::Store) and [`Error::Record`](crate::Error::Record) when what was stored cannot be
-    /// read: nothing was begun.
+    /// [`Error::Store`](crate::Error::Store) and [`Error::Record`](crate::Error::Record) when the
+    /// stored state cannot be read; nothing has started then.
     pub async fn lead(
         &mut self,
         scheduler: Scheduler,
@@ -111,7 +112,7 @@ impl Runner {
         token: CancellationToken,
     ) -> Result<()> {
         let stored = Stored::load(store, &self.config.prefix).await?;
-        // Everything of this turn ends with it.
+        // Every task of this term ends with it.
         let token = token.child_token();
         let tracker = TaskTracker::new();
         let (commands_in, commands) = mpsc::channel(COMMANDS);
@@ -153,7 +154,7 @@ impl Runner {
             bus,
             scheduler: sides.scheduler,
         }));
-        // Whoever waited for the mirror sees the core's own view now.
+        // Requests that waited for the mirror read the core's view now.
         while let Ok(sync) = self.syncs.try_recv() {
             let _ = sync.send(());
         }

@@ -1,4 +1,5 @@
-//! What the job needs of the plugins, as traits: the real ones below, scripted ones in tests.
+//! The functions of the plugins that this crate uses, as traits: implemented by the plugin host
+//! below and scripted in tests.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use transom_plugins::matcher::{Constraint, ConstraintError};
 use transom_plugins::probe::{Failure, Kind, Outcome, Request, Runner};
 use transom_plugins::{CallError, Change, Plugins};
 
-/// The plugins' side: decisions that components make.
+/// Decisions that components make.
 #[async_trait]
 pub(crate) trait Policies: Debug + Send + Sync {
     async fn validate_constraints(
@@ -24,12 +25,12 @@ pub(crate) trait Policies: Debug + Send + Sync {
         request: Request,
         runner: Option<Arc<dyn Runner>>,
     ) -> Result<Outcome, Failure>;
-    /// The name of the plugin that looks.
+    /// The name of the plugin for this kind of check.
     fn prober(&self, kind: &Kind) -> String;
     fn changes(&self) -> broadcast::Receiver<Change>;
 }
 
-/// What one event query sees.
+/// The view of one event query.
 #[async_trait]
 pub(crate) trait View: Debug + Send + Sync {
     async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError>;

@@ -1,4 +1,4 @@
-//! Putting the job together, and the handle to it.
+//! Composition of the service, and its handle.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::runner::{Metrics, Runner};
 use crate::seams::Policies;
 use crate::{Config, Error, Result};
 
-/// Requests that may wait until what they changed is shown.
+/// Capacity of the queue of requests that wait for the mirror to catch up.
 const SYNCS: usize = 256;
-/// Upstream's name for what tells who passed a request on.
+/// Upstream's name for the header that lists the daemons that forwarded a request.
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
-/// The job, as others see it.
+/// The handle of the running service.
 pub type Apps = ServiceHandle;
 
-/// The job with its port taken: its address is known, nothing is served yet.
+/// The service with its port bound: the address is known, but nothing is served yet.
 #[derive(Debug)]
 pub struct Bound {
     config: Config,
@@ -38,15 +38,16 @@ pub struct Bound {
 }
 
 impl Config {
-    /// Which host names and origins the port answers.
+    /// The host names and origins that the port accepts.
     fn access(&self) -> Access {
         Access::new("apps", self.allowed_hosts.clone(), self.allowed_origins.clone()).named(&self.hostname)
     }
 
-    /// Takes the port.
+    /// Binds the port.
     ///
     /// # Errors
-    /// [`Error::Exposed`] for a listener that other machines can reach when no network is trusted, [`Error::Web`] when the port cannot be taken.
+    /// [`Error::Exposed`] for a listener that other machines can reach while no network is trusted,
+    /// [`Error::Web`] when the port cannot be bound.
     pub fn bind(self) -> Result<Bound> {
         let wished = SocketAddr::new(self.listener, self.port);
         if !self.listener.is_loopback() && self.trusted_networks.is_empty() {
@@ -61,21 +62,23 @@ impl Config {
 }
 
 impl Bound {
-    /// Host and port by which clients and other daemons reach this one.
+    /// Host and port that clients and other daemons use.
     pub fn advertised(&self) -> String {
         format!("{}:{}", self.config.hostname, self.listener.local_addr().port())
     }
 
-    /// Where it listens, with the port that it really has.
+    /// The bound address, with the actual port.
     pub fn addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// Reads what is stored and serves it until `token` is cancelled. What runs the apps is the [`Runner`], which somebody has
-    /// to [stand by](Runner::stand_by) or [lead](Runner::lead) with. `standing` tells who leads.
+    /// Reads the stored state and serves it until `token` is cancelled. The caller must
+    /// [lead](Runner::lead) or [stand by](Runner::stand_by) with the returned [`Runner`].
+    /// `standing` reports the current leader.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store cannot be read, [`Error::Web`] when the configured hostname is none.
+    /// [`Error::Store`] when the store cannot be read, [`Error::Web`] when the configured hostname
+    /// is invalid.
     pub async fn start(
         self,
         store: Arc<dyn Store>,

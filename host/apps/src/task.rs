@@ -1,4 +1,5 @@
-//! How an instance of an app becomes a task of the cluster: command, environment, labels, discovery, check, kill policy.
+//! Turns an instance of an app into a task: command, environment, labels, discovery, check, kill
+//! policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +16,17 @@ use crate::config::{Checks, Exec, Network};
 use crate::model::{App, Check, CheckCommand, CheckKind, CheckPort, Constraint};
 use crate::time::Moment;
 
-/// What holds for the tasks of every app of this daemon.
+/// Settings for the tasks of all apps of this daemon.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaunchSettings {
-    /// Who makes checks.
+    /// Where checks run.
     pub(crate) checks: Checks,
-    /// What the names of `HOST` and the `PORT` variables begin with.
+    /// Prefix of the variable `HOST` and of the `PORT` variables.
     pub(crate) env_vars_prefix: Arc<str>,
 }
 
-/// What the scheduler launches for one version of an app. All instances share it, so that they are matched together.
+/// The run spec of one version of an app. All its instances share it, so that they are matched
+/// together.
 pub(crate) fn run_spec(app: &Arc<App>, settings: &LaunchSettings) -> Arc<RunSpec> {
     let ports = app
         .port_definitions
@@ -52,7 +54,7 @@ pub(crate) fn run_spec(app: &Arc<App>, settings: &LaunchSettings) -> Arc<RunSpec
     })
 }
 
-/// A constraint as the attributes component is asked about it.
+/// A constraint in the form that the attributes component takes.
 pub(crate) fn condition(constraint: &Constraint) -> matcher::Constraint {
     let field = |index: usize| constraint.0.get(index).cloned();
     matcher::Constraint::Field {
@@ -92,7 +94,7 @@ impl BuildTask for Build {
         }
     }
 
-    /// Instances of an older configuration are on their way out; `UNIQUE` must not lock a restart.
+    /// Instances of an older configuration are being replaced; `UNIQUE` must not block a restart.
     fn counts_as_placed(&self, record: &TaskRecord) -> bool {
         record
             .version
@@ -135,15 +137,16 @@ impl Build {
     }
 }
 
-/// Longest key, plus one, of a label that becomes a variable: upstream leaves out longer ones.
+/// Maximum key length of a label that becomes a variable, plus one; upstream drops longer ones.
 const LABEL_KEY: usize = 512 - "MARATHON_APP_LABEL_".len();
-/// The same of its value.
+/// The same for its value.
 const LABEL_VALUE: usize = 512;
 
-/// The environment of a task, as upstream makes it: first what describes the task and its app, then host and ports, whose
-/// names begin with `prefix`, then the definition's own variables. A later variable replaces an earlier one of the same name.
+/// The environment of a task, in upstream's order: variables about the task and its app, then host
+/// and ports with `prefix`, then the definition's own variables. A later variable replaces an
+/// earlier one of the same name.
 ///
-/// The agent sets none of these: `MESOS_TASK_ID`, for one, is set by no agent for tasks that are plain commands.
+/// The agent sets none of these, not even `MESOS_TASK_ID` for command tasks.
 fn environment(app: &App, placement: &Placement, prefix: &str) -> BTreeMap<String, String> {
     let mut env = described(app, placement);
     let host = ("HOST".to_owned(), placement.agent.hostname.clone());
@@ -153,14 +156,14 @@ fn environment(app: &App, placement: &Placement, prefix: &str) -> BTreeMap<Strin
     env
 }
 
-/// The task's id, and the app's id, version, resources and labels.
+/// The ids of the task and the app, and the app's version, resources and labels.
 fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: &str, value: String| drop(env.insert(name.to_owned(), value));
     set("MESOS_TASK_ID", placement.task.to_string());
     set("MARATHON_APP_ID", app.id.to_string());
     set("MARATHON_APP_VERSION", app.version.to_string());
-    // With at least one decimal, as upstream writes these.
+    // With at least one decimal, as upstream formats these.
     set("MARATHON_APP_RESOURCE_CPUS", format!("{:?}", app.cpus));
     set("MARATHON_APP_RESOURCE_MEM", format!("{:?}", app.mem));
     set("MARATHON_APP_RESOURCE_DISK", format!("{:?}", app.disk));
@@ -179,8 +182,8 @@ fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     env
 }
 
-/// `PORT`, `PORTS`, `PORT0` and so on, `PORT_80` by the port that the definition names, and `PORT_HTTP` by the port's name;
-/// none for an app without ports.
+/// `PORT`, `PORTS`, `PORT0` and so on, `PORT_80` for a port number in the definition and
+/// `PORT_HTTP` for a port name; none for an app without ports.
 fn ports(app: &App, host_ports: &[u16]) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: String, value: &str| drop(env.insert(name, value.to_owned()));
@@ -206,7 +209,8 @@ fn ports(app: &App, host_ports: &[u16]) -> BTreeMap<String, String> {
     env
 }
 
-/// A label's key as the end of a variable's name: each run of other characters than letters, digits and `_` becomes one `_`.
+/// A label's key as the suffix of a variable's name: each run of characters other than letters,
+/// digits and `_` becomes one `_`.
 fn label_variable(key: &str) -> String {
     let mut name = String::with_capacity(key.len());
     let mut in_run = false;
@@ -251,7 +255,7 @@ fn discovery(app: &App, host_ports: &[u16]) -> DiscoveryInfo {
     }
 }
 
-/// The port that a check looks at.
+/// The port that a check probes.
 pub(crate) fn check_port(port: CheckPort, host_ports: &[u16]) -> Option<u16> {
     match port {
         CheckPort::Port(port) => Some(port),
@@ -259,7 +263,7 @@ pub(crate) fn check_port(port: CheckPort, host_ports: &[u16]) -> Option<u16> {
     }
 }
 
-/// Whether this side, and not the agent, makes the check.
+/// Whether this daemon, and not the agent, makes the check.
 pub(crate) fn is_ours(check: &Check, checks: Checks) -> bool {
     match check.kind {
         CheckKind::Http { .. } | CheckKind::Tcp { .. } => checks.network == Network::Host,
@@ -267,7 +271,7 @@ pub(crate) fn is_ours(check: &Check, checks: Checks) -> bool {
     }
 }
 
-/// The check as the agent is told to make it; `None` when this side makes it.
+/// The check in the form of the agent; `None` when this daemon makes it.
 fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<CheckInfo> {
     if is_ours(check, checks) {
         return None;

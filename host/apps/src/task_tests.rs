@@ -104,7 +104,8 @@ fn command_environment_and_discovery() {
     );
 }
 
-/// What the definition of `/shop/web` adds, its ports, the prefix, and the variables that are not the same for each case.
+/// Additions to the definition of `/shop/web`, its ports, the prefix, and the expected variables
+/// that differ between cases.
 type EnvironmentCase = (
     Value,
     &'static [u16],
@@ -130,14 +131,14 @@ fn environment_is_upstreams_to_the_last_variable() {
                 ("MARATHON_APP_LABELS", ""),
             ],
         ),
-        // Without ports there is no variable of a port.
+        // Without ports there are no port variables.
         (
             json!({"portDefinitions": []}),
             &[],
             "",
             &[("HOST", "h1"), ("MARATHON_APP_LABELS", "")],
         ),
-        // A name with a hyphen is there as upstream writes it, and as shells can read it.
+        // A port name with a hyphen appears in upstream's form and in a form that shells can read.
         (
             json!({"portDefinitions": [{"port": 80, "name": "http-api"}, {"port": 0}]}),
             &[31000, 31005],
@@ -155,7 +156,7 @@ fn environment_is_upstreams_to_the_last_variable() {
                 ("MARATHON_APP_LABELS", ""),
             ],
         ),
-        // The prefix is for host and ports only.
+        // The prefix applies to host and ports only.
         (
             json!({"portDefinitions": [{"port": 80, "name": "http"}], "env": {"A": "b"}}),
             &[31000],
@@ -171,7 +172,7 @@ fn environment_is_upstreams_to_the_last_variable() {
                 ("MARATHON_APP_LABELS", ""),
             ],
         ),
-        // The definition's own variables win over all others.
+        // The definition's own variables override all others.
         (
             json!({
                 "portDefinitions": [],
@@ -186,7 +187,7 @@ fn environment_is_upstreams_to_the_last_variable() {
                 ("MARATHON_APP_LABELS", "mine"),
             ],
         ),
-        // With the prefix a variable of the definition takes no other one's place.
+        // With the prefix, the definition's variables override no port variable.
         (
             json!({"portDefinitions": [], "env": {"HOST": "mine"}}),
             &[],

@@ -1,4 +1,5 @@
-//! Scripted sides for tests: a scheduler that does as the test says, components that decide as the test says.
+//! Scripted counterparts for tests: the test decides what the scheduler does and what the
+//! components return.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use crate::ids::AppId;
 use crate::model::{App, read};
 use crate::time::Moment;
 
-/// A canonical definition out of what a client would send.
+/// A canonical definition from a client's document.
 pub(crate) fn app(body: &Value) -> App {
     let mut update = read(body).unwrap_or_else(|invalid| panic!("{body}: {invalid:?}"));
     let id = update.id.clone().unwrap_or_else(|| AppId::parse("/a").unwrap());
@@ -43,15 +44,16 @@ use crate::runner::Sides;
 use crate::seams::{Policies, View};
 use crate::{Apps, Config};
 
-/// No wait in a test takes longer.
+/// The limit of every wait in a test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A scheduler that launches what is wanted and kills what is released, at once, unless told not to.
+/// A scheduler that launches requested tasks and kills released ones immediately, unless configured
+/// otherwise.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     inner: Mutex<Inner>,
     events: Mutex<mpsc::UnboundedSender<Event>>,
-    /// Submitted tasks run without a call of the test.
+    /// Whether submitted tasks run without a call of the test.
     pub(crate) obliging: AtomicBool,
 }
 
@@ -73,7 +75,7 @@ impl Cluster {
         (Arc::new(cluster), receiver)
     }
 
-    /// A new job listens from now on.
+    /// Connects a new service, which receives the events from now on.
     pub(crate) fn reattach(&self) -> mpsc::UnboundedReceiver<Event> {
         let (events, receiver) = mpsc::unbounded_channel();
         *self.events.lock().unwrap() = events;
@@ -81,16 +83,16 @@ impl Cluster {
     }
 
     pub(crate) fn send(&self, event: Event) {
-        // The job may be down.
+        // The service may be down.
         let _ = self.events.lock().unwrap().send(event);
     }
 
-    /// What waits to be launched.
+    /// The requested tasks that are not launched yet.
     pub(crate) fn wanted(&self) -> Vec<TaskRequest> {
         self.inner.lock().unwrap().wanted.values().cloned().collect()
     }
 
-    /// Launches everything that is wanted.
+    /// Launches all requested tasks.
     pub(crate) fn launch(&self) {
         for wanted in self.wanted() {
             let record = {
@@ -107,7 +109,7 @@ impl Cluster {
         }
     }
 
-    /// The cluster says something of a task.
+    /// Sends a status update of a task.
     pub(crate) fn update(&self, task: &TaskId, state: TaskState, message: Option<&str>) {
         let record = {
             let mut inner = self.inner.lock().unwrap();
@@ -138,7 +140,7 @@ impl Cluster {
         self.send(Event::Updated(record));
     }
 
-    /// Ids of tasks that run.
+    /// Ids of the running tasks.
     pub(crate) fn running(&self) -> Vec<TaskId> {
         let inner = self.inner.lock().unwrap();
         inner
@@ -245,24 +247,24 @@ impl SchedulerApi for Cluster {
     }
 }
 
-/// Components that decide as the test says.
+/// Components with scripted answers.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// What is wrong with constraints.
+    /// The errors that constraints are answered with.
     pub(crate) conditions: Mutex<Vec<ConstraintError>>,
-    /// No component is there.
+    /// Whether all components are missing.
     pub(crate) missing: AtomicBool,
-    /// What the next looks find.
+    /// The result of the next checks.
     pub(crate) probe: Mutex<Result<Outcome, Failure>>,
-    /// The last look.
+    /// The last check request.
     pub(crate) asked: Mutex<Option<(Kind, Request)>>,
     pub(crate) views: AtomicUsize,
     pub(crate) batches: AtomicUsize,
-    /// The filter traps on batches with an event whose body has this text.
+    /// The filter traps on batches with an event whose body contains this text.
     pub(crate) traps_on: Mutex<Option<String>>,
     /// The filter traps on every batch.
     pub(crate) broken: AtomicBool,
-    /// The filter answers nothing until this is taken away.
+    /// The filter does not answer until this is reset.
     pub(crate) stuck: AtomicBool,
     changes: broadcast::Sender<Change>,
     this: std::sync::Weak<Self>,
@@ -288,7 +290,7 @@ impl Components {
         })
     }
 
-    /// Takes all components away.
+    /// Removes all components.
     pub(crate) fn remove(&self) {
         self.missing.store(true, Ordering::SeqCst);
         let _ = self.changes.send(Change::Removed {
@@ -296,7 +298,7 @@ impl Components {
         });
     }
 
-    /// Says that a plugin was changed.
+    /// Sends a plugin change.
     pub(crate) fn changed(&self, change: Change) {
         let _ = self.changes.send(change);
     }
@@ -354,7 +356,8 @@ impl Policies for Components {
     }
 }
 
-/// Passes the kinds asked for; all but opt-in ones when none is. The filter `replace` replaces everything.
+/// Passes the requested kinds, or without any all but the opt-in ones. The filter `replace`
+/// replaces every event.
 #[derive(Debug)]
 struct ScriptedView {
     query: Query,
@@ -399,7 +402,7 @@ impl View for ScriptedView {
     }
 }
 
-/// A job under test.
+/// A service under test.
 pub(crate) struct World {
     pub(crate) apps: Apps,
     pub(crate) cluster: Arc<Cluster>,
@@ -468,7 +471,7 @@ impl World {
         }
     }
 
-    /// Stops the job.
+    /// Stops the service.
     pub(crate) async fn stop(self) -> (Arc<Cluster>, Arc<Components>, tempfile::TempDir) {
         self.token.cancel();
         tokio::time::timeout(TEST_TIMEOUT, self.apps.stopped())
@@ -481,7 +484,7 @@ impl World {
         (self.cluster, self.components, self.dir)
     }
 
-    /// Stops the job and starts it again on the same store and cluster.
+    /// Stops the service and starts it again on the same store and cluster.
     pub(crate) async fn restart(self) -> Self {
         let (cluster, components, dir) = self.stop().await;
         let events = cluster.reattach();

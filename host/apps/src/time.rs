@@ -1,4 +1,4 @@
-//! Timestamps as every document of the API writes them: UTC, milliseconds, `2015-09-29T15:59:51.164Z`.
+//! Timestamps in the form of the API's documents: UTC, milliseconds, `2015-09-29T15:59:51.164Z`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,22 +6,23 @@ use std::str::FromStr;
 use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A moment in milliseconds. It doubles as the version of an app definition.
+/// A timestamp in milliseconds. It is also the version of an app definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Moment(Timestamp);
 
 impl Moment {
-    /// Now, cut to the millisecond.
+    /// The current time, truncated to the millisecond.
     pub(crate) fn now() -> Self {
         Self::from(Timestamp::now())
     }
 
-    /// The moment itself, for arithmetic.
+    /// The `Timestamp`, for arithmetic.
     pub(crate) fn timestamp(self) -> Timestamp {
         self.0
     }
 
-    /// Now, but always later than `last`: two writes within a millisecond still get different versions.
+    /// The current time, but always later than `last`: two writes within a millisecond get
+    /// different versions.
     pub(crate) fn after(last: Option<Self>) -> Self {
         let now = Self::now();
         match last {
@@ -30,7 +31,7 @@ impl Moment {
         }
     }
 
-    /// So much later; the latest representable moment when that overflows.
+    /// `millis` later; the latest representable time on overflow.
     pub(crate) fn plus_millis(self, millis: i64) -> Self {
         Self(
             self.0
@@ -39,7 +40,7 @@ impl Moment {
         )
     }
 
-    /// Milliseconds from `earlier` to here; negative when `earlier` is later.
+    /// Milliseconds from `earlier` to this time; negative when `earlier` is later.
     pub(crate) fn millis_since(self, earlier: Self) -> i64 {
         self.0.as_millisecond() - earlier.0.as_millisecond()
     }

@@ -1,4 +1,4 @@
-//! Starting and stopping: listeners first, then the agents, then time.
+//! Start and stop: first the listeners, then the agents, then the clock.
 
 use crate::{
     agent,
@@ -19,10 +19,11 @@ use std::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// How often time is looked at: heartbeats, retries and timeouts are this exact.
+/// Interval of the clock, and so the precision of heartbeats, retries and timeouts.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A running cluster. Dropping it stops nothing: cancel the token, then await [`Minicluster::stopped`].
+/// A running cluster. Dropping it does not stop it: cancel the token, then await
+/// [`Minicluster::stopped`].
 #[derive(Clone, Debug)]
 pub struct Minicluster {
     shared: Arc<Shared>,
@@ -32,9 +33,10 @@ pub struct Minicluster {
 }
 
 impl Config {
-    /// Starts the master and all agents. When this returns, the master answers and every agent is registered.
+    /// Starts the master and all agents. When this returns, the master answers and every agent is
+    /// registered.
     ///
-    /// Cancelling the token stops everything; [`Minicluster::stopped`] waits for it.
+    /// Cancelling the token stops the cluster; [`Minicluster::stopped`] waits for it.
     pub async fn start(self, token: CancellationToken) -> Result<Minicluster> {
         self.check()?;
         let work_dir = make_dir(&self.work_dir)?;
@@ -101,17 +103,17 @@ impl Config {
 }
 
 impl Minicluster {
-    /// Where the master listens that leads from the start.
+    /// Address of the master that leads from the start.
     pub fn master(&self) -> SocketAddr {
         self.master
     }
 
-    /// Where the other master listens, when there is one.
+    /// Address of the other master, if there is one.
     pub fn standby(&self) -> Option<SocketAddr> {
         self.standby
     }
 
-    /// Where the agents listen, in the order of the configuration.
+    /// Addresses of the agents, in the order of the configuration.
     pub fn agents(&self) -> Vec<SocketAddr> {
         self.agents.iter().map(|(_, addr)| *addr).collect()
     }
@@ -121,24 +123,25 @@ impl Minicluster {
         self.agents.iter().map(|(id, _)| id.to_string()).collect()
     }
 
-    /// Breaks the connection between the master and an agent, as when the agent's process is killed: its offers are
-    /// rescinded, tasks of frameworks that do not checkpoint are lost, the others go on, unreachable after
-    /// [`Config::agent_timeout`]. An index that is not there does nothing.
+    /// Breaks the connection between the master and an agent, as if the agent's process were
+    /// killed: its offers are rescinded, tasks of frameworks that do not checkpoint are lost, and
+    /// the others continue and become unreachable after [`Config::agent_timeout`]. An unknown index
+    /// does nothing.
     pub fn break_agent(&self, index: usize) {
         if let Some((id, _)) = self.agents.get(index) {
             self.shared.with(|state| state.break_agent(id, Instant::now()));
         }
     }
 
-    /// Brings such an agent back, with the tasks it still runs.
+    /// Reconnects such an agent, with the tasks that it still runs.
     pub fn mend_agent(&self, index: usize) {
         if let Some((id, _)) = self.agents.get(index) {
             self.shared.with(|state| state.mend_agent(id, Instant::now()));
         }
     }
 
-    /// Waits until everything has ended: streams, listeners and every process of every task. Ends only after the
-    /// token is cancelled. Processes are killed at once, so this takes no grace period.
+    /// Waits until everything has ended: streams, listeners and all processes of tasks. Returns
+    /// only after the token is cancelled. Processes are killed immediately, without a grace period.
     pub async fn stopped(self) {
         self.shared.tracker.wait().await;
     }
@@ -152,7 +155,7 @@ async fn keep_time(shared: Arc<Shared>) {
     }
 }
 
-/// A listener, and where it really listens.
+/// A listener and its actual address.
 async fn bind(what: &str, addr: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |source| Error::Listen {
         what: what.to_owned(),
@@ -164,7 +167,7 @@ async fn bind(what: &str, addr: SocketAddr) -> Result<(TcpListener, SocketAddr)>
     Ok((listener, addr))
 }
 
-/// Makes a directory and gives its absolute path: tasks run in directories of their own.
+/// Creates a directory and returns its absolute path: tasks have other working directories.
 fn make_dir(path: &Path) -> Result<PathBuf> {
     let failed = |source| Error::WorkDir {
         path: path.to_owned(),
@@ -174,9 +177,9 @@ fn make_dir(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(failed)
 }
 
-/// As the checks of a real agent: redirects are followed, certificates are not looked at.
+/// Like the checks of a real agent: redirects are followed, certificates are not verified.
 fn check_client() -> Result<reqwest::Client> {
-    // Already installed by somebody else is as good.
+    // A provider that is already installed serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .no_proxy()

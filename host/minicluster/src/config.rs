@@ -1,4 +1,4 @@
-//! What to start: addresses, agents with their resources and attributes, intervals.
+//! Configuration: addresses, agents with their resources and attributes, intervals.
 
 use crate::error::{Error, Result};
 use serde_json::{Value, json};
@@ -8,68 +8,73 @@ use std::{
     time::Duration,
 };
 
-/// A whole cluster: one master and its agents, all in this process.
+/// A cluster: a master and its agents, all in this process.
 ///
 /// The intervals default to those of a real master; tests shorten them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the master listens; port 0 takes a free one.
+    /// Address of the master; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Where a second master listens. It does not lead: it redirects to the one that does, until a fault swaps them.
+    /// Address of a second master. It does not lead: it redirects to the leading master until a
+    /// fault swaps them.
     pub standby: Option<SocketAddr>,
-    /// The host name the master shows and redirects to.
+    /// The host name that the master shows and redirects to.
     pub hostname: String,
     /// The cluster's name in `/state`.
     pub cluster: String,
     /// The agents, in the order of their ids (`…-S0`, `…-S1`, …).
     pub agents: Vec<AgentConfig>,
-    /// Sandboxes and journals go below `agents/<agent id>` here. Created when missing.
+    /// Directory with the sandboxes and journals, in `agents/<agent id>`. Created if missing.
     pub work_dir: PathBuf,
-    /// Time between `HEARTBEAT` events, as advertised.
+    /// Interval of `HEARTBEAT` events, as advertised.
     pub heartbeat: Duration,
-    /// How often free resources are offered again without another cause.
+    /// Interval after which free resources are offered again without another cause.
     pub allocation_interval: Duration,
-    /// How long after an agent's connection broke its tasks become unreachable.
+    /// Delay after which the tasks of a disconnected agent become unreachable.
     pub agent_timeout: Duration,
-    /// What a master that restarts remembers of its agents.
+    /// Where a master keeps its list of agents over a restart.
     pub registry: Registry,
-    /// How long after a master began to lead the agents register again.
+    /// Delay after which the agents register again with a new leading master.
     pub reregister: Duration,
-    /// How long until an unacknowledged update is sent again; doubles each time, up to ten minutes.
+    /// Delay after which an unacknowledged update is sent again; doubles each time, up to ten
+    /// minutes.
     pub update_retry: Duration,
-    /// SIGTERM to SIGKILL when neither the task nor the kill says otherwise.
+    /// Time between SIGTERM and SIGKILL, unless the task or the kill sets another.
     pub kill_grace: Duration,
-    /// Principals and secrets that every call must name one of; empty: no authentication.
+    /// Principals and secrets, one of which every call must use; empty: no authentication.
     pub credentials: Vec<(String, String)>,
 }
 
-/// Where a master keeps what it must remember of its agents.
+/// Where a master keeps its list of agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registry {
-    /// Nowhere: a restart forgets them, and unknown tasks are unknown at once.
+    /// In memory: a restart forgets them, and unknown tasks are immediately unknown.
     InMemory,
-    /// In a replicated log: after a restart it waits for them, and answers no question about tasks before.
+    /// In a replicated log: after a restart the master waits for them, and does not reconcile
+    /// unknown tasks before.
     ReplicatedLog,
 }
 
 /// One agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// Its address: where its HTTP port listens and where its tasks are reached.
+    /// Address of its HTTP port and of its tasks.
     pub ip: IpAddr,
-    /// Its HTTP port; 0 takes a free one.
+    /// Its HTTP port; 0 selects a free one.
     pub port: u16,
-    /// Its name in offers.
+    /// Its host name in offers.
     pub hostname: String,
-    /// Processors.
+    /// CPUs.
     pub cpus: f64,
     /// Memory in MB.
     pub mem: f64,
     /// Disk in MB.
     pub disk: f64,
-    /// First and last host port it hands out. No two agents with one address may share a port.
+    /// First and last host port that it offers. Two agents with the same address must not share a
+    /// port.
     pub ports: (u16, u16),
-    /// Name and value; a value is a scalar (`4`), ranges (`[1-3, 7-9]`), a set (`{a,b}`) or else text.
+    /// Names and values; a value is a scalar (`4`), ranges (`[1-3, 7-9]`), a set (`{a,b}`) or else
+    /// a text.
     pub attributes: Vec<(String, String)>,
 }
 
@@ -94,7 +99,8 @@ impl Config {
         }
     }
 
-    /// Three agents with addresses 127.0.0.1 to .3, disjoint port ranges, and attributes to match on.
+    /// Three agents with addresses 127.0.0.1 to .3, disjoint port ranges, and attributes to match
+    /// on.
     pub fn three_agents(work_dir: impl Into<PathBuf>) -> Self {
         let agent = |index: u8| AgentConfig {
             ip: IpAddr::V4(Ipv4Addr::new(127, 0, 0, index + 1)),
@@ -115,7 +121,7 @@ impl Config {
         }
     }
 
-    /// Refuses what could not work: overlapping ports on one address, negative amounts, zero intervals.
+    /// Rejects invalid values: overlapping ports on one address, negative amounts, zero intervals.
     pub(crate) fn check(&self) -> Result<()> {
         for (index, agent) in self.agents.iter().enumerate() {
             let amounts = [("cpus", agent.cpus), ("mem", agent.mem), ("disk", agent.disk)];
@@ -154,7 +160,7 @@ impl Config {
 }
 
 impl AgentConfig {
-    /// The attributes as `Attribute` messages, and as the plain object of `/state`.
+    /// The attributes as `Attribute` messages and as the plain object of `/state`.
     pub(crate) fn attribute_documents(&self) -> (Vec<Value>, Value) {
         let messages = self
             .attributes
@@ -176,7 +182,7 @@ impl AgentConfig {
     }
 }
 
-/// One attribute by the syntax of its value, as an agent reads its flag.
+/// An attribute of the type that the syntax of its value implies, like an agent's flag.
 fn attribute(name: &str, value: &str) -> Value {
     let value = value.trim();
     if let Some(ranges) = value

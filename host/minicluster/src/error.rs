@@ -1,32 +1,32 @@
-//! What can keep a minicluster from starting.
+//! Errors that keep a minicluster from starting.
 
 use std::{net::SocketAddr, path::PathBuf};
 
-/// Starting failed. Once started, trouble with one task is told to its framework, never here.
+/// A failed start. Later failures of a task are reported to its framework instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A port that is needed is taken or may not be used.
+    /// A port is in use or must not be used.
     #[error("the {what} cannot listen on {addr}")]
     Listen {
-        /// Master or agent, with its host name.
+        /// The master or an agent, with its host name.
         what: String,
-        /// The address that was tried.
+        /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The work directory, or something in it, cannot be made.
+    /// The work directory, or a file in it, cannot be created.
     #[error("cannot create {}", path.display())]
     WorkDir {
-        /// What was to be made.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A value of the configuration makes no sense.
+    /// A value of the configuration is invalid.
     #[error("{0}")]
     Invalid(String),
     /// The HTTP client for the agents' checks cannot be built.

@@ -1,4 +1,4 @@
-//! The HTTP server under the master and the agents: connections, bodies, plain answers.
+//! The HTTP server of the master and the agents: connections, bodies, plain responses.
 
 use crate::{
     shared::Shared,
@@ -19,10 +19,10 @@ use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore};
 
-/// A whole or a streamed answer.
+/// A whole or a streamed response body.
 pub(crate) type Body = BoxBody<Bytes, Cut>;
 
-/// An answer that ends a request early.
+/// A response that ends a request early.
 #[derive(Debug)]
 pub(crate) struct Refusal(Box<Response<Body>>);
 
@@ -33,27 +33,28 @@ impl From<Response<Body>> for Refusal {
 }
 
 impl Refusal {
-    /// The answer to give.
+    /// The response to send.
     pub(crate) fn into_response(self) -> Response<Body> {
         *self.0
     }
 }
 
-/// The largest request body.
+/// Maximum size of a request body.
 const LARGEST_BODY: usize = 8 << 20;
-/// Connections at a time, for each listener.
+/// Maximum connections of each listener.
 const CONNECTIONS: usize = 2048;
-/// For the head, and between two requests of a connection.
+/// Timeout for the head, and between two requests of a connection.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
-/// For a body to arrive.
+/// Timeout for a body.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Between the last bytes of a stream that is cut and its end, so that they arrive.
+/// Delay between the last bytes of a stream that is cut and its end, so that the bytes arrive.
 const BEFORE_CUT: Duration = Duration::from_millis(50);
-/// Events of a stream that are delayed at a time.
+/// Maximum delayed events of a stream.
 const DELAYED: usize = 1024;
 
-/// Accepts connections until the cluster stops, then waits for those that are open. Requests pass the faults first.
+/// Accepts connections until the cluster stops, then waits for the open ones. Faults are applied to
+/// requests first.
 pub(crate) async fn serve<F>(listener: TcpListener, port: Port, shared: Arc<Shared>, answer: F)
 where
     F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
@@ -73,7 +74,7 @@ where
             None => break,
             Some(Ok((socket, _))) => socket,
             Some(Err(error)) => {
-                // Out of file descriptors, most likely: others must end first.
+                // Most likely there are no file descriptors left until other connections end.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -82,7 +83,7 @@ where
         let (shared, port, answer) = (Arc::clone(&shared), port.clone(), answer.clone());
         connections.spawn(async move {
             let _permit = permit;
-            // Events are small and must not wait for more.
+            // Events are small and must be sent without delay.
             let _ = socket.set_nodelay(true);
             connection(TokioIo::new(socket), port, shared, answer).await;
         });
@@ -103,7 +104,7 @@ where
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (shared, port, answer) = (Arc::clone(&shared), port.clone(), answer.clone());
         async move {
-            // Whoever drives the faults gets through them.
+            // Requests to the faults page are exempt from faults.
             if !request.uri().path().starts_with("/minicluster/") {
                 shared.pass(&port).await?;
             }
@@ -120,7 +121,7 @@ where
         ended = connection.as_mut() => ended,
         () = token.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            // Streams end with the token; what a client does not read is not waited for.
+            // Streams end with the token; a client that does not read is dropped after a timeout.
             tokio::time::timeout(Duration::from_secs(2), connection).await.unwrap_or(Ok(()))
         }
     };
@@ -129,7 +130,7 @@ where
     }
 }
 
-/// Reads a request's body; the error is the answer to give.
+/// Reads a request's body; the error is the response to send.
 pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Refusal> {
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, LARGEST_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -148,7 +149,7 @@ pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Refusal> {
     }
 }
 
-/// Reads a call: a POST whose body is JSON and fits the message.
+/// Reads a call: a POST whose JSON body matches the message.
 pub(crate) async fn read_call(
     message: &schema::Message,
     method: &Method,
@@ -163,7 +164,7 @@ pub(crate) async fn read_call(
     schema::read_body(message, "Call", &body).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
 }
 
-/// A path without the slash at its end and without the name of the process before it.
+/// The path without a trailing slash and without the prefix of the process.
 pub(crate) fn route<'a>(path: &'a str, process: &str) -> &'a str {
     let path = path
         .strip_suffix('/')
@@ -174,19 +175,19 @@ pub(crate) fn route<'a>(path: &'a str, process: &str) -> &'a str {
         .unwrap_or(path)
 }
 
-/// An answer without body and type, as calls that succeed get.
+/// A response without body and type, as for successful calls.
 pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
-/// A text answer, as all errors are.
+/// A text response, as for all errors.
 pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", body.into())
 }
 
-/// A text answer in place of what was asked for.
+/// A text response instead of the requested document.
 pub(crate) fn refusal(status: StatusCode, body: impl Into<String>) -> Refusal {
     text(status, body).into()
 }
@@ -196,7 +197,7 @@ pub(crate) fn json(value: &Value) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", value.to_string())
 }
 
-/// An answer of that type.
+/// A response of that type.
 pub(crate) fn with_type(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(whole(body.into()));
     *response.status_mut() = status;
@@ -210,7 +211,7 @@ fn whole(body: Bytes) -> Body {
     Full::new(body).map_err(|never| match never {}).boxed()
 }
 
-/// A status by its number and text, empty texts without type.
+/// A response with that status and text; an empty text has no type.
 pub(crate) fn reply(reply: &crate::state::Reply) -> Response<Body> {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if reply.body.is_empty() {
@@ -235,8 +236,8 @@ pub(crate) fn not_allowed(method: &Method) -> Refusal {
     response.into()
 }
 
-/// A chunked answer: every item is one chunk. It ends with the stream, or with the cluster; an error cuts the
-/// connection.
+/// A chunked response: every item is one chunk. It ends with the stream or with the cluster; an
+/// error closes the connection.
 pub(crate) fn streamed(
     kind: &'static str,
     chunks: impl Stream<Item = Event> + Send + Sync + 'static,
@@ -284,7 +285,7 @@ pub(crate) fn queue<T: Send + Sync>(
     })
 }
 
-/// What stands after `?`, decoded; the last of a name wins.
+/// The decoded query; the last parameter of a name wins.
 pub(crate) fn query(request: &http::Uri) -> BTreeMap<String, String> {
     form(request.query().unwrap_or_default())
 }
@@ -321,7 +322,8 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Refuses bodies that are not JSON: exactly `application/json`, nothing after it.
+/// Rejects bodies that are not JSON: the type must be exactly `application/json`, without
+/// parameters.
 pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let refuse = |status, body: &str| Err(refusal(status, body));
     match headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes) {
@@ -338,7 +340,7 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Does the client take a type? No `Accept` takes everything; weights are not looked at.
+/// Whether the client accepts a type. No `Accept` accepts everything; weights are ignored.
 pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let family = kind.split('/').next().unwrap_or_default();
     let mut given = headers
@@ -355,7 +357,7 @@ pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
             })
 }
 
-/// Refuses clients that do not take JSON.
+/// Rejects clients that do not accept JSON.
 pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "application/json") {
         return Ok(());
@@ -366,7 +368,8 @@ pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
     ))
 }
 
-/// Who calls: `Ok(None)` when nobody needs to say, the principal when the credentials fit, else the 401.
+/// The caller's principal: `Ok(None)` without authentication, the principal for valid credentials,
+/// else the 401.
 pub(crate) fn authenticate(
     shared: &Shared,
     headers: &HeaderMap,

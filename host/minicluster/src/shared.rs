@@ -1,4 +1,5 @@
-//! What the master's and the agents' sides share: the state under one lock, and what the state wants done.
+//! The shared core of the master and the agents: the state under one lock, and the execution of its
+//! effects.
 
 use crate::{
     agent::{journal::Journals, nested::Containers},
@@ -24,15 +25,15 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     state: Mutex<State>,
     runners: Mutex<Runners>,
-    /// Changes when a fault comes or goes.
+    /// Notified when a fault starts or ends.
     faults: watch::Sender<()>,
-    /// What every answer and event is delayed by, in milliseconds: a copy of what the state says.
+    /// Delay of every response and event, in milliseconds: a copy of the state's value.
     delay: AtomicU64,
-    /// Every task of the cluster, awaited when it stops.
+    /// All asynchronous tasks of the cluster, awaited when it stops.
     pub(crate) tracker: TaskTracker,
     /// Stops the cluster.
     pub(crate) token: CancellationToken,
-    /// For the agents' HTTP checks.
+    /// The client of the agents' HTTP checks.
     pub(crate) http: reqwest::Client,
     pub(crate) journals: Journals,
     pub(crate) sessions: Containers,
@@ -40,7 +41,7 @@ pub(crate) struct Shared {
     run: Run,
 }
 
-/// How a task is run. Handed in, because those who run tasks know [`Shared`].
+/// The function that runs a task. Passed in, because it depends on [`Shared`].
 pub(crate) type Run = Box<
     dyn Fn(Arc<Shared>, Launch, watch::Receiver<Option<KillOrder>>) -> BoxFuture<'static, ()> + Send + Sync,
 >;
@@ -83,7 +84,8 @@ impl Shared {
         })
     }
 
-    /// Reads or changes the state, then does what it wants done, in order. Never blocks for long: no input, no output.
+    /// Reads or changes the state, then executes its effects in order. Never blocks for long: the
+    /// state does no input or output.
     pub(crate) fn with<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
@@ -98,7 +100,7 @@ impl Shared {
         result
     }
 
-    /// Changes what is in force, and lets those go on who wait for that.
+    /// Changes the active faults and wakes the requests that wait for them.
     pub(crate) fn fault<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, delay) = self.with(|state| {
             let result = change(state);
@@ -110,12 +112,13 @@ impl Shared {
         result
     }
 
-    /// What answers and events are delayed by.
+    /// The delay of responses and events.
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_millis(self.delay.load(Ordering::Relaxed))
     }
 
-    /// Waits as long as a fault keeps this port silent. The error: it is closed, and so is the connection.
+    /// Waits while a fault silences this port. The error closes the connection, as the port is
+    /// closed.
     pub(crate) async fn pass(self: &Arc<Self>, port: &Port) -> Result<(), Cut> {
         let mut changes = self.faults.subscribe();
         loop {

@@ -1,4 +1,4 @@
-//! What agents do beside running tasks: checks, files, commands in running tasks.
+//! Functions of agents other than running tasks: checks, files, commands in running tasks.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use std::time::Duration;
 use support::{Cluster, Framework, PATIENCE, modern, task};
 use transom_replay::client::{self, Request};
 
-/// A listener on a free port of the agents' address, answering every request like this.
+/// A listener on a free port of the agents' address that answers every request with `status`.
 async fn web(status: &'static str) -> (u16, tokio::task::JoinHandle<()>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -137,7 +137,7 @@ async fn health_comes_and_goes_with_what_the_check_sees() {
     cluster.stop().await;
 }
 
-/// A running task and where its agent and its sandbox are.
+/// A running task, with the address of its agent and the path of its sandbox.
 async fn sleeper(cluster: &Cluster, framework: &mut Framework) -> (String, String) {
     let offer = framework.offer().await;
     framework

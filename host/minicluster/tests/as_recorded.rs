@@ -1,5 +1,5 @@
-//! What frameworks hear when agents die and return, when operators drain them or mark them gone, and when the master
-//! restarts: event by event as it was recorded of a real cluster. And who is let in.
+//! Events that frameworks receive when agents die and return, are drained or marked gone, and when
+//! the master restarts, compared with recordings of a real cluster. Also authentication.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,8 +22,9 @@ fn fixture(name: &str) -> String {
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// What is compared of an event: not ids and times, but everything else of a status. None for those that depend on who
-/// holds which offer, and for heartbeats.
+/// The compared part of an event: task id, state, message, source and reason of a status, and the
+/// names of its fields. `None` for heartbeats and for events that depend on the allocation of
+/// offers.
 fn essence(event: &Value) -> Option<Value> {
     let kind = event["type"].as_str().unwrap();
     match kind {
@@ -44,7 +45,7 @@ fn essence(event: &Value) -> Option<Value> {
     }))
 }
 
-/// The recorded events, as far as they are compared.
+/// The compared parts of the recorded events.
 fn recorded(name: &str) -> Vec<Value> {
     let document: Value = serde_json::from_str(&fixture(name)).unwrap();
     let events = match document {
@@ -59,7 +60,7 @@ fn recorded(name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// So many of the next events that are compared.
+/// The next `count` events that are compared.
 async fn next(framework: &mut Framework, count: usize) -> Vec<Value> {
     let mut heard = Vec::new();
     while heard.len() < count {
@@ -68,13 +69,13 @@ async fn next(framework: &mut Framework, count: usize) -> Vec<Value> {
     heard
 }
 
-/// The same as what was recorded there.
+/// Compares the next events with the recording.
 async fn hears(framework: &mut Framework, name: &str) {
     let expected = recorded(name);
     assert_eq!(next(framework, expected.len()).await, expected, "{name}");
 }
 
-/// One agent, named as the recorded ones.
+/// One agent, with the recorded agents' name.
 async fn cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Cluster {
     Cluster::start(1, |config| {
         "localhost".clone_into(&mut config.agents[0].hostname);
@@ -150,7 +151,7 @@ async fn an_agent_dies_and_returns() {
             &format!("2-agent-death/fast-return-events-{kind}.json"),
         )
         .await;
-        // And nothing more than that: the next thing heard is the answer to a question.
+        // No other event follows: the next one is the answer to a reconciliation.
         let task = format!("{kind}-asked");
         reconcile(
             framework,
@@ -162,7 +163,7 @@ async fn an_agent_dies_and_returns() {
     cluster.stop().await;
 }
 
-/// An operator's stream, after its SUBSCRIBED.
+/// An operator's stream, after its SUBSCRIBED event.
 async fn operator(cluster: &Cluster) -> Stream {
     let subscribe = Request::post("/api/v1", &json!({"type": "SUBSCRIBE"}));
     let (_, mut stream) = client::open(cluster.master(), &subscribe).await.unwrap();
@@ -171,7 +172,8 @@ async fn operator(cluster: &Cluster) -> Stream {
     stream
 }
 
-/// What operators are told, without heartbeats: the type, and of a task's update its state and reason.
+/// The compared part of an operator event, without heartbeats: the type, and of a task's update its
+/// state and reason.
 fn told(event: &Value) -> Option<String> {
     let kind = event["type"].as_str().unwrap();
     let status = &event["task_updated"]["status"];
@@ -182,7 +184,7 @@ fn told(event: &Value) -> Option<String> {
     }
 }
 
-/// The stream tells the same as what was recorded there, in any order.
+/// Compares the stream's events with the recording, in any order.
 async fn operators_are_told(stream: &mut Stream, name: &str) {
     let document: Vec<Value> = serde_json::from_str(&fixture(name)).unwrap();
     let mut expected: Vec<String> = document.iter().filter_map(|one| told(&one["event"])).collect();
@@ -190,7 +192,7 @@ async fn operators_are_told(stream: &mut Stream, name: &str) {
     while heard.len() < expected.len() {
         heard.extend(told(&stream.record(PATIENCE).await.unwrap().unwrap()));
     }
-    // Which framework's task comes first is chance; an agent is removed after its tasks.
+    // The order of the frameworks' tasks is random; an agent is removed after its tasks.
     let removed = "AGENT_REMOVED".to_owned();
     assert_eq!(
         heard.last() == Some(&removed),
@@ -202,7 +204,7 @@ async fn operators_are_told(stream: &mut Stream, name: &str) {
     assert_eq!(heard, expected, "{name}");
 }
 
-/// A task of each kind of framework on the only agent.
+/// Starts a task of each kind of framework on the only agent.
 async fn tasks_of_all_kinds(cluster: &Cluster, of: &str) -> Vec<(&'static str, Framework)> {
     let mut aware = modern();
     aware["checkpoint"] = json!(false);
@@ -232,7 +234,8 @@ async fn an_unreachable_agent_is_told_to_operators_by_its_tasks_alone() {
     cluster
         .fault(json!({"fault": "start-agent", "agent": "S0"}))
         .await;
-    // Its return is what comes next: nothing was said of the agent before. The two tasks that survive come along.
+    // Its return comes next: there was no event for the agent before. The two surviving tasks come
+    // with it.
     let mut next = Vec::new();
     while next.len() < 3 {
         next.extend(told(&stream.record(PATIENCE).await.unwrap().unwrap()));
@@ -262,7 +265,8 @@ async fn an_agent_that_unregisters_is_told_to_operators() {
     cluster.stop().await;
 }
 
-/// The keys of the container's status in an update of the recorded group's first checked task that came up.
+/// The keys of the container's status in a recorded update: of the group's first checked task that
+/// started.
 fn recorded_container(state: &str) -> Vec<String> {
     let events: Vec<Value> = serde_json::from_str(&fixture("4-checks/group-stream.events.json")).unwrap();
     let status = events.iter().map(|one| &one["event"]["update"]["status"]);
@@ -395,7 +399,7 @@ async fn questions_before_and_after_an_agent_registers_with_a_master_that_restar
     };
     ask(&framework).await;
     assert!(recorded("7-master-restart/reconcile-before-agent.json").is_empty());
-    // Nothing was answered: what comes first is the update that nobody acknowledged, with the agent.
+    // There was no answer: the first event is the unacknowledged update, with the agent.
     let first = next(&mut framework, 1).await;
     let all = recorded("7-master-restart/events.json");
     assert_eq!(first[0], all[0]);
@@ -428,7 +432,8 @@ async fn roles_are_offered_suppressed_and_revived_one_by_one() {
     }));
     let other = if first == "r1" { "r2" } else { "r1" };
     let decline = |offer: &Value| json!({"type": "DECLINE", "decline": {"offer_ids": [offer["id"]], "filters": {"refuse_seconds": 600}}});
-    // Refused for one role it is offered to the other one, and suppressed for that one to nobody.
+    // Declined for one role, the resources are offered to the other one; suppressed for that one
+    // too, to none.
     framework.accepted(decline(&offer)).await;
     let second = framework.offer().await;
     assert_eq!(role(&second), other);
@@ -506,7 +511,7 @@ async fn only_those_with_the_right_principal_are_let_in() {
     let answer = client::exchange(cluster.master(), &revive.with("Authorization", right)).await;
     assert_eq!(answer.unwrap().head.code(), 202);
 
-    // What nobody but this cluster has is not open to everybody either.
+    // The page that only this cluster has requires credentials too.
     let fault = Request::post("/minicluster/faults", &json!({"fault": "delay", "ms": 0}));
     for (authorization, status) in [("", 401), (wrong, 401), (ops, 200)] {
         let request = fault.clone().with("Authorization", authorization);
@@ -516,7 +521,7 @@ async fn only_those_with_the_right_principal_are_let_in() {
     cluster.stop().await;
 }
 
-/// Messages to an agent that the master has lost are lost too; to one that only hangs they are not.
+/// Messages to an agent that the master has lost are lost too; messages to a paused agent are not.
 #[tokio::test]
 async fn messages_reach_agents_that_can_be_reached() {
     let cluster = cluster(|config| config.agent_timeout = Duration::from_hours(1)).await;
@@ -551,7 +556,7 @@ async fn messages_reach_agents_that_can_be_reached() {
     cluster.stop().await;
 }
 
-/// The first of a group that fails takes the others along; SHUTDOWN ends them all.
+/// The first failed task of a group ends the others; SHUTDOWN ends them all.
 #[tokio::test]
 async fn a_group_ends_as_one() {
     let cluster = cluster(|_| ()).await;
@@ -584,7 +589,7 @@ async fn a_group_ends_as_one() {
     cluster.stop().await;
 }
 
-/// The ends of two tasks, and of the executor after them.
+/// The last updates of two tasks, and then of their executor.
 async fn ends(framework: &mut Framework) -> BTreeMap<String, String> {
     let mut ends = BTreeMap::new();
     loop {

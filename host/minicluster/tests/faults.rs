@@ -1,4 +1,4 @@
-//! What can be done to the cluster, and how it shows in events.
+//! Faults, and their effects on events.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use support::{Cluster, Framework, PATIENCE, group_lives, journal, modern, restar
 use transom_minicluster::Registry;
 use transom_replay::client::{self, Request};
 
-/// Time enough for what must not happen to happen.
+/// Time to wait for events that must not occur.
 const QUIET: Duration = Duration::from_millis(300);
 
 async fn post(addr: SocketAddr, fault: &Value) -> (u16, String) {
@@ -48,14 +48,14 @@ async fn until_gone(pid: u64) {
     }
 }
 
-/// The framework subscribes again, with its id.
+/// Subscribes the framework again, with its id.
 async fn again(addr: SocketAddr, framework: &Framework) -> Framework {
     let mut info = modern();
     info["id"] = json!({"value": framework.id});
     Framework::subscribe(addr, &info).await
 }
 
-/// Reads until the stream ends, and says that it was not ended in order.
+/// Reads until the stream ends, and asserts that it was cut.
 async fn until_cut(framework: &mut Framework) {
     while framework.stream.record(PATIENCE).await.unwrap().is_some() {}
     assert!(framework.stream.was_cut(), "the stream ended with a farewell");
@@ -164,7 +164,7 @@ async fn a_killed_agent_that_is_back_in_time_has_kept_its_tasks() {
     cluster
         .fault(json!({"fault": "start-agent", "agent": "a0"}))
         .await;
-    // No update between: the master never gave the task up.
+    // There is no update between: the master never gave the task up.
     let next = framework.event().await;
     assert_eq!(next["type"], "OFFERS", "{next}");
     assert!(group_lives(pid));
@@ -182,7 +182,7 @@ async fn a_paused_agent_neither_answers_nor_obeys_until_it_goes_on() {
         .fault(json!({"fault": "pause-agent", "agent": "S0"}))
         .await;
     framework.kill("t").await;
-    // The master has not noticed: its offer still stands, and is accepted.
+    // The master has not noticed: its offer is still valid, and is accepted.
     framework
         .launch(&rest, json!([task("u", &rest, "exec sleep 600")]))
         .await;
@@ -272,7 +272,7 @@ async fn lost_updates_come_when_they_are_retried() {
         .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
         .await;
     framework.state("t", "TASK_STARTING").await;
-    // Lost at once and after 200 ms, told after 400 ms more.
+    // Lost immediately and after 200 ms, reported 400 ms later.
     assert!(
         began.elapsed() >= Duration::from_millis(600),
         "{:?}",
@@ -302,7 +302,7 @@ async fn a_cut_stream_ends_within_a_record_and_the_framework_may_come_back() {
     cluster.stop().await;
 }
 
-/// The statuses of a master's answers to a request, each once and in order, until it answers 200.
+/// The statuses of a master's responses to a request, each once and in order, until it answers 200.
 async fn statuses(master: SocketAddr, request: &Request) -> Vec<u16> {
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     while seen.last() != Some(&200) {
@@ -323,7 +323,7 @@ async fn statuses(master: SocketAddr, request: &Request) -> Vec<u16> {
 async fn a_restarted_master_answers_404_then_503_before_it_serves() {
     let cluster = Cluster::start(1, |_| ()).await;
     let health = Request::post("/api/v1", &json!({"type": "GET_HEALTH"}));
-    // Long enough that each is seen, also where the machine is slow.
+    // Long enough that each phase is seen, even on a slow machine.
     let restart = json!({"fault": "restart-master", "starting_ms": 500, "recovery_ms": 500});
     let in_force = cluster.fault(restart).await;
     assert_eq!(in_force[0]["is"], "starting", "{in_force}");
@@ -333,9 +333,9 @@ async fn a_restarted_master_answers_404_then_503_before_it_serves() {
         statuses(cluster.master(), &state)
     );
     assert_eq!(calls, [404, 503, 200]);
-    // As recorded: the state document is answered while the master recovers.
+    // As recorded: the state document is available while the master recovers.
     assert_eq!(documents, [404, 200]);
-    // So it is unless a test says otherwise.
+    // The default durations have the same phases.
     cluster.fault(json!({"fault": "restart-master"})).await;
     assert_eq!(statuses(cluster.master(), &state).await, [404, 200]);
     cluster.stop().await;
@@ -562,7 +562,7 @@ async fn answers_and_events_are_late_by_the_delay() {
         .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
         .await;
     framework.state("t", "TASK_STARTING").await;
-    // The call, and the event. Many events in a row are late once.
+    // The call and the event. Many consecutive events are delayed once.
     assert!(
         began.elapsed() >= Duration::from_millis(500),
         "{:?}",

@@ -1,4 +1,5 @@
-//! Frameworks: offers, heartbeats, failover, removal, reconciliation, agents that go and come back.
+//! Frameworks: offers, heartbeats, failover, removal, reconciliation, agents that disconnect and
+//! return.
 
 #![allow(
     clippy::unwrap_used,
@@ -68,7 +69,7 @@ async fn suppress_and_revive() {
         .accepted(json!({"type": "DECLINE", "decline": decline}))
         .await;
     let quiet = framework.stream.record(Duration::from_millis(500)).await;
-    // HEARTBEAT follows SUBSCRIBED and was read on the way to the offer.
+    // HEARTBEAT follows SUBSCRIBED and was read before the offer.
     assert!(quiet.is_err(), "{quiet:?}");
     framework.accepted(json!({"type": "REVIVE"})).await;
     framework.offers().await;
@@ -269,7 +270,7 @@ async fn unreachable_tasks_end_with_their_framework_and_with_their_agent() {
         } else {
             framework.accepted(json!({"type": "TEARDOWN"})).await;
         }
-        // An agent that is away learns of the kill when it is back.
+        // A disconnected agent receives the kill when it returns.
         cluster.running.mend_agent(0);
         let end = Instant::now() + PATIENCE;
         while group_lives(pid) {

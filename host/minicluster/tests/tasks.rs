@@ -1,4 +1,5 @@
-//! Tasks from launch to end: updates, acknowledgement, kills, groups, refusals, and that nothing is left behind.
+//! Tasks from launch to end: updates, acknowledgements, kills, groups, rejections, and that no
+//! process is left.
 
 #![allow(
     clippy::unwrap_used,
@@ -57,7 +58,7 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     cluster.stop().await;
 }
 
-/// What a task printed, line by line, by the last status that told of its container.
+/// The output of a task, line by line. `status` names its container.
 fn printed(cluster: &Cluster, status: &Value) -> Vec<String> {
     let container = status["container_status"]["container_id"]["value"]
         .as_str()
@@ -110,7 +111,7 @@ async fn a_task_finds_what_real_agents_set_and_nothing_that_only_frameworks_do()
         "MESOS_SLAVE_PID",
     ];
     assert_eq!(found["t"], expected);
-    // In a group there is its address, too.
+    // In a group its address is set as well.
     expected.insert(3, "MESOS_CONTAINER_IP");
     assert_eq!(found["g"], expected);
     cluster.stop().await;
@@ -191,7 +192,7 @@ async fn a_kill_tells_killing_waits_for_the_grace_period_and_gives_the_resources
     cluster.stop().await;
 }
 
-/// Until some sandbox has a file of that name.
+/// Waits until some sandbox has a file of that name.
 async fn wait_for_file(cluster: &Cluster, name: &str) {
     let end = Instant::now() + support::PATIENCE;
     while !contains(cluster.dir.path(), name) {

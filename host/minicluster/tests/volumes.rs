@@ -1,4 +1,4 @@
-//! Reservations and persistent volumes: what operations make of offers, and what tasks find.
+//! Reservations and persistent volumes: the effects of operations on offers and on tasks.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ fn recorded(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// The framework of the recording.
+/// The recorded framework.
 fn alpha() -> Value {
     let mut info = modern();
     info["roles"] = json!(["alpha"]);
@@ -35,7 +35,7 @@ fn accept(offer: &Value) -> Value {
     call
 }
 
-/// The outcome of an operation, acknowledged.
+/// The outcome of an operation, which is acknowledged.
 async fn outcome(framework: &mut Framework, id: &str) -> Value {
     let event = framework
         .until(|event| event["update_operation_status"]["status"]["operation_id"]["value"] == id)
@@ -56,14 +56,14 @@ fn operation(kind: &str, id: &str, list: &str, resource: &Value) -> Value {
     operation
 }
 
-/// The offered disk that is reserved.
+/// The reserved disk of an offer.
 fn reserved(offer: &Value) -> Option<&Value> {
     let mut resources = offer["resources"].as_array().unwrap().iter();
     resources.find(|resource| resource.get("reservations").is_some())
 }
 
-/// The offer with the volume that a task gave back. It may come before the update that the task finished, which waits
-/// for the acknowledgements of those before.
+/// The offer with the volume of a finished task. It may arrive before the update that the task
+/// finished, which waits for the acknowledgements of the earlier ones.
 async fn finished_and_offered(framework: &mut Framework, task: &str) -> Value {
     let (mut finished, mut offered) = (false, None);
     loop {
@@ -166,7 +166,7 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     cluster.stop().await;
 }
 
-/// Waits for what happens on the disk.
+/// Waits for a change on the disk.
 async fn until(holds: impl Fn() -> bool) {
     let end = std::time::Instant::now() + support::PATIENCE;
     while !holds() {
@@ -180,7 +180,7 @@ async fn reserved_resources_are_offered_to_their_role_only() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut owner = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = owner.offer().await;
-    // What it leaves over goes to others, then.
+    // While it suppresses offers, the rest goes to others.
     owner.accepted(json!({"type": "SUPPRESS"})).await;
     let mut cpu = scalar("cpus", 1.5);
     cpu["reservations"] = json!([{"type": "DYNAMIC", "role": "alpha"}]);
@@ -200,7 +200,7 @@ async fn reserved_resources_are_offered_to_their_role_only() {
     assert_eq!(cpus.len(), 1, "{cpus:?}");
     assert_eq!(cpus[0]["scalar"]["value"], 0.5);
     assert_eq!(cpus[0]["role"], "*");
-    // The rest goes to its owner at the same time.
+    // The owner receives the rest at the same time.
     owner.accepted(json!({"type": "REVIVE"})).await;
     let offer = owner.offer().await;
     assert_eq!(offer["resources"].as_array().unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! How an app is shown: its definition, and what is embedded.
+//! Documents of apps: the definition and the embedded parts.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::task;
 use crate::condition::Condition;
 use crate::core::snapshot::{AppView, Snapshot};
 
-/// What is shown besides the definition.
+/// The embedded parts of an app's document.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -18,12 +18,12 @@ pub(super) struct Embed {
     pub(super) last_failure: bool,
     pub(super) readiness: bool,
     pub(super) tasks_stats: bool,
-    /// Ours: why a check has no newer result.
+    /// Transom's own: why a check has no newer result.
     pub(super) check_failure: bool,
 }
 
 impl Embed {
-    /// As asked for. Counts and deployments are always shown.
+    /// The requested parts. Counts and deployments are always embedded.
     pub(super) fn of(query: &Query) -> Self {
         let failures = query.embeds("failures");
         Self {
@@ -35,7 +35,7 @@ impl Embed {
         }
     }
 
-    /// What a single app is always shown with.
+    /// The parts of a single app's document.
     pub(super) fn for_one(query: &Query) -> Self {
         Self {
             tasks: true,
@@ -45,7 +45,7 @@ impl Embed {
     }
 }
 
-/// An app with what is embedded.
+/// An app's document with the embedded parts.
 pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value {
     let mut shown = json!(view.app);
     let deployments: Vec<Value> = snapshot.locks(&view.app.id).map(|id| json!({"id": id})).collect();
@@ -57,7 +57,7 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
     };
     shown["tasksStaged"] = json!(count(&[Condition::Staging, Condition::Starting]));
     shown["tasksRunning"] = json!(count(&[Condition::Running]));
-    // Instances without health information count as neither.
+    // Instances without health information count as neither healthy nor unhealthy.
     shown["tasksHealthy"] = json!(0);
     shown["tasksUnhealthy"] = json!(0);
     shown["deployments"] = json!(deployments);
@@ -76,7 +76,7 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
     shown
 }
 
-/// Counts of tasks by how up to date they are; groups without tasks are left out.
+/// Counts of tasks by the age of their configuration; groups without tasks are omitted.
 fn stats(view: &AppView) -> Value {
     let config = view.app.config_version();
     let scaled = view

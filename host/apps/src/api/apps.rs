@@ -1,4 +1,4 @@
-//! `/v2/apps` and everything below it.
+//! `/v2/apps` and all paths below it.
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -51,7 +51,7 @@ pub(super) async fn create(
 ) -> Answer {
     let update = decode(&api, &body).await?;
     let Some(id) = update.id.clone() else {
-        // Either there is none, or what is wrong with it stands with whatever else is wrong.
+        // Either the id is missing, or its problem is reported together with all others.
         if update.broken.is_empty() {
             return Err(error::invalid("/id", "is undefined: an app needs its id"));
         }
@@ -77,7 +77,7 @@ pub(super) async fn create(
         .into_response())
 }
 
-/// `GET /v2/apps/{id}` and what stands below it.
+/// `GET /v2/apps/{id}` and the paths below it.
 pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query: Query) -> Answer {
     let snapshot = api.snapshot();
     let answer = match target(&path)? {
@@ -147,7 +147,8 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
     let named = usize::from(body.get("id").is_some_and(|id| !id.is_null()));
     let change = match update.version {
         Some(version) if update.members == 1 + named => Change::Rollback(version),
-        // A whole definition, as it was shown, brings its version along; it says nothing then.
+        // A client that sends back a whole definition includes its `versionInfo`; the version is
+        // ignored then.
         Some(_) if body.get("versionInfo").is_none() && partial => {
             let text = "The 'version' field may only be combined with the 'id' field.";
             return Err(error::invalid("/version", text));
@@ -207,7 +208,7 @@ pub(super) async fn post(
     deployed(&write(&api, id, Change::Restart, query.flag("force", false)?, origin).await?)
 }
 
-/// How a request wants tasks to be ended: `scale`, `wipe` and `force`.
+/// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
 pub(super) fn manner(query: &Query) -> Result<(bool, bool, bool), ApiError> {
     let (scale, wipe) = (query.flag("scale", false)?, query.flag("wipe", false)?);
     if scale && wipe {
@@ -218,7 +219,7 @@ pub(super) fn manner(query: &Query) -> Result<(bool, bool, bool), ApiError> {
     Ok((scale, wipe, query.flag("force", false)?))
 }
 
-/// The tasks that were ended, as they were.
+/// The killed tasks, as they were before.
 pub(super) fn ended(api: &Api, killed: &Killed) -> Vec<Value> {
     let snapshot = api.snapshot();
     let Some(view) = snapshot.apps.get(&killed.app.id) else {
@@ -255,7 +256,7 @@ async fn kill(api: &Api, app: AppId, which: Which, query: &Query, name: &str) ->
     Ok(Json(answer).into_response())
 }
 
-/// Reads a definition and has its constraints looked at.
+/// Parses a definition and validates its constraints.
 async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
     let mut update = read(body)?;
     let conditions: Vec<_> = update.constraints().iter().map(condition).collect();
@@ -293,7 +294,7 @@ async fn write(
     Ok(api.ask(command).await?)
 }
 
-/// The answer to everything that begins a deployment.
+/// The response to every request that starts a deployment.
 pub(super) fn deployed(written: &Written) -> Answer {
     let body = json!({"version": written.version, "deploymentId": written.deployment});
     Ok(([deployment_header(written)?], Json(body)).into_response())

@@ -1,4 +1,4 @@
-//! A client as small as it can be: one request a connection, and event streams.
+//! A minimal client: one request per connection, and event streams.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::testing::{TEST_TIMEOUT, World};
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -50,7 +50,7 @@ impl World {
         self.call(method, path, Some(&body.to_string())).await
     }
 
-    /// A GET that says what it accepts, and is not answered with a stream.
+    /// A GET with an `Accept` header whose response is not a stream.
     pub(super) async fn call_with(&self, path: &str, accept: &str) -> Answer {
         let head = format!("Connection: close\r\nAccept: {accept}\r\n\r\n");
         let mut stream = self.open("GET", path, &head).await;
@@ -115,7 +115,7 @@ fn read_head(head: &str) -> (u16, BTreeMap<String, String>) {
     (status, headers.collect())
 }
 
-/// An event stream being read.
+/// An open event stream.
 pub(super) struct Events {
     stream: TcpStream,
     raw: String,
@@ -132,7 +132,7 @@ pub(super) struct Frame {
 }
 
 impl Events {
-    /// The next frame; comments and keep-alives are left out.
+    /// The next frame; comments and keep-alives are skipped.
     pub(super) async fn next(&mut self) -> Frame {
         loop {
             if let Some((block, rest)) = self.text.split_once("\r\n\r\n") {
@@ -173,7 +173,7 @@ impl Events {
         self.text
     }
 
-    /// Reads some more; false at the end.
+    /// Reads more bytes; false at the end.
     async fn more(&mut self) -> bool {
         if self.ended {
             return false;

@@ -1,4 +1,4 @@
-//! `/v2/deployments`: what is under way, always in upstream's shape.
+//! `/v2/deployments`: running deployments, always in upstream's form.
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -23,7 +23,8 @@ pub(super) async fn list(State(api): State<Api>) -> Response {
     Json(shown).into_response()
 }
 
-/// `DELETE /v2/deployments/{id}`: a new deployment that brings back what was before; with `force` it just ends.
+/// `DELETE /v2/deployments/{id}`: starts a deployment that restores the previous definition; with
+/// `force` the deployment only stops.
 pub(super) async fn delete(
     State(api): State<Api>,
     Path(id): Path<String>,

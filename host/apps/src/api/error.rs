@@ -1,4 +1,4 @@
-//! The status and body of everything that is refused, in upstream's shapes.
+//! Status and body of every rejection, in upstream's form.
 
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::core::command::Refusal;
 use crate::model::Invalid;
 use crate::problems::Problems;
 
-/// Names no deployment: the placeholder is what clients have always been told.
+/// Without the id of a deployment: clients have always received the placeholder.
 const LOCKED: &str = "App is locked by one or more deployments. Override with the option '?force=true'. \
                       View details at '/v2/deployments/<DEPLOYMENT_ID>'.";
 
@@ -34,7 +34,7 @@ impl From<Refusal> for ApiError {
             Refusal::Invalid(invalid) => invalid.into(),
             Refusal::Store(error) => {
                 tracing::error!(error = error_chain(&error), "storing a change failed");
-                // Whether an unavailable store applied the batch is not known.
+                // It is unknown whether an unavailable store applied the batch.
                 later("The state store did not confirm the change. Check it before you try again.".to_owned())
             }
             Refusal::Plugin(error) => unanswered(&error),
@@ -58,19 +58,19 @@ impl From<Invalid> for ApiError {
     }
 }
 
-/// One problem with what a client sent.
+/// One problem with a client's document.
 pub(super) fn invalid(path: &str, error: impl Into<String>) -> ApiError {
     let mut problems = Problems::default();
     problems.add(path, error);
     Invalid::Rules(problems).into()
 }
 
-/// A decision that only a component can make could not be made: nothing is done without it.
+/// A component that must decide could not be called: the request is rejected.
 pub(super) fn unanswered(error: &CallError) -> ApiError {
     later(error.to_string()).field("reason", reason(error))
 }
 
-/// One word for programs.
+/// The reason as one word for programs.
 pub(super) fn reason(error: &CallError) -> &'static str {
     match error {
         CallError::Missing { .. } => "missing",
@@ -85,7 +85,7 @@ pub(super) fn reason(error: &CallError) -> &'static str {
     }
 }
 
-/// 503, with when to try again.
+/// 503 with a `Retry-After` header.
 pub(super) fn later(message: String) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
         .header(header::RETRY_AFTER, HeaderValue::from_static("5"))

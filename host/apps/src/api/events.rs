@@ -14,17 +14,17 @@ use crate::core::command::Origin;
 
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Parameters with a meaning of their own; all others are the events component's business.
+/// Parameters that the API interprets; all others are passed to the events component.
 const OURS: [&str; 4] = ["event_type", "filter", "plan-format", "ids"];
 
-/// Opens a stream. Which events it carries is for the events component to say.
+/// Opens a stream. The events component decides which events it carries.
 pub(super) async fn stream(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    // Exactly that: upstream's clients rely on being refused otherwise.
+    // Exactly this type: upstream's clients rely on a rejection otherwise.
     if headers
         .get(header::ACCEPT)
         .is_none_or(|accept| accept.as_bytes() != EVENT_STREAM.as_bytes())

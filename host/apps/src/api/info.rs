@@ -8,7 +8,7 @@ use transom_web::{ApiError, Json};
 
 use super::Api;
 
-/// The version of the API that is spoken, which clients take decisions by.
+/// The version of the implemented API, which clients check.
 const API_VERSION: &str = "1.11.0";
 
 /// `GET /ping`
@@ -31,7 +31,7 @@ pub(super) async fn leader(State(api): State<Api>) -> Result<Response, ApiError>
     Ok(Json(json!({"leader": leader})).into_response())
 }
 
-/// `GET /v2/info`: only keys that upstream has, because its clients stumble over others.
+/// `GET /v2/info`: only upstream's keys, because its clients fail on others.
 pub(super) async fn info(State(api): State<Api>) -> Response {
     let config = &api.shared.config;
     let lead = api.shared.lead.load();

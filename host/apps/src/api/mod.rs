@@ -1,7 +1,8 @@
-//! The HTTP API, a file for each resource: decode, call, encode.
+//! The HTTP API, one file per resource: decode, call, encode.
 //!
-//! Reads are answered from a snapshot and never wait for a writer. Writes go to the core, which stores before it answers; on a
-//! daemon that does not lead they are passed on to the one that does ([`standby`]). Statuses of refusals are decided in [`error`] alone.
+//! Reads are answered from a snapshot and never wait for a writer. Writes go to the core, which
+//! stores before it replies; a standby forwards them to the leader ([`standby`]). Only [`error`]
+//! decides on the status of a rejection.
 
 mod app;
 mod apps;
@@ -40,10 +41,10 @@ use crate::core::snapshot::Snapshot;
 use crate::runner::LeaderHandles;
 use crate::seams::Policies;
 
-/// How long a request waits for the core, which may wait for the store.
+/// Timeout of a request to the core, which may wait for the store.
 const CORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What handlers work with. Cheap to clone.
+/// The state of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) shared: Arc<Shared>,
@@ -52,19 +53,19 @@ pub(crate) struct Api {
 /// See [`Api`].
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    /// The port that is really listened on.
+    /// The actual address of the port.
     pub(crate) addr: SocketAddr,
-    /// Host and port by which this daemon is known.
+    /// Host and port of this daemon as others see them.
     pub(crate) own: String,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
     pub(crate) policies: Arc<dyn Policies>,
-    /// Empty while this daemon does not lead.
+    /// Empty on a standby.
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
     pub(crate) standing: watch::Receiver<Leadership>,
-    /// Told when `lead` changes.
+    /// Notified when `lead` changes.
     pub(crate) leader_watch: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
-    /// Asks the mirror to catch up.
+    /// Requests to the mirror to catch up.
     pub(crate) syncs: mpsc::Sender<CatchUp>,
 }
 
@@ -73,17 +74,17 @@ impl Api {
         self.shared.snapshot.load_full()
     }
 
-    /// What only a leading daemon has; refused when this one has just stopped leading.
+    /// The handles of a leader; an error when this daemon has just stopped leading.
     fn lead(&self) -> Result<Arc<LeaderHandles>, Refusal> {
         self.shared.lead.load_full().ok_or(Refusal::Stopped)
     }
 
-    /// Asks the core.
+    /// Sends a command to the core.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
         ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
 
-    /// Host and port of the daemon that leads, when there is one.
+    /// Host and port of the leader, if there is one.
     fn leader(&self) -> Option<String> {
         if self.shared.lead.load().is_some() {
             return Some(self.shared.own.clone());
@@ -95,7 +96,7 @@ impl Api {
     }
 }
 
-/// All routes, with the headers of every response. Empty path segments are left out before anything is looked up.
+/// All routes, with the headers of every response. Empty path segments are removed before routing.
 pub(crate) fn router(api: &Api) -> Router {
     let routes = Router::new()
         .route("/ping", get(info::ping))
@@ -133,11 +134,11 @@ pub(crate) fn router(api: &Api) -> Router {
     Router::new().fallback_service(collapse.into_inner().layer(routes))
 }
 
-/// The URI as it was asked for, where it was not a tidy one.
+/// The requested URI, if it was rewritten.
 #[derive(Clone, Debug)]
 struct Original(Uri);
 
-/// `/v2/apps//foo/` is `/v2/apps/foo`; `None` when nothing is to be done.
+/// `/v2/apps//foo/` becomes `/v2/apps/foo`; `None` when nothing has to change.
 fn collapsed(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let untidy = path.contains("//") || path.len() > 1 && path.ends_with('/');

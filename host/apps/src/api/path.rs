@@ -1,10 +1,10 @@
-//! What a path below `/v2/apps/` means: ids have slashes themselves, so their end tells.
+//! Parses paths below `/v2/apps/`: ids contain slashes, so the last segments decide.
 
 use transom_web::ApiError;
 
 use crate::ids::{AppId, IdError};
 
-/// What is asked for.
+/// The requested resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     App(AppId),
@@ -20,7 +20,7 @@ pub(super) enum Target {
     Restart(AppId),
 }
 
-/// Reads a path; `None` when the words at its end have no app before them.
+/// Parses a path. A reserved word without an app id before it is an invalid id.
 pub(super) fn target(path: &str) -> Result<Target, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let id = |segments: &[&str]| AppId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
@@ -38,7 +38,7 @@ pub(super) fn target(path: &str) -> Result<Target, ApiError> {
     }
 }
 
-/// No app can have such an id, so there is none.
+/// The id is invalid, so no such app exists.
 fn not_an_id(path: &str, error: IdError) -> ApiError {
     ApiError::not_found(format!("App '/{path}' does not exist: the id {error}"))
 }

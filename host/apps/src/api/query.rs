@@ -1,4 +1,4 @@
-//! Query parameters as clients really send them: repeated, `True` and `False`, percent-encoded.
+//! Query parameters in the forms that clients send: repeated, `True` and `False`, percent-encoded.
 
 use axum::extract::FromRequestParts;
 use http::StatusCode;
@@ -10,7 +10,7 @@ use transom_web::ApiError;
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// The first value of a parameter; an empty one counts as none.
+    /// The first value of a parameter; an empty one counts as missing.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
@@ -18,7 +18,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// All values of a parameter, empty ones left out.
+    /// All values of a parameter without the empty ones.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
             .iter()
@@ -26,7 +26,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// A truth value in any case.
+    /// A boolean, in upper or lower case.
     pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, ApiError> {
         match self.get(name) {
             None => Ok(default),
@@ -38,7 +38,7 @@ impl Query {
         }
     }
 
-    /// All parameters but those named, in order.
+    /// All parameters except the named ones, in order.
     pub(super) fn others(&self, named: &[&str]) -> Vec<(String, String)> {
         self.0
             .iter()
@@ -47,7 +47,7 @@ impl Query {
             .collect()
     }
 
-    /// Whether something is embedded; the prefixes that name what it is embedded into may be left out.
+    /// Whether a part is to be embedded; the prefixes for the embedding document are optional.
     pub(super) fn embeds(&self, what: &str) -> bool {
         const PREFIXES: [&str; 3] = ["group.apps.", "apps.", "app."];
         let bare = |value: &str| {

@@ -1,4 +1,4 @@
-//! `/v2/queue`: what waits to be launched, and why.
+//! `/v2/queue`: instances that are not launched yet, and the reasons.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::core::snapshot::AppView;
 use crate::ids::AppId;
 use crate::time::Moment;
 
-/// The reasons that upstream's clients know, in upstream's order, with what the scheduler calls them.
+/// The reasons that upstream's clients know, in upstream's order, with the scheduler's names.
 const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("UnfulfilledRole", Some(Reason::UnfulfilledRole)),
     ("UnfulfilledConstraint", Some(Reason::UnfulfilledConstraint)),
@@ -28,7 +28,8 @@ const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("DeclinedScarceResources", None),
 ];
 
-/// `GET /v2/queue`; with `embed=reasons` each entry also has our own `reasons`: the last round's, and what the matcher said.
+/// `GET /v2/queue`; with `embed=reasons` each entry also has Transom's own `reasons`: those of the
+/// last round and of the matcher.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let embed_reasons = query.embeds("reasons");
     let snapshot = api.snapshot();
@@ -80,7 +81,7 @@ fn summary(reasons: &Reasons) -> Value {
     })
 }
 
-/// Each step is asked about what the one before let through.
+/// Each step processes the offers that passed the step before.
 fn funnel(offers: u64, declined: impl Fn(Reason) -> u64) -> Vec<Value> {
     let mut processed = offers;
     FUNNEL

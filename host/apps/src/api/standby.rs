@@ -1,4 +1,5 @@
-//! Requests to a daemon that does not lead: reads are answered here, events redirected, the rest passed on to the leader.
+//! Requests to a standby: it answers reads, redirects event streams and forwards the rest to the
+//! leader.
 
 use std::time::Duration;
 
@@ -16,18 +17,18 @@ use transom_web::{ApiError, ForwardError};
 
 use super::{Api, Original, error};
 
-/// How long a request waits for somebody to lead: long enough for a lease of the usual length to run out.
+/// How long a request waits for a leader: long enough for a lease of the usual length to expire.
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a write that was passed on waits until it is shown here too.
+/// How long a response to a forwarded write waits until the change is visible here.
 const SYNC: Duration = Duration::from_secs(2);
 
-/// Who carries a request out.
+/// Where a request is handled.
 enum Leader {
     Here,
     At(String),
 }
 
-/// Lets through what is answered here.
+/// Handles requests that a standby can answer and passes on the others.
 pub(super) async fn pass_on(State(api): State<Api>, request: Request, next: Next) -> Response {
     if api.shared.lead.load().is_some() || answered_here(request.method(), request.uri().path()) {
         return next.run(request).await;
@@ -40,7 +41,7 @@ pub(super) async fn pass_on(State(api): State<Api>, request: Request, next: Next
     outcome.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// What needs nobody who leads.
+/// Whether a request needs no leader.
 fn answered_here(method: &Method, path: &str) -> bool {
     let shown = ["/v2/apps", "/v2/tasks", "/v2/deployments"];
     match path.strip_prefix("/v2/") {
@@ -55,7 +56,7 @@ fn answered_here(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Streams stay with the daemon that makes the events.
+/// Event streams stay at the daemon that publishes the events.
 async fn redirect(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
     let leader = match leader(api, Instant::now() + ELECTION_TIMEOUT, None).await? {
         Leader::Here => return Ok(next.run(request).await),
@@ -73,7 +74,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
         return Ok(next.run(request).await);
     }
     let (head, body) = request.into_parts();
-    // It may have to be sent twice.
+    // The request may have to be sent twice.
     let body: Bytes = Request::from_parts(head.clone(), body)
         .extract()
         .await
@@ -84,7 +85,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
     }
     loop {
         let Leader::At(leader_at) = next_leader else {
-            // Elected meanwhile.
+            // This daemon was elected meanwhile.
             return Ok(next.run(Request::from_parts(head, body.into())).await);
         };
         match api
@@ -99,7 +100,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
                 }
                 return Ok(response);
             }
-            // It got nothing, so whoever leads next may be asked.
+            // The request did not arrive, so it can be sent to the next leader.
             Err(unreachable @ ForwardError::Unreachable(_)) => {
                 next_leader = match leader(api, end, Some(&leader_at)).await {
                     Ok(next_leader) => next_leader,
@@ -112,7 +113,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
     }
 }
 
-/// Waits for somebody who leads, other than `failed`.
+/// Waits for a leader other than `failed`.
 async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader, ApiError> {
     let (mut standing, mut leader_watch) = (api.shared.standing.clone(), api.shared.leader_watch.clone());
     loop {
@@ -138,7 +139,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
     }
 }
 
-/// Whether nobody can lead before the store is back.
+/// Whether no daemon can lead because the store is unavailable.
 fn store_away(api: &Api) -> bool {
     *api.shared.standing.borrow() == Leadership::StoreUnavailable
 }
@@ -152,7 +153,8 @@ fn no_leader_error(api: &Api) -> ApiError {
     ApiError::new(StatusCode::BAD_GATEWAY, text)
 }
 
-/// Returns when what is stored now is shown here, so that clients read what they wrote; or when that takes too long.
+/// Waits until everything stored before is visible here, so that clients read what they wrote, or
+/// until a timeout.
 async fn shown(api: &Api) {
     let sync = async {
         let (sync, done) = oneshot::channel();
@@ -165,7 +167,7 @@ async fn shown(api: &Api) {
     }
 }
 
-/// Path and query as they were asked for.
+/// The requested path and query.
 fn asked_for(request: &Request) -> String {
     let original = request.extensions().get::<Original>().map(|original| &original.0);
     let uri: &Uri = original.unwrap_or_else(|| request.uri());

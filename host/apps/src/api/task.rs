@@ -1,4 +1,4 @@
-//! How a task is shown.
+//! Documents of tasks.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::core::snapshot::AppView;
 use crate::instance::Instance;
 use crate::time::Moment;
 
-/// The tasks of an app that were launched.
+/// The launched tasks of an app.
 pub(super) fn of_app(view: &AppView, check_failure: bool) -> Vec<Value> {
     view.instances
         .iter()
@@ -17,7 +17,8 @@ pub(super) fn of_app(view: &AppView, check_failure: bool) -> Vec<Value> {
         .collect()
 }
 
-/// One task; `None` while the instance waits to be launched. `check_failure` adds why its check has no newer result.
+/// One task; `None` while the instance is not launched. `check_failure` adds why its check has no
+/// newer result.
 pub(super) fn shown(view: &AppView, instance: &Instance, check_failure: bool) -> Option<Value> {
     if matches!(instance.condition, Condition::Scheduled) {
         return None;

@@ -41,13 +41,13 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     Ok(Json(json!({"tasks": tasks})).into_response())
 }
 
-/// The body of `POST /v2/tasks/delete`. Other members say nothing, as upstream.
+/// The body of `POST /v2/tasks/delete`. Other members are ignored, as upstream does.
 #[derive(Debug, Deserialize)]
 struct Given {
     ids: Option<Vec<String>>,
 }
 
-/// Reads the body, which has to be an object: a list would be read as one whose names are left out.
+/// Parses the body, which must be an object: serde would read a list as one with missing names.
 fn given(body: Value) -> Result<Vec<String>, ApiError> {
     let wrong = |path: &str, what: &str| {
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON")
@@ -60,7 +60,7 @@ fn given(body: Value) -> Result<Vec<String>, ApiError> {
     ids.ok_or_else(|| wrong("/ids", "is undefined: expected a list of task ids"))
 }
 
-/// `POST /v2/tasks/delete`: ends the tasks named, of whatever apps. Ids of no task are passed over.
+/// `POST /v2/tasks/delete`: kills the named tasks of any apps. Ids of unknown tasks are skipped.
 pub(super) async fn delete(
     State(api): State<Api>,
     query: Query,
@@ -90,7 +90,7 @@ pub(super) async fn delete(
     let Some(first) = deployments.next() else {
         return Ok(nothing_deployed());
     };
-    // The body has room for one; the header stands once for each app.
+    // The body has room for one deployment; the header is repeated for each app.
     let mut answer = deployed(first)?;
     for written in deployments {
         let (name, value) = deployment_header(written)?;
@@ -99,13 +99,14 @@ pub(super) async fn delete(
     Ok(answer)
 }
 
-/// As for a deployment: it had nothing to do, so it is over.
+/// A deployment without actions is already complete.
 fn nothing_deployed() -> Response {
     let body = json!({"version": Moment::now(), "deploymentId": Uuid::new_v4().to_string()});
     Json(body).into_response()
 }
 
-/// Whether a task could have this id, upstream's older forms included: an app's id, a dot or `_`, and something more.
+/// Whether a task could have this id, including upstream's older forms: an app's id, a dot or `_`,
+/// and a suffix.
 fn is_task_id(text: &str) -> bool {
     text.rsplit_once(['.', '_'])
         .is_some_and(|(app, rest)| !app.is_empty() && !rest.is_empty())

@@ -17,7 +17,7 @@ fn sleeper(id: &str) -> Value {
 }
 
 impl World {
-    /// Waits until an app has so many running tasks and no deployment.
+    /// Waits until an app has `running` running tasks and no deployment.
     async fn settled(&self, app: &str, running: u64) -> Value {
         until(&format!("{app} has {running} running tasks"), async || {
             let shown = &self.get(&format!("/v2/apps{app}")).await["app"];
@@ -261,7 +261,7 @@ async fn a_task_in_a_state_that_is_not_known_is_kept() {
     world.stop().await;
 }
 
-/// The ids of tasks as they are shown.
+/// The ids in documents of tasks.
 fn ids(tasks: &Value) -> Vec<String> {
     let tasks = tasks.as_array().unwrap();
     let id = |task: &Value| task["id"].as_str().unwrap().to_owned();
@@ -294,7 +294,7 @@ async fn given_tasks_of_several_apps_are_killed_and_unknown_ones_passed_over() {
     assert_eq!(killed.body["tasks"][0]["state"], "TASK_RUNNING", "as they were");
     assert_eq!(killed.headers.get("marathon-deployment-id"), None);
 
-    // The same instances run again; the others were left alone.
+    // The same instances run again; the others were not touched.
     let again = |id: &str| id.replace("._app.1", "._app.2");
     until("both instances run their next tasks", async || {
         let running = world.get("/v2/tasks?status=running").await;
@@ -305,7 +305,7 @@ async fn given_tasks_of_several_apps_are_killed_and_unknown_ones_passed_over() {
         running == expected
     })
     .await;
-    // Those ids are of the past: what runs in their places now stays.
+    // These ids are outdated: the tasks that replaced them stay.
     let nothing = world.send("POST", "/v2/tasks/delete", given).await;
     assert_eq!((nothing.status, &nothing.body), (200, &json!({"tasks": []})));
     let none = world.send("POST", "/v2/tasks/delete", json!({"ids": []})).await;
@@ -367,14 +367,14 @@ async fn given_tasks_are_killed_and_their_apps_scaled() {
         "a kill changes no definition by request: {told:?}"
     );
 
-    // Several apps: one deployment each, and the header stands once for each.
+    // Several apps: one deployment each, and the header is repeated for each.
     let both = json!({"ids": [web[1], db[0], db[1]]});
     let scaled = world.send("POST", "/v2/tasks/delete?scale=true", both).await;
     assert_eq!(scaled.status, 200, "{scaled:?}");
     for app in ["/shop/web", "/db"] {
         assert_eq!(world.settled(app, 0).await["instances"], 0, "{app}");
     }
-    // Nothing to do is a deployment that is over.
+    // A deployment without actions is complete.
     let nothing = world
         .send("POST", "/v2/tasks/delete?scale=true", json!({"ids": [UNKNOWN]}))
         .await;
@@ -497,7 +497,7 @@ async fn a_task_whose_place_is_free_already_is_not_taken_off_the_number_of_insta
     world
         .cluster
         .update(&tasks[0].as_str().into(), TaskState::Unreachable, None);
-    // It is given up at once, as the definition says by default, and replaced.
+    // The instance is given up immediately, the default in its definition, and replaced.
     until("it is replaced", async || world.cluster.running().len() == 2).await;
     let scaled = world
         .send("POST", "/v2/tasks/delete?scale=true", json!({"ids": [tasks[0]]}))
@@ -608,7 +608,7 @@ async fn a_scaling_that_cancels_an_upgrade_leaves_no_old_instances() {
     let world = World::start().await;
     world.send("POST", "/v2/apps", sleeper("/web")).await;
     world.settled("/web", 1).await;
-    // What is wanted from here on is not launched, so the upgrade cannot end.
+    // New tasks are not launched from here on, so the upgrade cannot end.
     world.cluster.obliging.store(false, Ordering::SeqCst);
     let upgrade = world
         .send("PUT", "/v2/apps/web", json!({"cmd": "sleep 2000"}))
@@ -643,7 +643,7 @@ async fn errors_have_upstream_s_shapes() {
     world.settled("/x", 1).await;
     let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/errors.json")).unwrap();
     for case in suite["cases"].as_array().unwrap() {
-        // Needs a deployment that does not end: see `what_is_being_deployed_is_locked`.
+        // This case needs a deployment that does not end: see `what_is_being_deployed_is_locked`.
         if case["id"] == "errors/locked" {
             continue;
         }
@@ -763,7 +763,7 @@ async fn constraints_are_the_component_s_business() {
     let suite: Value =
         serde_json::from_str(include_str!("../../tests/fixtures/constraint-syntax.json")).unwrap();
     for (number, case) in suite["cases"].as_array().unwrap().iter().enumerate() {
-        // What the real component says is its own crate's test; here it says what the case expects of it.
+        // The real component is tested in its own crate; this one returns what the case expects.
         let text = case["expect"]["details"][0]["error_contains"].as_str();
         let error = text.map(|text| ConstraintError {
             constraint: 0,
@@ -862,7 +862,8 @@ async fn checks_show_what_they_find_and_why_they_cannot() {
     world.stop().await;
 }
 
-/// The check's interval is an hour: what is shown after the swap is not waited for until then.
+/// The check's interval is an hour, so the result after the swap does not come from the next
+/// interval.
 #[tokio::test]
 async fn a_check_is_made_again_when_its_plugin_is_replaced() {
     let world = World::start().await;
@@ -893,7 +894,7 @@ async fn a_check_is_made_again_when_its_plugin_is_replaced() {
     };
     shows("version 1 trapped").await;
 
-    // Another plugin's new version says nothing of this one.
+    // A new version of another plugin does not affect this one.
     failed("version 2 is busy");
     admitted("somebody");
     admitted("prober");

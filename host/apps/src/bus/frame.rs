@@ -1,16 +1,16 @@
-//! Bytes of the stream: frames, keep-alives and last words.
+//! Bytes of the stream: frames, keep-alives and the final comment.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// An empty line, sent when nothing else was for a while.
+/// An empty line, sent when the stream is idle.
 pub(super) const KEEP_ALIVE: &str = "\r\n";
 
-/// Appends one event. `id` is the term and the sequence number, where asked for.
+/// Appends one event. `id` is the term and the sequence number, if the stream has ids.
 pub(super) fn append(chunk: &mut String, kind: &str, body: &str, id: Option<(u64, u64)>) {
     if let Some((term, sequence)) = id {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(chunk, "id: {term}-{sequence}\r\n");
     }
     chunk.push_str("event: ");
@@ -20,12 +20,13 @@ pub(super) fn append(chunk: &mut String, kind: &str, body: &str, id: Option<(u64
     chunk.push_str("\r\n\r\n");
 }
 
-/// A comment, which clients do not take for an event.
+/// A comment, which clients do not parse as an event.
 pub(super) fn comment(text: &str) -> String {
     format!(": {}\r\n\r\n", text.replace(['\r', '\n'], " "))
 }
 
-/// What a component wants to be sent instead: one line, with kind and time as they were. `None` when it is no JSON object.
+/// The component's replacement of an event: one line, with the original kind and time. `None` when
+/// it is not a JSON object.
 pub(super) fn replacement(original: &str, text: &str) -> Option<String> {
     let mut body: Value = serde_json::from_str(text).ok()?;
     let members = body.as_object_mut()?;

@@ -1,4 +1,4 @@
-//! Subscribers with an equal query: one view, one question for a batch, one chunk for all.
+//! Subscribers with the same query: one view, one call per batch, one chunk for all of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,19 +14,20 @@ use super::stream::{Chunk, Subscriber, Subscription};
 use super::{Bus, Listener, Lost, MAX_EVENT, Metrics, Published, StreamKey, frame};
 use crate::seams::View;
 
-/// Events asked about at a time.
+/// Events per call of the component.
 const BATCH: usize = 256;
-/// A batch takes no further event when it has so many bytes. It fits into the memory of a small component.
+/// A batch with this many bytes takes no further event. It fits into the memory of a small
+/// component.
 const BATCH_BYTES: usize = 1 << 20;
-/// A component that is busy is asked again after these pauses.
+/// Delays between retries while the component is busy.
 const PAUSES: [Duration; 3] = [
     Duration::from_millis(20),
     Duration::from_millis(200),
     Duration::from_secs(1),
 ];
-/// An event that the component failed on is put to it once more after this pause, and so is the empty question.
+/// Delay before the one retry of an event, or of the empty batch, after a fault.
 const ONCE_MORE: Duration = Duration::from_millis(100);
-/// No component is waited for longer, whatever its own limits are.
+/// Timeout of a call, whatever the component's own limits are.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One group.
@@ -35,17 +36,17 @@ pub(super) struct Group {
     pub(super) key: StreamKey,
     view: Arc<dyn View>,
     subscribers: Mutex<Vec<Subscriber>>,
-    /// Bytes of events that were published and not yet decided.
+    /// Bytes of events that are published but not yet decided.
     behind: AtomicUsize,
     /// Cancelled when the last subscriber has left.
     pub(super) stop: CancellationToken,
 }
 
-/// Why the component gave no decisions.
+/// Why the component returned no decisions.
 enum Unanswered {
-    /// The call failed in the component; other events, or a second try, may go better.
+    /// The call failed in the component; other events or a retry may succeed.
     Fault(String),
-    /// There is nobody to decide, or the query is not served any more.
+    /// There is no component, or it no longer accepts the query.
     Gone(String),
 }
 
@@ -60,21 +61,21 @@ impl Group {
         }
     }
 
-    /// Adds a subscriber, who is told events from the number `from` on.
+    /// Adds a subscriber, which receives events from the number `from` on.
     pub(super) fn add(&self, id: u64, from: u64, bus: Bus, listener: Listener) -> Subscription {
         let (subscriber, subscription) = super::stream::open(id, from, bus, self.key.clone(), listener);
         self.subscribers().push(subscriber);
         subscription
     }
 
-    /// Removes a subscriber; whether the group is empty now.
+    /// Removes a subscriber. Returns whether the group is empty now.
     pub(super) fn remove(&self, id: u64) -> bool {
         let mut subscribers = self.subscribers();
         subscribers.retain(|subscriber| subscriber.id != id);
         subscribers.is_empty()
     }
 
-    /// Ends every stream of the group with a reason; how many there were.
+    /// Closes every stream of the group with a reason. Returns their number.
     pub(super) fn close_all(&self, reason: &str) -> usize {
         self.stop.cancel();
         let subscribers = std::mem::take(&mut *self.subscribers());
@@ -84,19 +85,20 @@ impl Group {
         subscribers.len()
     }
 
-    /// An event was published; how many bytes wait for the component now.
+    /// Counts a published event. Returns the bytes that wait for the component.
     pub(super) fn published(&self, bytes: usize) -> usize {
         self.behind.fetch_add(bytes, Ordering::AcqRel) + bytes
     }
 
-    /// Hands a batch, decided upon, to everybody. Returns how many frames were queued and how many subscribers were closed.
+    /// Sends a decided batch to all subscribers. Returns the numbers of queued frames and closed
+    /// subscribers.
     fn deliver(&self, batch: &[Arc<Published>], decisions: &[Decision], term: u64) -> (u64, u64) {
         let mut subscribers = self.subscribers();
         let Some(first) = batch.first() else { return (0, 0) };
         let whole = self.chunk(batch, decisions, term, first.sequence);
         let (mut frames, before) = (0, subscribers.len());
         subscribers.retain(|subscriber| {
-            // Who joined within this batch gets only what came after.
+            // A subscriber that joined within this batch only gets later events.
             let chunk = if subscriber.from <= first.sequence {
                 whole.clone()
             } else {
@@ -149,7 +151,8 @@ impl Group {
         }
     }
 
-    /// Asks the view about a batch. An event that the component fails on is dropped; the error is a reason to close the streams.
+    /// Calls the view with a batch. An event on which the component fails is dropped; an error is
+    /// the reason for closing the streams.
     async fn decide(&self, batch: &[Arc<Published>], metrics: &Metrics) -> Result<Vec<Decision>, String> {
         let events: Vec<Event> = batch
             .iter()
@@ -192,8 +195,8 @@ impl Group {
         Ok(decisions)
     }
 
-    /// After a fault: each event alone, so that one harms no other. The component has failed on the batch already, which for a
-    /// batch of one was the first try.
+    /// Decides each event alone after a fault, so that one event harms no other. A batch of one
+    /// counts as the first attempt of its event.
     async fn one_by_one(&self, events: &[Event], metrics: &Metrics) -> Result<Vec<Decision>, String> {
         let mut decisions = Vec::with_capacity(events.len());
         for event in events {
@@ -201,7 +204,8 @@ impl Group {
                 Ok(mut decided) => decisions.append(&mut decided),
                 Err(Unanswered::Gone(reason)) => return Err(reason),
                 Err(Unanswered::Fault(reason)) => {
-                    // A component that cannot even decide about nothing is broken: it is not this event.
+                    // A component that fails on an empty batch is broken; the event is not the
+                    // cause.
                     self.stands().await?;
                     tracing::warn!(
                         kind = event.kind,
@@ -217,7 +221,7 @@ impl Group {
         Ok(decisions)
     }
 
-    /// One event, put to the view until it answers or has failed twice on it.
+    /// Decides one event, in two attempts at most.
     async fn alone(&self, event: &Event, failed: bool) -> Result<Vec<Decision>, Unanswered> {
         let event = std::slice::from_ref(event);
         if !failed {
@@ -230,7 +234,7 @@ impl Group {
         self.ask(event).await
     }
 
-    /// Whether the view still answers at all: it is asked about no events, twice if need be.
+    /// Checks with an empty batch, in two attempts at most, that the view still answers.
     async fn stands(&self) -> Result<(), String> {
         if self.ask(&[]).await.is_ok() {
             return Ok(());
@@ -242,7 +246,7 @@ impl Group {
         }
     }
 
-    /// Asks the view about a batch, again for a while when it is busy.
+    /// Calls the view with a batch; retries a few times while it is busy.
     async fn ask(&self, events: &[Event]) -> Result<Vec<Decision>, Unanswered> {
         let gone = |reason: String| Err(Unanswered::Gone(reason));
         let mut pauses = PAUSES.into_iter();
@@ -286,7 +290,7 @@ impl Group {
     }
 }
 
-/// Serves a group until its last subscriber has left, or the bus ends.
+/// Serves a group until its last subscriber has left or the bus ends.
 pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<Published>>, bus: Bus) {
     let mut changes = bus.shared.policies.changes();
     loop {
@@ -303,7 +307,7 @@ pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<P
                 Err(RecvError::Lagged(missed)) => behind = Some(missed),
                 Err(RecvError::Closed) => return,
             },
-            // A plugin came, went or changed: an empty question tells whether this view still stands.
+            // A plugin has changed: an empty batch checks whether the view still works.
             _ = changes.recv() => {}
         }
         let mut taken = batch.first().map_or(0, |event| event.bytes());
@@ -323,7 +327,7 @@ pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<P
             ))
         } else {
             tokio::select! {
-                // A batch may take a while, and what waits behind it is memory.
+                // A batch may take a while, and the events behind it take memory.
                 () = group.stop.cancelled() => return,
                 decided = group.decide(&batch, &bus.shared.metrics) => decided,
             }

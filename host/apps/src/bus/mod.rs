@@ -1,15 +1,17 @@
-//! The event bus (specification, part C, "Events"): what happens, told to whoever listens.
+//! The event bus (specification, part C, "Events").
 //!
-//! An event is serialised once. Subscribers with an equal query form a group, which holds one view of the `events` component
-//! and asks it about whole batches; what passes is joined into one chunk for all of the group. Events that a query drops are
-//! never queued. A subscriber for whom too much waits is closed and told why, and so are all of a group whose component is
-//! gone or refuses the query: nobody is ever sent what was not decided.
+//! An event is serialised once. Subscribers with the same query form a group. The group has one
+//! view of the `events` component, calls it with whole batches and joins the events that pass into
+//! one chunk for all its subscribers. Events that a query drops are never queued. A subscriber
+//! whose queue is full is closed with a reason; so are all subscribers of a group whose component
+//! is missing or rejects the query. An event is never sent without a decision.
 //!
-//! An event harms itself alone. One of more than [`MAX_EVENT`] bytes is replaced by a small `event_too_large_event`; one that
-//! the component fails on, when asked about it alone, is dropped for that group. Both are logged and counted, and every other
-//! event goes its way. What waits is bounded by count and by bytes, for a group and for a subscriber.
+//! A bad event affects no other event. One of more than [`MAX_EVENT`] bytes is replaced by a small
+//! `event_too_large_event`; one on which the component fails even alone is dropped for that group.
+//! Both are logged and counted. Queues are bounded by count and by bytes, for a group and for a
+//! subscriber.
 //!
-//! Publishing never waits. What it does not do: no replay of what is past.
+//! Publishing never waits. Past events are not replayed.
 
 mod frame;
 mod group;
@@ -45,21 +47,21 @@ const BACKLOG_BYTES: usize = 32 << 20;
 /// The most bytes that an event's document may have.
 pub(crate) const MAX_EVENT: usize = 1 << 20;
 
-/// What a stream is asked for, as far as it makes a difference to the bytes.
+/// The options of a stream that affect its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamKey {
     pub(crate) query: Query,
-    /// Upstream's plan form, which `plan-format=light` asks for.
+    /// Upstream's plan form, which `plan-format=light` selects.
     pub(crate) light: bool,
-    /// An `id:` line on each frame.
+    /// Whether each frame has an `id:` line.
     pub(crate) ids: bool,
 }
 
-/// Who listens, as attach and detach events tell it.
+/// The client of a stream, as attach and detach events show it.
 #[derive(Clone, Debug)]
 pub(crate) struct Listener {
     pub(crate) client: String,
-    /// The request's own path and query.
+    /// The request's path and query.
     pub(crate) url: String,
 }
 
@@ -70,21 +72,21 @@ pub(crate) struct Published {
     pub(crate) kind: &'static str,
     pub(crate) subject: Option<String>,
     pub(crate) body: String,
-    /// The body for those who want light plans, where it differs.
+    /// The body with light plans, where it differs.
     pub(crate) light: Option<String>,
 }
 
 impl Published {
-    /// What it takes to keep it.
+    /// The memory that it takes, in bytes.
     fn bytes(&self) -> usize {
         self.body.len() + self.light.as_ref().map_or(0, String::len)
     }
 }
 
-/// Why an event is not sent to those who wanted it.
+/// Why an event is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
-    /// It, or what the component made of it, has more than [`MAX_EVENT`] bytes.
+    /// The event, or the component's replacement, has more than [`MAX_EVENT`] bytes.
     TooLarge,
     /// The component fails on it.
     Undecided,
@@ -124,7 +126,7 @@ pub(crate) struct Bus {
 
 #[derive(Debug)]
 struct Shared {
-    /// Grows with every start, so that ids of different runs differ.
+    /// Incremented at every start, so that ids of different runs differ.
     term: u64,
     policies: Arc<dyn Policies>,
     events: broadcast::Sender<Arc<Published>>,
@@ -135,7 +137,7 @@ struct Shared {
     metrics: Metrics,
 }
 
-/// What has to change together: numbering, sending and who is there.
+/// State that changes together: sequence numbers, sending and groups.
 #[derive(Debug)]
 struct State {
     sequence: u64,
@@ -220,9 +222,9 @@ impl Bus {
         }
     }
 
-    /// Tells an event to all who want it.
+    /// Sends an event to all subscribers whose query passes it.
     pub(crate) fn publish(&self, draft: Draft) {
-        // Serialised before the lock is taken, if anybody listens.
+        // Serialised before the lock is taken, if there are subscribers.
         let texts = self.is_heard().then(|| Texts::of(&draft));
         self.number_and_send(draft, texts);
     }
@@ -234,8 +236,9 @@ impl Bus {
     fn number_and_send(&self, draft: Draft, texts: Option<Texts>) {
         let sent = {
             let mut state = self.state();
-            // A stream may have attached since; none can while the lock is held. Without streams the number is used up all the
-            // same, so that gaps in ids mean what they say.
+            // A stream may have attached since; none can while the lock is held. Without streams
+            // the sequence number is used up as well, so that gaps in ids always mean missing
+            // events.
             let texts = texts.or_else(|| self.is_heard().then(|| Texts::of(&draft)));
             let texts = texts.unwrap_or_default();
             match texts.bytes() {
@@ -257,7 +260,7 @@ impl Bus {
         }
     }
 
-    /// Closes the streams of groups for which too much waits.
+    /// Closes the streams of groups that are too far behind.
     fn leave_behind(&self, slow: &[Arc<Group>]) {
         for group in slow {
             self.dissolve(
@@ -269,7 +272,7 @@ impl Bus {
         }
     }
 
-    /// Tells what happens to plugins, until the bus ends.
+    /// Publishes changes of plugins until the bus ends.
     pub(crate) async fn tell_of_plugins(self) {
         let mut changes = self.shared.policies.changes();
         loop {
@@ -286,7 +289,7 @@ impl Bus {
         }
     }
 
-    /// Opens a stream. Its first event is its own `event_stream_attached`, if the query lets it pass.
+    /// Opens a stream. Its first event is its own `event_stream_attached`, if the query passes it.
     pub(crate) async fn attach(&self, key: StreamKey, listener: Listener) -> Result<Subscription, OpenError> {
         let known = self.state().groups.contains_key(&key);
         let view = if known {
@@ -316,12 +319,12 @@ impl Bus {
                 self.shared.metrics.streams.inc();
                 Ok(subscription)
             }
-            // The last of the group left while we looked: make a new one.
+            // The group's last subscriber left meanwhile: open another view.
             None => Box::pin(self.attach(key, listener)).await,
         }
     }
 
-    /// Makes the group of a wish that nobody had, and lets it work.
+    /// Creates and starts the group of a new key.
     fn gather(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
         let group = Arc::new(Group::new(key.clone(), view));
         let events = self.shared.events.subscribe();
@@ -332,7 +335,7 @@ impl Bus {
         group
     }
 
-    /// Takes a subscriber away and tells the others.
+    /// Removes a subscriber and publishes its detach event.
     fn detach(&self, key: &StreamKey, id: u64, listener: &Listener) {
         self.shared.metrics.streams.dec();
         {
@@ -347,7 +350,7 @@ impl Bus {
         self.publish(shapes::detached(listener));
     }
 
-    /// Takes a whole group away, each of its subscribers being told why.
+    /// Removes a group and closes its streams with the reason.
     fn dissolve(&self, group: &Arc<Group>, reason: &str) {
         {
             let mut state = self.state();
@@ -364,7 +367,7 @@ impl Bus {
         tracing::warn!(streams = closed, reason, "event streams closed");
     }
 
-    /// Returns the groups for which too much waits now.
+    /// Returns the groups that are now too far behind.
     fn send(
         &self,
         state: &mut State,
@@ -385,7 +388,7 @@ impl Bus {
         let bytes = event.bytes();
         let slow = |group: &&Arc<Group>| group.published(bytes) > BACKLOG_BYTES;
         let slow = state.groups.values().filter(slow).cloned().collect();
-        // An error only says that nobody listens.
+        // An error means that there are no receivers.
         let _ = self.shared.events.send(Arc::new(event));
         slow
     }
@@ -395,7 +398,7 @@ impl Bus {
     }
 }
 
-/// Objects of texts and numbers: writing them cannot fail.
+/// Objects of texts and numbers: serialising them cannot fail.
 fn to_text(body: &Value) -> String {
     body.to_string()
 }

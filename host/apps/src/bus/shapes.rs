@@ -1,6 +1,7 @@
-//! Every event this job posts, in the shape that the specification and upstream's clients agree on.
+//! The documents of all events of this service, in the form that the specification and upstream's
+//! clients share.
 //!
-//! An event about an app carries its id as the subject, which event queries may name.
+//! An event about an app has the app's id as its subject, which event queries may name.
 
 use std::net::IpAddr;
 
@@ -15,13 +16,14 @@ use crate::ids::{AppId, InstanceId};
 use crate::model::App;
 use crate::time::Moment;
 
-/// How a plan's steps are written for those who do not ask for light plans.
+/// The form of plan steps, unless the subscriber selects light plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanForm {
     /// The specification's: a list of `{action, app}`.
     #[default]
     Specification,
-    /// Upstream's: a list of `{actions}`, and the empty `original` and `target` that its Python client asks for.
+    /// Upstream's: a list of `{actions}`, and the empty `original` and `target` that its Python
+    /// client requires.
     Upstream,
 }
 
@@ -66,10 +68,11 @@ pub(crate) fn detached(listener: &Listener) -> Draft {
     of_listener("event_stream_detached", listener)
 }
 
-/// The longest subject that is repeated.
+/// Maximum length of the subject in the replacement of a large event.
 const MAX_SUBJECT: usize = 1024;
 
-/// In place of an event that has more bytes than are sent: ours, and sent only to those who name it.
+/// Replaces an event that exceeds the size limit. Transom's own, and sent only to subscribers that
+/// name it.
 pub(crate) fn too_large(kind: &'static str, subject: Option<String>, bytes: usize) -> Draft {
     let subject = subject.filter(|subject| subject.len() <= MAX_SUBJECT);
     let body = json!({
@@ -84,7 +87,7 @@ pub(crate) fn too_large(kind: &'static str, subject: Option<String>, bytes: usiz
     draft
 }
 
-/// Something happened to a plugin of this daemon: ours, and told only to those who name it.
+/// A change of a plugin of this daemon. Transom's own, and sent only to subscribers that name it.
 pub(crate) fn plugin(change: &Change) -> Draft {
     let kind = match change {
         Change::Admitted { .. } => "plugin_admitted_event",
@@ -96,7 +99,7 @@ pub(crate) fn plugin(change: &Change) -> Draft {
     };
     let mut body = json!(change);
     if let Some(members) = body.as_object_mut() {
-        // The kind says it.
+        // The event's kind contains it.
         members.remove("change");
         if let Some(name) = members.remove("name") {
             members.insert("plugin".to_owned(), name);
@@ -105,10 +108,12 @@ pub(crate) fn plugin(change: &Change) -> Draft {
     Draft::new(kind, None, body)
 }
 
-/// Fields that the specification lists for `appDefinition` and that definitions as shown leave out when empty.
+/// Fields that the specification lists for `appDefinition` and that shown definitions omit when
+/// empty.
 const ALWAYS_LISTS: [&str; 5] = ["args", "constraints", "dependencies", "fetch", "healthChecks"];
 
-/// A request created, updated or deleted an app; `app` is as it is now, or as it was.
+/// A request created, updated or deleted an app; `app` is the current definition, or the last one
+/// of a deleted app.
 pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
     let mut definition = json!(app);
     if let Some(members) = definition.as_object_mut() {
@@ -129,7 +134,7 @@ pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
     )
 }
 
-/// What events tell of the task behind them.
+/// The task fields of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskFacts<'a> {
     pub(crate) app: &'a AppId,
@@ -156,7 +161,7 @@ pub(crate) fn status_update(facts: TaskFacts<'_>, status: &TaskStatus) -> Draft 
     Draft::new("status_update_event", Some(facts.app), body)
 }
 
-/// The addresses that a status tells, as tasks and events show them.
+/// The addresses in a status, as tasks and events show them.
 pub(crate) fn ip_addresses(status: &TaskStatus) -> Vec<Value> {
     let networks = status
         .container_status
@@ -188,7 +193,7 @@ pub(crate) fn instance_changed(facts: TaskFacts<'_>, condition: Condition) -> Dr
     Draft::new("instance_changed_event", Some(facts.app), body)
 }
 
-/// A task that no instance is known for has ended.
+/// A task without a known instance has ended.
 pub(crate) fn unknown_terminated(instance: &str, app: Option<&AppId>, condition: Condition) -> Draft {
     let run_spec = app.map(ToString::to_string).unwrap_or_default();
     let body = json!({"instanceId": instance, "runSpecId": run_spec, "condition": condition.as_str()});
@@ -200,7 +205,7 @@ pub(crate) fn app_terminated(app: &AppId) -> Draft {
     Draft::new("app_terminated_event", Some(app), json!({"appId": app}))
 }
 
-/// What a check found is not what it found before. Opt-in: upstream knows no such event.
+/// A check has another result than before. Opt-in: upstream has no such event.
 pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &Value) -> Draft {
     let body = json!({
         "appId": facts.app,
@@ -238,7 +243,7 @@ pub(crate) fn disconnected() -> Draft {
     Draft::new("scheduler_disconnected_event", None, json!({}))
 }
 
-/// The group that an app sits in was changed, or could not be.
+/// The group of an app was changed, or the change failed.
 pub(crate) fn group_changed(app: &AppId, version: Moment, failure: Option<&str>) -> Draft {
     let mut body = json!({"groupId": app.group(), "version": version});
     let kind = if let Some(reason) = failure {
@@ -292,14 +297,14 @@ fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, bo
         }
     };
     let mut draft = with_plan(plan);
-    // One event has one time, whatever its form.
+    // All forms of one event have the same time.
     let mut lighter = with_plan(light);
     lighter.body["timestamp"] = draft.body["timestamp"].clone();
     draft.light = Some(lighter.body);
     draft
 }
 
-/// Each action by both names that clients look for.
+/// Each action under both names that clients read.
 fn current_step(step: &Step) -> Value {
     let actions: Vec<Value> = step
         .actions

@@ -1,11 +1,11 @@
-//! Every event of the fixtures that this version posts has at least the fields that clients read.
+//! Every supported event of the fixtures has at least the fields that clients read.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use super::*;
 use crate::deploy::plan::{Action, ActionKind};
 use crate::testing::app;
 
-/// Kinds that no part of this version posts yet.
+/// Kinds of events that are not supported yet.
 const NOT_YET: [&str; 9] = [
     "pod_created_event",
     "pod_updated_event",

@@ -1,4 +1,4 @@
-//! One subscriber: a bounded queue of chunks, and the stream of bytes that the HTTP answer is made of.
+//! One subscriber: a bounded queue of chunks, and the byte stream of its HTTP response.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,25 +14,25 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::{Bus, Listener, StreamKey, frame};
 
-/// Events that may wait for a subscriber; one more closes its stream.
+/// Events that may be queued for a subscriber; one more closes its stream.
 pub(crate) const MAX_QUEUED_EVENTS: usize = 1024;
 /// The same in bytes.
 pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// How often an empty line shows that the stream lives.
+/// Interval of the empty lines on an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Frames joined to one piece.
+/// Joined frames.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) bytes: Bytes,
     pub(super) events: u32,
 }
 
-/// The bus's end of a stream. Dropping it ends the stream after what is queued.
+/// The bus's end of a stream. Dropping it ends the stream after the queued chunks.
 #[derive(Debug)]
 pub(super) struct Subscriber {
     pub(super) id: u64,
-    /// Number of the first event it is told.
+    /// Number of the first event for this subscriber.
     pub(super) from: u64,
     queue: mpsc::Sender<Chunk>,
     shared: Arc<Shared>,
@@ -46,13 +46,14 @@ struct Shared {
 }
 
 impl Subscriber {
-    /// Queues a chunk; false when the stream is closed, because too much waits already or the client has left.
+    /// Queues a chunk. Returns false when the stream is closed, because its queue is full or the
+    /// client has left.
     pub(super) fn offer(&self, chunk: Chunk) -> bool {
         let events = chunk.events as usize;
         let bytes = chunk.bytes.len();
         let waiting = self.shared.waiting.fetch_add(events, Ordering::AcqRel);
         let waiting_bytes = self.shared.bytes.fetch_add(bytes, Ordering::AcqRel);
-        // What comes at once may be more than that when nothing waited: it is as good as taken.
+        // A single chunk may exceed the limit when the queue is empty: it is sent immediately.
         if waiting > 0 && waiting + events > MAX_QUEUED_EVENTS {
             self.close(&format!(
                 "slow client: more than {MAX_QUEUED_EVENTS} events are queued"
@@ -68,7 +69,7 @@ impl Subscriber {
         self.queue.try_send(chunk).is_ok()
     }
 
-    /// Notes why the stream ends; the last thing the client is sent.
+    /// Sets the reason for the end of the stream, which is sent last.
     pub(super) fn close(&self, reason: &str) {
         *self
             .shared
@@ -78,7 +79,7 @@ impl Subscriber {
     }
 }
 
-/// Makes both ends.
+/// Creates both ends.
 pub(super) fn open(
     id: u64,
     from: u64,
@@ -114,7 +115,8 @@ pub(super) fn open(
     )
 }
 
-/// The client's end: chunks, keep-alives between them, and at the end why it ended. Dropping it detaches it from the bus.
+/// The client's end: chunks, keep-alives between them, and finally the reason for its end. Dropping
+/// it detaches it from the bus.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     chunks: mpsc::Receiver<Chunk>,
@@ -159,7 +161,7 @@ impl Stream for Subscription {
     }
 }
 
-/// Says good-bye when the client's end is dropped, for whatever reason.
+/// Detaches the subscriber when the client's end is dropped, for whatever reason.
 #[derive(Debug)]
 struct Leaving {
     id: u64,

@@ -57,7 +57,7 @@ async fn next(subscription: &mut Subscription) -> Option<Bytes> {
         .map(Result::unwrap)
 }
 
-/// Reads until so many frames came; returns the text.
+/// Reads until `count` frames have arrived; returns the text.
 async fn frames(subscription: &mut Subscription, count: usize) -> String {
     let mut text = String::new();
     while text.matches("event: ").count() < count {
@@ -78,7 +78,7 @@ async fn everybody_gets_everything_in_order_through_one_view() {
         bus.publish(draft(number));
     }
     for (index, stream) in streams.iter_mut().enumerate() {
-        // Each sees its own arrival first, then those of later ones.
+        // Each stream sees its own attach event first, then those of later ones.
         let attached = 3 - index;
         let text = frames(stream, attached + 50).await;
         let ids: Vec<&str> = text
@@ -97,7 +97,8 @@ async fn an_event_that_is_published_while_the_first_stream_attaches_reaches_it_w
     let components = Components::new();
     let bus = bus(&components);
     let event = draft(1);
-    // Nobody listens yet, so there is no text; then somebody attaches, and only then is the event sent.
+    // There is no subscriber yet, so there is no text; then one attaches, and only then is the
+    // event sent.
     let texts = bus.is_heard().then(|| Texts::of(&event));
     assert!(texts.is_none());
     let mut stream = bus.attach(key(None), listener()).await.unwrap();
@@ -220,7 +221,7 @@ async fn an_idle_stream_shows_that_it_lives() {
     assert_eq!(began.elapsed().as_secs(), 10);
 }
 
-/// How many events were dropped for a reason.
+/// The number of events that were dropped for a reason.
 fn lost(bus: &Bus, why: Lost) -> u64 {
     let reason = match why {
         Lost::TooLarge => "too-large",
@@ -281,7 +282,7 @@ async fn an_event_that_is_too_large_is_replaced_for_those_who_name_that() {
     );
     assert!(data["bytes"].as_u64().unwrap() > MAX_EVENT as u64);
     assert_eq!(lost(&bus, Lost::TooLarge), 2);
-    // At the limit it is sent.
+    // An event at the limit is sent.
     let frame = to_text(&draft_with("").body).len();
     bus.publish(draft_with(&"x".repeat(MAX_EVENT - frame)));
     let text = frames(&mut plain, 1).await;
@@ -307,7 +308,7 @@ async fn a_replacement_that_is_too_large_is_dropped() {
     assert_eq!(bus.shared.metrics.closed.get(), 0);
 }
 
-/// However the harmful events lie among the others, those arrive, in order and each once.
+/// Wherever the bad events are in a batch, the others arrive in order, once each.
 #[tokio::test]
 async fn an_event_that_the_component_traps_on_harms_itself_alone() {
     let components = Components::new();
@@ -315,7 +316,7 @@ async fn an_event_that_the_component_traps_on_harms_itself_alone() {
     let mut stream = bus.attach(key(None), listener()).await.unwrap();
     frames(&mut stream, 1).await;
     *components.traps_on.lock().unwrap() = Some("poison".to_owned());
-    // Nothing awaits between these: they are one batch.
+    // There is no await between these: they are one batch.
     for number in 0..40 {
         bus.publish(draft(number));
         if number % 10 == 3 {
@@ -326,7 +327,7 @@ async fn an_event_that_the_component_traps_on_harms_itself_alone() {
     assert_eq!(numbers(&text), (0..40).collect::<Vec<u64>>());
     assert!(!text.contains("poison"));
     assert_eq!(lost(&bus, Lost::Undecided), 4);
-    // Alone in its batch, several times, and the stream goes on.
+    // Alone in its batch, several times, and the stream continues.
     for number in 40..43 {
         bus.publish(draft_with("poison"));
         until("it is dropped", async || {
@@ -360,7 +361,7 @@ async fn a_component_that_decides_nothing_closes_its_streams_with_the_reason() {
     assert_eq!(lost(&bus, Lost::Undecided), 0);
 }
 
-/// A component that does not come back is no place to keep events without end.
+/// Events do not pile up without bound behind a component that never answers.
 #[tokio::test]
 async fn what_waits_for_a_component_is_bounded_in_bytes() {
     let components = Components::new();
@@ -387,7 +388,7 @@ async fn what_waits_for_a_component_is_bounded_in_bytes() {
         last.push_str(std::str::from_utf8(&bytes).unwrap());
     }
     assert!(last.contains("does not keep up"), "{last}");
-    // Others come and are served.
+    // New subscribers are served.
     components.stuck.store(false, Ordering::SeqCst);
     let mut other = bus.attach(key(None), listener()).await.unwrap();
     bus.publish(draft(7));
@@ -422,7 +423,8 @@ async fn who_leaves_many_bytes_waiting_is_closed_and_others_are_not() {
     assert!(last.contains("bytes of events are queued"), "{last}");
 }
 
-/// What a subscriber of `query` gets of the kinds `published`, after its own arrival.
+/// The events of the kinds `published` that a subscriber of `query` receives after its own attach
+/// event.
 async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Vec<String> {
     let components = Components::new();
     let bus = bus(&components);
@@ -443,7 +445,7 @@ async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Ve
         bus.shared.metrics.published.get() == published.len() as u64 + 1 && bus.shared.events.is_empty()
     })
     .await;
-    // The group may still be at its last batch; stopping waits for it and ends the stream.
+    // The group may still work on its last batch; stopping waits for it and ends the stream.
     bus.shared.token.cancel();
     bus.shared.tracker.close();
     tokio::time::timeout(TEST_TIMEOUT, bus.shared.tracker.wait())
@@ -491,7 +493,8 @@ async fn fixtures() {
                 );
                 assert_eq!(light, plain, "it changes plans only, never which events come");
             }
-            // Status, content type and the first event are replayed over HTTP, with the API's tests; the keep-alive above.
+            // Status, content type and the first event are replayed over HTTP in the tests of the
+            // API; the keep-alive is above.
             "sse/frame" => {
                 let components = Components::new();
                 let bus = bus(&components);

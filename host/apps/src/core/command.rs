@@ -1,4 +1,4 @@
-//! What the API asks of the core, and what it is answered.
+//! Requests from the API to the core, and their replies.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::instance::Instance;
 use crate::model::{App, AppUpdate, Invalid};
 use crate::time::Moment;
 
-/// Who asks, as `api_post_event` tells it.
+/// The client behind a request, as `api_post_event` shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) client: String,
@@ -20,9 +20,9 @@ pub(crate) struct Origin {
 /// A change of one app.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// A new app; refused when there is one.
+    /// A new app; rejected if the app exists.
     Create(Box<AppUpdate>),
-    /// A change; `partial` keeps what is not named, `create` makes the app when there is none.
+    /// An update; `partial` keeps fields that it does not name, `create` creates a missing app.
     Update {
         update: Box<AppUpdate>,
         partial: bool,
@@ -32,11 +32,11 @@ pub(crate) enum Change {
     Rollback(Moment),
     Delete,
     Restart,
-    /// Back to what a deployment began with; the definition may have gone with it.
+    /// Back to the definition before a deployment, even if the app's own history no longer has it.
     Revert(String),
 }
 
-/// Which tasks of an app are meant.
+/// Selects tasks of an app.
 #[derive(Clone, Debug)]
 pub(crate) enum Which {
     All,
@@ -44,7 +44,7 @@ pub(crate) enum Which {
     One(String),
 }
 
-/// A change that was stored and whose deployment has begun.
+/// A stored change whose deployment has started.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) deployment: String,
@@ -53,7 +53,7 @@ pub(crate) struct Written {
     pub(crate) created: bool,
 }
 
-/// Why a request is not carried out.
+/// Why a request is rejected.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     NoApp(AppId),
@@ -63,13 +63,13 @@ pub(crate) enum Refusal {
     Exists(AppId),
     Locked(Vec<String>),
     Invalid(Invalid),
-    /// The store did not take it; nothing has changed.
+    /// The store did not accept it; nothing has changed.
     Store(Arc<transom_store::Error>),
-    /// A component that has to be asked could not be.
+    /// A required component could not be called.
     Plugin(transom_plugins::CallError),
-    /// The job is stopping, or does not lead any more.
+    /// The service is stopping or no longer leads.
     Stopped,
-    /// It took too long.
+    /// The request timed out.
     TimedOut,
 }
 
@@ -83,7 +83,8 @@ pub(crate) enum Command {
         origin: Origin,
         reply: Reply<Written>,
     },
-    /// Ends tasks; with `scale` the app gets fewer instances, with `wipe` a new instance takes the place.
+    /// Kills tasks; with `scale` the app gets fewer instances, with `wipe` a new instance takes the
+    /// place.
     Kill {
         app: AppId,
         which: Which,
@@ -92,8 +93,8 @@ pub(crate) enum Command {
         force: bool,
         reply: Reply<Killed>,
     },
-    /// Ends the tasks of these ids, of whatever apps; ids of none are passed over. The rest is as with `Kill`, and all or
-    /// none of the apps are scaled.
+    /// Kills the tasks with these ids, of any app; unknown ids are skipped. Otherwise as `Kill`,
+    /// except that either all of the apps are scaled or none.
     KillGiven {
         tasks: Vec<String>,
         scale: bool,
@@ -101,24 +102,24 @@ pub(crate) enum Command {
         force: bool,
         reply: Reply<Vec<Killed>>,
     },
-    /// Ends a deployment where it stands.
+    /// Stops a deployment in its current step.
     Cancel { deployment: String, reply: Reply<()> },
 }
 
-/// What became of a [`Command::Kill`], and of a [`Command::KillGiven`] for each app.
+/// The result of [`Command::Kill`], and of [`Command::KillGiven`] for each app.
 #[derive(Clone, Debug)]
 pub(crate) struct Killed {
     pub(crate) app: Arc<App>,
-    /// The instances as they were.
+    /// The instances before they were killed.
     pub(crate) instances: Vec<Instance>,
-    /// The deployment, when the app was scaled.
+    /// The deployment, if the app was scaled.
     pub(crate) deployment: Option<Written>,
 }
 
-/// Where an answer goes.
+/// The channel of a reply.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// Asks the core and waits for its answer, within `patience`.
+/// Sends a command to the core and waits for its reply, for at most `patience`.
 pub(crate) async fn ask<T>(
     core: &mpsc::Sender<Command>,
     patience: std::time::Duration,
@@ -134,7 +135,7 @@ pub(crate) async fn ask<T>(
         .unwrap_or(Err(Refusal::TimedOut))
 }
 
-/// What a check found, or why it could not tell.
+/// The result of one attempt of a check.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) instance: InstanceId,
@@ -142,12 +143,13 @@ pub(crate) struct Report {
     pub(crate) look: Look,
 }
 
-/// How a look at a task ended.
+/// How an attempt ended.
 #[derive(Debug)]
 pub(crate) enum Look {
     Found(Outcome),
-    /// The check could not tell, or could not be made.
+    /// The check could not be made, or had no result.
     Failed(Failure),
-    /// The plugin that could not be asked was replaced: why the version before it could not is no news of this one.
+    /// The plugin that failed was replaced: the earlier version's failure does not apply to the new
+    /// one.
     Obsolete,
 }

@@ -1,4 +1,4 @@
-//! What the core does about events of the scheduler, results of checks, and the passing of time.
+//! Handles scheduler events, check results and ticks.
 
 use std::sync::Arc;
 
@@ -37,13 +37,13 @@ impl Core {
                     &data,
                 ));
             }
-            // The statuses of its tasks follow by themselves.
+            // Status updates of its tasks follow.
             Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
             Event::Unknown { status } => self.unknown(&status),
         }
     }
 
-    /// Where a task belongs: its app and its instance, when it is that instance's present task.
+    /// The app and instance of a task, if it is the instance's current task.
     fn place(&self, task: &TaskId) -> Option<(AppId, InstanceId)> {
         let (instance, incarnation) = InstanceId::of_task(task)?;
         let app = instance.app()?;
@@ -100,7 +100,8 @@ impl Core {
         self.reconcile(&app).await;
     }
 
-    /// The present task of an instance is over: the next one follows, unless the instance is to go.
+    /// The current task of an instance is terminal: the next one follows, unless the instance is
+    /// being removed.
     fn ended(&mut self, app: &AppId, instance: &InstanceId, record: &TaskRecord) {
         self.checker.end(instance);
         self.demands.forget(record.id.clone());
@@ -134,7 +135,8 @@ impl Core {
         }
     }
 
-    /// A task of ours that no instance has: left over from an instance that was given up, or launched while it was.
+    /// An orphan of this framework: a task of an instance that was given up, or that was launched
+    /// meanwhile.
     fn stray(&mut self, record: &TaskRecord) {
         if record.is_terminal() {
             let (reason, message) = record.status.as_ref().map_or((None, None), |status| {
@@ -152,7 +154,7 @@ impl Core {
         }
     }
 
-    /// A status of a task that not even the scheduler knows.
+    /// A status update of a task that the scheduler does not know either.
     fn unknown(&mut self, status: &TaskStatus) {
         let condition = Condition::of(&status.state, status.reason.as_deref(), status.message.as_deref());
         let instance = InstanceId::of_task(&status.task_id).map(|(instance, _)| instance);
@@ -169,7 +171,7 @@ impl Core {
         }
     }
 
-    /// A check came back.
+    /// Handles the result of a check.
     pub(super) fn report(&mut self, report: Report) {
         let Some(app) = report.instance.app() else { return };
         let Some(known) = self
@@ -179,7 +181,7 @@ impl Core {
         else {
             return;
         };
-        // Of a task that was replaced meanwhile.
+        // A report about an earlier task of the instance.
         if known.incarnation != report.incarnation {
             return;
         }
@@ -201,7 +203,7 @@ impl Core {
                     self.bus.publish(draft);
                 }
             }
-            // What was found last stays; why there is nothing newer stands beside it.
+            // The last result stays, and the failure explains why there is no newer one.
             Look::Failed(failure) => {
                 if known.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
                     tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "check failed without a result");
@@ -213,7 +215,7 @@ impl Core {
         self.dirty.insert(app);
     }
 
-    /// Time has passed.
+    /// Handles the periodic tick.
     pub(super) async fn tick(&mut self) {
         let now = Moment::now();
         let mut overdue = Vec::new();
@@ -230,7 +232,7 @@ impl Core {
             self.give_up(app, instance, *due);
             self.reconcile(app).await;
         }
-        // Deployments whose end the store did not take.
+        // Deployments whose end could not be stored yet.
         let waiting: Vec<AppId> = self.deployments.keys().cloned().collect();
         for id in waiting {
             self.reconcile(&id).await;

@@ -1,7 +1,8 @@
-//! What a daemon that does not lead shows: apps, deployments and launched tasks as the leader stores them.
+//! The view of a standby: apps, deployments and launched tasks as the leader stores them.
 //!
-//! It watches the store and reads what changes, so readers are as near behind the leader as the store's news is. Without the
-//! store readers keep the last known. What is never stored is not here: tasks that wait for a place, what checks found last.
+//! The mirror watches the store and reads changed entries, so its delay is that of the store's
+//! notices. While the store is unavailable, readers keep the last known state. Data that is never
+//! stored is missing: tasks that are not launched yet and check results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -23,18 +24,18 @@ use crate::ids::AppId;
 use crate::instance::Instance;
 use crate::{Error, Result};
 
-/// Before the store is read anew after it failed.
+/// Delay before the store is read again after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Notices taken in at once.
+/// Maximum number of changed keys that are read in one batch.
 const BATCH: usize = 1024;
 
-/// Reads made side by side.
+/// Concurrent reads.
 const SIDE_BY_SIDE: usize = 16;
 
-/// Asks to be told when everything that was stored before is shown.
+/// A request for a notification when everything stored before it is visible.
 pub(crate) type CatchUp = oneshot::Sender<()>;
 
-/// The copy. What it shows outlives it.
+/// The mirror. Its snapshot outlives it.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     store: Arc<dyn Store>,
@@ -44,7 +45,7 @@ pub(crate) struct Mirror {
     said: bool,
 }
 
-/// What was read. Pure.
+/// The state read from the store. Pure.
 #[derive(Debug, Default)]
 struct StandbyState {
     apps: BTreeMap<AppId, AppRecord>,
@@ -66,7 +67,7 @@ impl Mirror {
         }
     }
 
-    /// Reads and shows everything.
+    /// Reads and publishes everything.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut kept = StandbyState::default();
         for part in ["apps/", "deployments/", "tasks/"] {
@@ -81,7 +82,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Keeps up with the store, until dropped.
+    /// Follows the store until dropped.
     pub(crate) async fn follow(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Infallible {
         loop {
             let error = match self.keep_up(syncs).await {
@@ -98,7 +99,7 @@ impl Mirror {
         }
     }
 
-    /// Reads everything, then what changes. Returns when it has to begin anew.
+    /// Reads everything, then every change. Returns when it must start over.
     async fn keep_up(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Result<()> {
         let failed = |source| Error::Store {
             doing: "watching it",
@@ -118,7 +119,8 @@ impl Mirror {
                 },
                 Some(sync) = syncs.recv() => {
                     waiting.push(sync);
-                    // News travels with answers: what was stored before this question was told before its answer.
+                    // Notices arrive no later than replies: all changes stored before this read
+                    // have been notified when it returns.
                     self.read("apps".to_owned()).await?;
                     None
                 }
@@ -143,7 +145,7 @@ impl Mirror {
             let shown = Snapshot::clone(&self.snapshot.load());
             self.snapshot.store(Arc::new(self.kept.snapshot(shown)));
             for sync in waiting {
-                // Who asked may have gone.
+                // The receiver may have gone.
                 let _ = sync.send(());
             }
         }
@@ -168,7 +170,8 @@ impl Mirror {
     }
 }
 
-/// The keys of the first notice and of those that are there already, without the prefix; `None` when some were missed.
+/// The keys of the first notice and of all notices that have arrived, without the prefix; `None`
+/// when some were missed.
 fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     let mut next = first.or_else(|| watch.next().now_or_never().flatten());
@@ -187,7 +190,8 @@ fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTre
 }
 
 impl StandbyState {
-    /// Takes in an entry. One that cannot be read is said and left out: it is the leader who cannot go on without it.
+    /// Applies an entry. An entry that cannot be decoded is logged and skipped: only the leader
+    /// depends on it.
     fn put(&mut self, key: &str, entry: &Entry) {
         let outcome = if key.starts_with("apps/") {
             decode::<AppRecord>(entry).map(|record| {
@@ -250,7 +254,7 @@ impl StandbyState {
         }
     }
 
-    /// What is shown now, after `shown`.
+    /// The snapshot that follows `shown`.
     fn snapshot(&mut self, shown: Snapshot) -> Snapshot {
         let mut apps = shown.apps;
         for id in std::mem::take(&mut self.dirty) {

@@ -1,9 +1,9 @@
 //! The actor that owns apps, instances and deployments.
 //!
-//! Requests, events of the scheduler and results of checks come in one at a time; a definition is stored before the request is
-//! answered; what has changed is published as an immutable [`Snapshot`] and told on the bus. The core never waits for the
-//! scheduler ([`outbox`]) nor for a component. If the store is away, requests are refused and running deployments stay where
-//! they are until it is back.
+//! It handles requests, scheduler events and check results one at a time. It stores a definition
+//! before it answers the request, then publishes the change as an immutable [`Snapshot`] and on the
+//! bus. The core never waits for the scheduler ([`outbox`]). While the store is unavailable,
+//! requests are rejected and running deployments pause.
 
 pub(crate) mod command;
 mod follow;
@@ -44,14 +44,15 @@ use outbox::Demands;
 use persist::{AppRecord, Changes, Repository};
 use snapshot::{AppView, Snapshot};
 
-/// How often time alone makes a difference: instances that nobody hears from, and what the store did not take.
+/// Interval of the work that depends on time alone: unreachable instances and retried writes.
 const TICK: Duration = Duration::from_secs(1);
-/// How often an app is looked at before the core turns to something else; far more than any plan has steps.
+/// How often one app is reconciled before the core does anything else; far more than any plan has
+/// steps.
 const MAX_PASSES: usize = 100;
-/// Demands on their way to the scheduler.
+/// Capacity of the channel to the outbox, in batches of demands.
 const OUTBOX: usize = 1;
 
-/// What the core is made of.
+/// The dependencies of the core.
 pub(crate) struct Parts {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: BoxStream<'static, Event>,
@@ -65,7 +66,7 @@ pub(crate) struct Parts {
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
-/// What was stored, read back before anything starts.
+/// The stored state, read before anything starts.
 pub(crate) struct Stored {
     repository: Repository,
     apps: Vec<AppRecord>,
@@ -75,7 +76,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Reads everything, and counts this start.
+    /// Reads everything and increments the number of starts.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
         let repository = Repository::new(store, prefix);
         let (apps, deployments) = repository.load().await?;
@@ -92,7 +93,7 @@ impl Stored {
 /// One app and its instances.
 struct AppState {
     record: AppRecord,
-    /// What new tasks are launched from.
+    /// The run spec of new tasks.
     spec: Arc<RunSpec>,
     backoff: Backoff,
     instances: BTreeMap<InstanceId, Instance>,
@@ -146,18 +147,19 @@ pub(crate) struct Core {
     launch: LaunchSettings,
     plan_form: PlanForm,
     apps: BTreeMap<AppId, AppState>,
-    /// One at a time for each app.
+    /// At most one for each app.
     deployments: BTreeMap<AppId, Deployment>,
     demands: Demands,
-    /// Apps whose view has to be made anew.
+    /// Apps whose view has to be rebuilt.
     dirty: BTreeSet<AppId>,
     last_version: Option<Moment>,
     snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The snapshot is this core's own work.
+    /// Whether this core has published a snapshot.
     published: bool,
 }
 
-/// Starts the core; it ends with `token`, or when the scheduler has stopped. The future returns when it has ended.
+/// Starts the core, which ends with `token` or when the scheduler has stopped. The returned future
+/// completes when it has ended.
 pub(crate) fn start(
     stored: Stored,
     parts: Parts,
@@ -217,7 +219,7 @@ pub(crate) fn start(
 }
 
 impl Core {
-    /// Puts together what was stored and what the scheduler knows.
+    /// Combines the stored state and the scheduler's tasks.
     fn rebuild(
         &mut self,
         apps: Vec<AppRecord>,
@@ -260,7 +262,8 @@ impl Core {
         }
     }
 
-    /// Does what the app's deployment, or its definition, asks for now; goes on to the next step when one is done.
+    /// Applies the app's deployment, or its definition, and proceeds to the next step when one is
+    /// done.
     async fn reconcile(&mut self, id: &AppId) {
         self.dirty.insert(id.clone());
         for _ in 0..MAX_PASSES {
@@ -279,7 +282,8 @@ impl Core {
                 },
             };
             self.obey(id, &directive);
-            // What was ended without ever running, or started, may make the next thing possible at once.
+            // Removing an unlaunched instance or starting one may allow the next action
+            // immediately.
             let moved = !directive.decommission.is_empty() || directive.start > 0;
             let over = deploying && (directive.done || action.is_none());
             if over && !self.next_step(id, action).await || !over && !moved {
@@ -289,7 +293,7 @@ impl Core {
         tracing::warn!(app = %id, "app does not converge: too many steps in one pass");
     }
 
-    /// Ends and starts instances.
+    /// Removes and starts instances.
     fn obey(&mut self, id: &AppId, directive: &Directive) {
         for instance in &directive.decommission {
             self.decommission(id, instance);
@@ -304,8 +308,8 @@ impl Core {
         }
     }
 
-    /// Ends an instance for good. One that was not launched is gone at once; should its launch be under way all the same, the
-    /// task is a stray that is released when it shows.
+    /// Removes an instance for good. An unlaunched instance is removed immediately; if its launch
+    /// is already under way, the task becomes an orphan and is released when it appears.
     fn decommission(&mut self, id: &AppId, instance: &InstanceId) {
         self.checker.end(instance);
         let Some(state) = self.apps.get_mut(id) else {
@@ -321,7 +325,8 @@ impl Core {
         }
     }
 
-    /// A step is done: goes on, or ends the deployment. False when the deployment is over, or has to wait for the store.
+    /// Proceeds after a completed step or ends the deployment. Returns false when the deployment is
+    /// over or must wait for the store.
     async fn next_step(&mut self, id: &AppId, done: Option<ActionKind>) -> bool {
         let Some(deployment) = self.deployments.get(id) else {
             return false;
@@ -365,7 +370,8 @@ impl Core {
             self.deployments.remove(id);
             return false;
         }
-        // Where it stands need not be stored: a step that is done already is done at once when it is looked at again.
+        // The current step is not stored: a step that is already complete finishes immediately when
+        // it is evaluated again.
         self.bus.publish(shapes::deployment_step(
             "deployment_info",
             deployment,
@@ -374,7 +380,7 @@ impl Core {
         true
     }
 
-    /// Begins or ends the looks at an instance, as its condition and its app's check ask for.
+    /// Starts or stops the check of an instance, depending on its condition and on the app's check.
     fn look_after(&mut self, id: &AppId, instance: &InstanceId) {
         let Some(state) = self.apps.get(id) else { return };
         let Some(known) = state.instances.get(instance) else {
@@ -404,12 +410,12 @@ impl Core {
         version
     }
 
-    /// Shows readers what has changed.
+    /// Publishes the changes to readers.
     fn publish(&mut self) {
         if self.dirty.is_empty() && self.published {
             return;
         }
-        // What was shown before is what another daemon had stored, as far as it had come here.
+        // The snapshot so far is the mirror's copy of an earlier leader's state.
         let mut apps = if std::mem::replace(&mut self.published, true) {
             self.snapshot.load().apps.clone()
         } else {

@@ -1,7 +1,8 @@
 //! Demands on their way to the scheduler.
 //!
-//! The scheduler hands out events only as fast as the core takes them, so the core must never wait for the scheduler. What it
-//! demands is gathered here, one entry a task, and a task of its own passes it on, again and again until it is taken.
+//! The scheduler delivers events only as fast as the core receives them, so the core must never
+//! wait for the scheduler. Demands are collected here, one entry per task, and a separate task
+//! sends and retries them until the scheduler accepts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
 use transom_scheduler::{SchedulerApi, TaskRequest};
 
-/// Pause after a demand that was not taken.
+/// Delay after a demand that was not accepted.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Demands that were not passed on yet. Bounded by the number of tasks.
+/// Demands that are not sent yet. Bounded by the number of tasks.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
     want: BTreeMap<TaskId, TaskRequest>,
@@ -43,7 +44,7 @@ impl Demands {
     }
 }
 
-/// Passes demands on, in order, until the core ends.
+/// Sends demands, in order, until the core ends.
 pub(super) async fn run(
     scheduler: Arc<dyn SchedulerApi>,
     mut demands: mpsc::Receiver<Demands>,
@@ -73,7 +74,8 @@ pub(super) async fn run(
                 );
             }
         }
-        // One record that cannot be forgotten must not keep the others; it is tried again after the next restart.
+        // A record that cannot be deleted must not block the others; it is retried after the next
+        // restart.
         for task in forget {
             if let Err(error) = scheduler.purge(vec![task.clone()]).await {
                 tracing::warn!(%task, error = error_chain(&error), "purging a completed task failed; retried after the next restart");
@@ -82,7 +84,8 @@ pub(super) async fn run(
     }
 }
 
-/// Wants tasks. One that the scheduler will never take is left out, so that it does not hold up the others.
+/// Submits tasks. A task that the scheduler rejects for good is skipped, so that it does not block
+/// the others.
 async fn want_all(scheduler: &dyn SchedulerApi, token: &CancellationToken, tasks: Vec<TaskRequest>) {
     let mut batches = vec![tasks];
     while let Some(batch) = batches.pop() {
@@ -101,7 +104,7 @@ async fn want_all(scheduler: &dyn SchedulerApi, token: &CancellationToken, tasks
     }
 }
 
-/// Repeats a demand until the scheduler takes it, or says that it never will.
+/// Repeats a demand until the scheduler accepts it or rejects it for good.
 async fn insist<F>(
     token: &CancellationToken,
     what: &str,
@@ -141,7 +144,7 @@ mod tests {
     use crate::task::{LaunchSettings, run_spec};
     use crate::testing::TEST_TIMEOUT;
 
-    /// Never takes the task `bad`, and once none at all, while it is away.
+    /// Always rejects the task `bad`, and is unavailable for one call.
     #[derive(Debug, Default)]
     struct Picky {
         taken: Mutex<Vec<TaskId>>,

@@ -1,5 +1,6 @@
-//! What is in the store: `<prefix>/apps<app id>` an app with its past definitions, `<prefix>/deployments/<id>` a running
-//! deployment, `<prefix>/events/term` how often the bus was started. Instances are the scheduler's records.
+//! Contents of the store: `<prefix>/apps<app id>`, an app with its past definitions;
+//! `<prefix>/deployments/<id>`, a running deployment; `<prefix>/events/term`, the number of starts
+//! of the bus. Instances are the scheduler's task records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use crate::ids::AppId;
 use crate::model::App;
 use crate::{Error, Result};
 
-/// Definitions that are remembered of each app, the present one included.
+/// Definitions kept of each app, including the current one.
 pub(super) const MAX_VERSIONS: usize = 25;
 
-/// An app as it is stored.
+/// An app in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct AppRecord {
     pub(super) app: Arc<App>,
-    /// Oldest first; ends with the present one.
+    /// Oldest first; the last one is current.
     pub(super) versions: Vec<Arc<App>>,
     /// Deleted; kept until its instances are gone.
     #[serde(default)]
@@ -31,14 +32,14 @@ pub(super) struct AppRecord {
     pub(super) last_failure: Option<TaskFailure>,
 }
 
-/// The job's part of the store.
+/// The service's keys in the store.
 #[derive(Clone, Debug)]
 pub(super) struct Repository {
     store: Arc<dyn Store>,
     prefix: String,
 }
 
-/// Changes to be made together.
+/// Changes that are committed together.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     puts: BTreeMap<String, Bytes>,
@@ -53,7 +54,7 @@ impl Repository {
         }
     }
 
-    /// Everything stored; called once, at the start.
+    /// Reads everything stored; called once, at the start.
     pub(super) async fn load(&self) -> Result<(Vec<AppRecord>, Vec<Deployment>)> {
         let apps = self
             .scan(&format!("{}/apps/", self.prefix), "reading apps")
@@ -65,7 +66,7 @@ impl Repository {
         Ok((apps, deployments))
     }
 
-    /// The number of this start: one more than that of the last one, stored.
+    /// Increments, stores and returns the number of starts.
     pub(super) async fn next_term(&self) -> Result<u64> {
         let key = format!("{}/events/term", self.prefix);
         let doing = "numbering the start of the event bus";
@@ -102,7 +103,7 @@ impl Repository {
         changes.deletes.push(self.deployment_key(id));
     }
 
-    /// Makes all changes; durable when it returns.
+    /// Commits all changes; they are durable when it returns.
     pub(super) async fn commit(&self, changes: Changes) -> transom_store::Result<()> {
         if changes.puts.is_empty() && changes.deletes.is_empty() {
             return Ok(());
@@ -138,7 +139,7 @@ impl Repository {
     }
 }
 
-/// Reads an entry's value.
+/// Decodes an entry's value.
 pub(super) fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     serde_json::from_slice(&entry.value).map_err(|source| Error::Record {
         key: entry.key.clone(),
@@ -146,7 +147,7 @@ pub(super) fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     })
 }
 
-/// These types have text keys and no maps of anything else: writing them cannot fail.
+/// These types only have text as keys of maps, so serialising them cannot fail.
 fn to_bytes<T: Serialize>(value: &T) -> Bytes {
     Bytes::from(serde_json::to_vec(value).unwrap_or_default())
 }

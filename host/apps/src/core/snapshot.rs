@@ -1,4 +1,4 @@
-//! What readers see: immutable, published after every change.
+//! The snapshot for readers: immutable, published after every change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::instance::Instance;
 use crate::model::App;
 use crate::time::Moment;
 
-/// Everything the API reads.
+/// Everything that the API reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// Apps, those that are being deleted left out.
+    /// Apps without those that are being deleted.
     pub(crate) apps: BTreeMap<AppId, Arc<AppView>>,
     /// Running deployments, oldest first.
     pub(crate) deployments: Vec<Arc<Deployment>>,
@@ -34,14 +34,14 @@ impl Snapshot {
 #[derive(Clone, Debug)]
 pub(crate) struct AppView {
     pub(crate) app: Arc<App>,
-    /// All definitions that are remembered, the present one last.
+    /// All kept definitions, the current one last.
     pub(crate) versions: Vec<Arc<App>>,
     pub(crate) instances: Vec<Instance>,
     pub(crate) last_failure: Option<TaskFailure>,
 }
 
 impl AppView {
-    /// The definition a task was launched from; the present one when that is no longer remembered.
+    /// The definition that a task was launched from; the current one if that one is no longer kept.
     pub(crate) fn definition(&self, version: Moment) -> &Arc<App> {
         self.versions
             .iter()
@@ -50,7 +50,7 @@ impl AppView {
     }
 }
 
-/// How a task of the app failed last, as `lastTaskFailure` shows it.
+/// The app's most recent task failure, as `lastTaskFailure` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskFailure {

@@ -1,4 +1,5 @@
-//! What the core does about requests: definitions change, deployments begin and end, tasks are killed.
+//! Handles requests: changes of definitions, starting and stopping of deployments, killing of
+//! tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,17 +19,18 @@ use crate::model::{App, AppUpdate, Invalid, VersionInfo, ports, rules};
 use crate::problems::Problems;
 use crate::time::Moment;
 
-/// What a request makes of an app.
+/// The result of a request for one app.
 struct Next {
-    /// The definition to be; `None`: deleted.
+    /// The new definition; `None` deletes the app.
     app: Option<App>,
-    /// Instances restart although nothing else changes.
+    /// Instances restart although the definition is unchanged.
     restart: bool,
 }
 
 impl Core {
     pub(super) async fn command(&mut self, command: Command) {
-        // The snapshot precedes the answer, so that a client reads what it wrote. A client that has gone changes nothing.
+        // The snapshot is published before the reply, so that a client reads what it wrote. A
+        // client that has disconnected changes nothing.
         match command {
             Command::Write {
                 app,
@@ -72,7 +74,7 @@ impl Core {
         }
     }
 
-    /// Changes an app: checks, stores, tells, begins the deployment.
+    /// Changes an app: validates, stores, publishes events and starts the deployment.
     async fn write(
         &mut self,
         id: AppId,
@@ -85,7 +87,7 @@ impl Core {
         self.begin(prepared, Some(origin), &[]).await
     }
 
-    /// What a change would store; nothing has happened yet.
+    /// Computes the change without any effect.
     fn prepare(&mut self, id: AppId, change: Change, force: bool) -> Result<Prepared, Refusal> {
         let present = self
             .apps
@@ -140,8 +142,8 @@ impl Core {
             .map_err(|error| Refusal::Store(Arc::new(error)))
     }
 
-    /// Begins the deployment of a change that is stored. `origin`: of the request that is told with an `api_post_event`.
-    /// `sentenced` instances are the first to go.
+    /// Starts the deployment of a stored change. `origin` is the client in the `api_post_event`.
+    /// `sentenced` instances are removed first.
     async fn begin(
         &mut self,
         prepared: Prepared,
@@ -185,7 +187,7 @@ impl Core {
         Ok(written)
     }
 
-    /// What the app would be after the change.
+    /// The app after the change.
     fn next(
         &self,
         id: &AppId,
@@ -265,7 +267,7 @@ impl Core {
         }
     }
 
-    /// Gives a definition what it does not bring itself: service ports, and when it last changed.
+    /// Fills in computed fields: service ports and the time of the last change.
     fn finish(&self, mut app: App, present: Option<&App>, restart: bool) -> App {
         let others = self
             .apps
@@ -327,8 +329,8 @@ impl Core {
         })
     }
 
-    /// What an app still is in part, when it has instances of a configuration before the one that is to be: a deployment
-    /// that would have replaced them was cancelled. Without this a change that only scales would keep them for good.
+    /// The configuration of an app's older instances, if a cancelled deployment left some. Without
+    /// it, a change that only scales the app would keep them forever.
     fn unfinished(&self, id: &AppId, present: &App, target: &App) -> Option<App> {
         let instances = self.apps.get(id)?.instances.values();
         let oldest = instances
@@ -344,7 +346,8 @@ impl Core {
         })
     }
 
-    /// The record to be stored: the new definition with the past ones, or the last one marked as gone.
+    /// The record to store: the new definition with the past ones, or the last one marked as
+    /// deleted.
     fn record(&self, id: &AppId, target: Option<Arc<App>>) -> Option<AppRecord> {
         let present = self.apps.get(id).map(|state| &state.record);
         let Some(app) = target else {
@@ -368,7 +371,8 @@ impl Core {
         })
     }
 
-    /// Works with the stored definition from now on. Returns what events and answers show: the new one, or what it was.
+    /// Applies the stored definition. Returns the definition for events and replies: the new one,
+    /// or the last one of a deleted app.
     fn take_over(
         &mut self,
         id: &AppId,
@@ -387,7 +391,8 @@ impl Core {
             state.backoff = crate::backoff::Backoff::default();
         }
         state.spec = crate::task::run_spec(&app, &self.launch);
-        // Those that wait already are launched from the new definition, unless they are to be replaced by it.
+        // Unlaunched instances are launched from the new definition, unless the deployment replaces
+        // them.
         let config = app.config_version();
         let waiting: Vec<InstanceId> = state
             .instances
@@ -406,7 +411,8 @@ impl Core {
         Some(app)
     }
 
-    /// Ends the deployment of an app where it stands, if there is one; instances are left as they are.
+    /// Stops the app's deployment, if there is one, in its current step; instances are left
+    /// unchanged.
     fn cancelled(&mut self, id: &AppId, reason: &str) {
         if let Some(deployment) = self.deployments.remove(id) {
             self.bus.publish(shapes::deployment_step(
@@ -431,7 +437,7 @@ impl Core {
         let id = id.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
         self.repository.delete_deployment(&mut changes, deployment);
-        // An app that was being deleted is there again: nothing stops it any more.
+        // An app that was being deleted exists again: its removal stops.
         let revived = self
             .apps
             .get(&id)
@@ -523,7 +529,7 @@ impl Core {
                 instances: Vec::new(),
                 deployment: None,
             });
-            // An instance may be named by its own id and by its task's.
+            // An instance may be named by its own id or by its task's.
             if of_app.instances.iter().all(|instance| instance.id != id) {
                 of_app.instances.push(known.clone());
             }
@@ -532,8 +538,8 @@ impl Core {
             .await
     }
 
-    /// Ends the tasks of these instances. With `scale` their apps get fewer instances: all of the apps, or none. With `wipe`
-    /// new instances take their places.
+    /// Kills the tasks of these instances. With `scale` their apps get fewer instances: all of the
+    /// apps, or none. With `wipe` new instances take their places.
     async fn end_tasks(
         &mut self,
         mut killed: Vec<Killed>,
@@ -588,18 +594,18 @@ impl Core {
     }
 }
 
-/// What a request makes of an app, checked and planned.
+/// A validated and planned change of an app.
 struct Prepared {
     id: AppId,
-    /// The definition as it is; `None`: there is no such app yet.
+    /// The current definition; `None` for a new app.
     present: Option<Arc<App>>,
     record: Option<AppRecord>,
     deployment: Deployment,
 }
 
 impl Killed {
-    /// How many instances the app is to have without these. Those whose places are free already, or about to be, are not
-    /// taken off a second time.
+    /// The number of instances that remain without the killed ones. Those whose places are already
+    /// free, or soon will be, are not subtracted again.
     fn left(&self) -> u32 {
         let places = self.instances.iter().filter(|instance| {
             !matches!(
@@ -611,7 +617,7 @@ impl Killed {
     }
 }
 
-/// Launched, and not being ended for good.
+/// Launched and not being removed.
 fn may_be_killed(instance: &Instance) -> bool {
     instance.condition != Condition::Scheduled && instance.wanted
 }

@@ -1,5 +1,6 @@
-//! What the running step of a deployment asks for, given the instances as they are. Asked again after every change until it
-//! says that it is done; it remembers nothing, so a restart of the daemon makes no difference to it.
+//! The next actions of a deployment's current step, computed from the instances. Evaluated after
+//! every change until the step is done. It has no state, so a restart of the daemon does not affect
+//! it.
 
 use super::ActionKind;
 use super::restart::{self, Now};
@@ -9,20 +10,21 @@ use crate::ids::InstanceId;
 use crate::model::App;
 use crate::time::Moment;
 
-/// One instance as a step sees it.
+/// An instance as a step sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct InstanceView {
     pub(crate) id: InstanceId,
     pub(crate) condition: Condition,
     pub(crate) since: Moment,
-    /// Meant to run; false for those that are being ended.
+    /// Whether it should run; false once it is being removed.
     pub(crate) wanted: bool,
-    /// Of a configuration before the present one.
+    /// Whether its configuration is older than the current one.
     pub(crate) old: bool,
 }
 
 impl InstanceView {
-    /// Takes a place among the instances of its app. One that nobody hears from any more does not, once it was given up.
+    /// Whether it counts towards the app's instances. An unreachable instance that was given up
+    /// does not.
     fn counts(&self) -> bool {
         self.wanted && self.condition != Condition::UnreachableInactive
     }
@@ -36,18 +38,18 @@ impl InstanceView {
     }
 }
 
-/// What is to be done next.
+/// The next actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Directive {
-    /// Instances to end, in this order.
+    /// Instances to remove, in this order.
     pub(crate) decommission: Vec<InstanceId>,
-    /// How many to start.
+    /// Number of instances to start.
     pub(crate) start: u32,
-    /// Whether nothing is left to do or to wait for.
+    /// Whether the step is complete.
     pub(crate) done: bool,
 }
 
-/// What an action asks for now.
+/// The next actions of an action of the plan.
 pub(crate) fn advance(action: ActionKind, app: &App, instances: &[InstanceView]) -> Directive {
     match action {
         ActionKind::StartApplication => Directive {
@@ -73,7 +75,8 @@ fn stop(instances: &[InstanceView]) -> Directive {
     }
 }
 
-/// As many instances as the definition wants. It is what a scaling does, and what keeps an app going without a deployment.
+/// Adjusts the number of instances to the definition. Used for scaling, and for apps without a
+/// deployment.
 pub(crate) fn keep(app: &App, instances: &[InstanceView]) -> Directive {
     let counted: Vec<&InstanceView> = instances.iter().filter(|seen| seen.counts()).collect();
     let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
@@ -89,7 +92,7 @@ pub(crate) fn keep(app: &App, instances: &[InstanceView]) -> Directive {
     }
 }
 
-/// Instances of the present configuration in the place of older ones, as fast as the upgrade strategy allows.
+/// Replaces instances of older configurations, as fast as the upgrade strategy allows.
 fn replace(app: &App, instances: &[InstanceView]) -> Directive {
     let (old, new): (Vec<&InstanceView>, Vec<&InstanceView>) = instances
         .iter()
@@ -108,7 +111,8 @@ fn replace(app: &App, instances: &[InstanceView]) -> Directive {
     };
     let allowance = restart::allow(now, app.upgrade_strategy);
 
-    // What is not launched yet is replaced without anybody noticing; then those that do not run, then the rest.
+    // Instances that are not running, unlaunched ones among them, are replaced before the running
+    // ones.
     let mut order = old.clone();
     order.sort_by(|a, b| {
         let by_health = running(&&&**a).cmp(&running(&&&**b));
@@ -125,7 +129,8 @@ fn replace(app: &App, instances: &[InstanceView]) -> Directive {
     let occupied = |kill: usize| old.len() - kill + new.len() + ending;
     let room = |kill: usize| (allowance.capacity as usize).saturating_sub(occupied(kill));
     if missing > 0 && room(kill) == 0 && kill == 0 && ending == 0 {
-        // Old instances that do not even run must not keep the new ones out: nobody is worse off without one of them.
+        // Old instances that are not running must not block the new ones: removing one of them
+        // loses no capacity.
         kill = usize::from(
             order
                 .first()
@@ -133,7 +138,7 @@ fn replace(app: &App, instances: &[InstanceView]) -> Directive {
         );
     }
     let decommission: Vec<InstanceId> = order.iter().take(kill).map(|seen| seen.id.clone()).collect();
-    // A killed instance takes its room until it is gone, one that was never launched does not.
+    // A killed instance takes its place until it has ended; an unlaunched one does not.
     let launched_kills = order
         .iter()
         .take(kill)

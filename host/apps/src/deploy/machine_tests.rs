@@ -1,4 +1,4 @@
-//! Runs deployments step by step against instances that do as they are told.
+//! Runs deployments step by step against simulated instances.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::*;
 use crate::ids::AppId;
 use crate::testing::app;
 
-/// Instances by what they are, and the extremes that a run went through.
+/// Numbers of instances by state, and the extremes during a run.
 struct World {
     app: App,
     instances: Vec<InstanceView>,
@@ -48,7 +48,8 @@ impl World {
         self.most = self.most.max(self.instances.len());
     }
 
-    /// Obeys until the action is done: first what is ending ends, then what was started runs. Bounded.
+    /// Executes directives until the action is done: first ending instances end, then started ones
+    /// run. Bounded.
     fn run(&mut self, action: ActionKind) -> bool {
         let id = AppId::parse("/a").unwrap();
         for _ in 0..200 {

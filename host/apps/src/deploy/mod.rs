@@ -1,7 +1,8 @@
-//! Deployments: what has to be done to get from one definition to another, and how far it is.
+//! Deployments: the steps from one definition to another, and their progress.
 //!
-//! All of it is pure. [`plan`] makes the steps, [`scale`] and [`restart`] say which instances go and how many come, [`machine`]
-//! looks at the instances and says what to do next and whether the step is done. The core does it.
+//! All of it is pure. [`plan`] computes the steps. [`scale`] and [`restart`] select the instances
+//! to remove and count those to start. [`machine`] computes the next actions from the instances and
+//! decides whether the step is done. The core executes them.
 
 pub(crate) mod machine;
 pub(crate) mod plan;

@@ -1,7 +1,7 @@
 //! The steps of a deployment.
 //!
-//! First all that is removed stops, in one step; then all that is new starts, with no instances yet; then, one step for each
-//! layer of dependencies, what others depend on before what depends on it, apps are scaled or restarted.
+//! First, one step stops all removed apps. Then one step starts all new apps, with no instances
+//! yet. Then one step for each layer of dependencies, dependencies first, scales or restarts apps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use crate::ids::AppId;
 use crate::model::App;
 use crate::time::Moment;
 
-/// What is done to one app in a step.
+/// An action on one app in a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Action {
     pub(crate) action: ActionKind,
     pub(crate) app: AppId,
 }
 
-/// The kinds of actions, named as in the API.
+/// The kinds of actions, with the API's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::enum_variant_names,
@@ -31,13 +31,13 @@ pub(crate) enum ActionKind {
     RestartApplication,
 }
 
-/// Actions that run side by side; the next step begins when all of them are done.
+/// Actions that run concurrently; the next step starts when all of them are done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
     pub(crate) actions: Vec<Action>,
 }
 
-/// A deployment and how far it is, as it is stored.
+/// A stored deployment with its progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Deployment {
     pub(crate) id: String,
@@ -45,25 +45,25 @@ pub(crate) struct Deployment {
     /// The app it locks.
     pub(crate) app: AppId,
     pub(crate) steps: Vec<Step>,
-    /// Index of the step that runs; as many as there are steps when all are done.
+    /// Index of the current step; the number of steps when all are done.
     pub(crate) current: usize,
-    /// The definition before, which reverting brings back.
+    /// The previous definition, which a revert restores.
     pub(crate) original: Option<App>,
 }
 
 impl Deployment {
-    /// The step that runs.
+    /// The current step.
     pub(crate) fn step(&self) -> Option<&Step> {
         self.steps.get(self.current)
     }
 }
 
-/// Apps that depend on each other in a circle.
+/// A cycle in the dependencies of apps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are cyclic dependencies between {}", .0.iter().map(AppId::as_str).collect::<Vec<_>>().join(", "))]
 pub(crate) struct Cycle(Vec<AppId>);
 
-/// The steps from `original` to `target`; none when nothing differs.
+/// The steps from `original` to `target`; none when they are equal.
 pub(crate) fn steps(
     original: &BTreeMap<AppId, &App>,
     target: &BTreeMap<AppId, &App>,
@@ -103,7 +103,7 @@ pub(crate) fn steps(
     Ok(steps)
 }
 
-/// What a changed app needs; `None` when it did not change.
+/// The action for a changed app; `None` when it is unchanged.
 fn change(old: &App, new: &App) -> Option<ActionKind> {
     let restart = old.config_version() != new.config_version() || old.is_upgrade_to(new);
     if restart && new.instances > 0 {
@@ -117,7 +117,7 @@ fn change(old: &App, new: &App) -> Option<ActionKind> {
 
 fn dependencies(apps: &BTreeMap<AppId, &App>) -> BTreeMap<AppId, BTreeSet<AppId>> {
     let of = |app: &App| {
-        // A dependency on a group is one on everything below it; one on nothing that exists says nothing.
+        // A dependency on a group covers all apps below it; one on a missing app is ignored.
         let below = |on: &AppId, id: &AppId| id == on || id.as_str().starts_with(&format!("{on}/"));
         apps.keys()
             .filter(|id| **id != app.id && app.dependencies.iter().any(|on| below(on, id)))
@@ -127,7 +127,7 @@ fn dependencies(apps: &BTreeMap<AppId, &App>) -> BTreeMap<AppId, BTreeSet<AppId>
     apps.iter().map(|(id, app)| (id.clone(), of(app))).collect()
 }
 
-/// Layers by longest path of dependencies: those without any come first.
+/// Layers by the longest path of dependencies: apps without any are first.
 pub(crate) fn layers(dependencies: &BTreeMap<AppId, BTreeSet<AppId>>) -> Result<Vec<Vec<AppId>>, Cycle> {
     let mut placed: BTreeSet<&AppId> = BTreeSet::new();
     let mut layers = Vec::new();
@@ -170,7 +170,7 @@ mod tests {
             body["dependencies"] = rest["deps"].clone();
             let marked = rest["version"] == "marked-for-restart";
             body.as_object_mut().unwrap().remove("version");
-            // The fixture's apps may have both; planning does not mind.
+            // The fixture's apps may have both; planning allows it.
             let args = body.as_object_mut().unwrap().remove("args");
             let mut app = app(&body);
             app.args = args

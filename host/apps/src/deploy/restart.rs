@@ -1,37 +1,40 @@
-//! How fast a restart may go: what may be killed at once and how many instances may exist side by side.
+//! The upgrade strategy of a restart: how many instances may be killed now, and how many may exist
+//! at the same time.
 
 use crate::model::UpgradeStrategy;
 
-/// What there is.
+/// The current instances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// Instances wanted.
+    /// Number of instances in the definition.
     pub(crate) wanted: u32,
-    /// Instances of the old configuration that are still meant to run.
+    /// Instances of the old configuration that should still run.
     pub(crate) running: u32,
-    /// Instances, old and new, that run.
+    /// Running instances, old and new.
     pub(crate) healthy: u32,
     /// Whether instances are bound to their agents by volumes.
     pub(crate) resident: bool,
 }
 
-/// What is allowed.
+/// The limits of the next actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
-    /// So many old ones may be killed now.
+    /// Number of old instances that may be killed now.
     pub(crate) kill: u32,
-    /// So many may exist, old and new together.
+    /// Number of instances that may exist, old and new together.
     pub(crate) capacity: u32,
 }
 
-/// Applies the upgrade strategy. A check has no say: an instance that runs is healthy, whatever its check finds.
+/// Applies the upgrade strategy. Checks are ignored: a running instance is healthy, whatever its
+/// check returns.
 pub(crate) fn allow(now: Now, strategy: UpgradeStrategy) -> Allowance {
     let wanted = f64::from(now.wanted);
     let least = (wanted * strategy.minimum_health_capacity).ceil() as u32;
     let mut capacity = (wanted * (1.0 + strategy.maximum_over_capacity)).floor() as u32;
     let mut kill = now.healthy.saturating_sub(least);
     if least == capacity && capacity <= now.healthy {
-        // Neither fewer nor more are allowed, so nothing could ever move: bend one of the two by one.
+        // The number may neither fall nor rise, so the restart would never proceed: relax one of
+        // the limits by one.
         if now.resident {
             kill = now.healthy - least + 1;
         } else {
@@ -61,7 +64,7 @@ mod tests {
                 maximum_over_capacity: input["maximumOverCapacity"].as_f64().unwrap(),
                 minimum_health_capacity: input["minimumHealthCapacity"].as_f64().unwrap(),
             };
-            // A check does not make an instance unhealthy here: those that run are the healthy ones.
+            // A check does not make an instance unhealthy here: running instances are healthy.
             let check_only = input.get("why").is_some();
             let healthy = if check_only {
                 number("running")

@@ -1,27 +1,28 @@
-//! Which instances go when there are too many, and how many come when there are too few.
+//! Scaling: selects the instances to remove, or counts those to start.
 
 use crate::condition::Condition;
 use crate::model::KillSelection;
 use crate::time::Moment;
 
-/// One instance that counts, as far as the choice needs to know it.
+/// The fields of an instance that the selection uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<I> {
     pub(crate) id: I,
     pub(crate) condition: Condition,
-    /// Since when it runs, is staged or is what it is.
+    /// The time since which it is running, staging or in its current condition.
     pub(crate) since: Moment,
 }
 
-/// What to do about the number of instances.
+/// The actions that change the number of instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Proposal<I> {
-    /// In the order in which they go.
+    /// In the order of removal.
     pub(crate) decommission: Vec<I>,
     pub(crate) start: u32,
 }
 
-/// From the `instances` there are to `wanted` ones. `sentenced` go first; ids among them that are no instance are ignored.
+/// Scales from `instances` to `wanted` instances. `sentenced` ones are removed first; unknown ids
+/// among them are ignored.
 pub(crate) fn propose<I: Clone + PartialEq>(
     instances: &[Candidate<I>],
     sentenced: &[I],
@@ -48,7 +49,7 @@ pub(crate) fn propose<I: Clone + PartialEq>(
     }
 }
 
-/// Who goes first: the smaller weight, then the youngest or the oldest.
+/// The order of removal: the smaller weight first, then the youngest or the oldest.
 pub(crate) fn kill_order<I>(
     a: &Candidate<I>,
     b: &Candidate<I>,

@@ -1,4 +1,4 @@
-//! The app definition in its canonical form, as it is stored, compared and shown.
+//! The app definition in its canonical form, in which it is stored, compared and shown.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Check;
 use crate::ids::AppId;
 use crate::time::Moment;
 
-/// A canonical definition: every default filled in, no deprecated field left.
+/// A canonical definition, with all defaults and without deprecated fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct App {
@@ -54,21 +54,22 @@ pub(crate) struct App {
     pub(crate) unreachable_strategy: UnreachableStrategy,
     pub(crate) kill_selection: KillSelection,
     pub(crate) role: String,
-    /// When this definition was written.
+    /// The time of this definition.
     pub(crate) version: Moment,
-    /// When the app last changed in number, and otherwise. Absent in the answer to the request that created it.
+    /// The times of the last changes. Absent in the response to the request that created the app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version_info: Option<VersionInfo>,
 }
 
 impl App {
-    /// The version since which instances need not be restarted.
+    /// The version of the last change that requires a restart of instances.
     pub(crate) fn config_version(&self) -> Moment {
         self.version_info
             .map_or(self.version, |info| info.last_config_change_at)
     }
 
-    /// Whether going from `self` to `other` restarts instances. Their number and the versions do not count.
+    /// Whether a change from `self` to `other` restarts instances. Their number and the versions
+    /// are ignored.
     pub(crate) fn is_upgrade_to(&self, other: &Self) -> bool {
         let mut same_but = other.clone();
         same_but.instances = self.instances;
@@ -78,7 +79,7 @@ impl App {
     }
 }
 
-/// One placement rule: `["rack", "GROUP_BY", "3"]`.
+/// A placement constraint: `["rack", "GROUP_BY", "3"]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Constraint(pub(crate) Vec<String>);
@@ -95,13 +96,13 @@ pub(crate) struct Artifact {
     pub(crate) dest_path: Option<String>,
 }
 
-/// A network the app is in. Only the host's own is supported.
+/// A network of the app. Only the host network is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Network {
     pub(crate) mode: NetworkMode,
 }
 
-/// How an app is connected.
+/// The network mode of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum NetworkMode {
@@ -112,7 +113,7 @@ pub(crate) enum NetworkMode {
 /// A port that each instance gets on its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PortDefinition {
-    /// The service port; with `requirePorts` also the port on the agent, 0 being any.
+    /// The service port; with `requirePorts` also the port on the agent, where 0 means any.
     pub(crate) port: u16,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
@@ -144,7 +145,7 @@ impl Protocol {
     }
 }
 
-/// How many instances a restart may take away and add, as shares of their number.
+/// How many instances a restart may remove and add, as fractions of their number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UpgradeStrategy {
@@ -154,18 +155,18 @@ pub(crate) struct UpgradeStrategy {
     pub(crate) minimum_health_capacity: f64,
 }
 
-/// What to do about instances on agents that nobody hears from.
+/// The strategy for instances on unreachable agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum UnreachableStrategy {
-    /// Replace after a while, forget after another.
+    /// Replace the instance after one delay and remove it after another.
     Enabled {
         #[serde(rename = "inactiveAfterSeconds")]
         inactive_after_seconds: u32,
         #[serde(rename = "expungeAfterSeconds")]
         expunge_after_seconds: u32,
     },
-    /// Wait for ever.
+    /// Wait forever.
     Disabled(Disabled),
 }
 
@@ -176,7 +177,7 @@ pub(crate) enum Disabled {
     Disabled,
 }
 
-/// Which instances go first when there are too many.
+/// Which instances are removed first when an app has too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum KillSelection {
@@ -184,7 +185,7 @@ pub(crate) enum KillSelection {
     OldestFirst,
 }
 
-/// When an app last changed.
+/// The times of an app's last changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VersionInfo {
@@ -192,7 +193,7 @@ pub(crate) struct VersionInfo {
     pub(crate) last_config_change_at: Moment,
 }
 
-/// Whole numbers without a fraction, as upstream writes them.
+/// Whole numbers without a decimal point, as upstream formats them.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn short_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if number.fract() == 0.0 && number.abs() < 1e15 {

@@ -1,21 +1,22 @@
-//! Checks (specification, part C, "Check definition"): an abstract look at each instance whose result is shown and not judged.
+//! Checks (specification, part C, "Check definition"): a probe of each instance whose result is
+//! shown and has no effect.
 
 use serde::{Deserialize, Serialize};
 
-/// A check: exactly one kind, and when it is made.
+/// A check: exactly one kind, and its times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Check {
     #[serde(flatten)]
     pub(crate) kind: CheckKind,
-    /// Seconds between two looks; larger than the timeout, so at least 1.
+    /// Seconds between two attempts; larger than the timeout, so at least 1.
     pub(crate) interval_seconds: u32,
     pub(crate) timeout_seconds: u32,
-    /// Seconds from the start of the task to the first look.
+    /// Seconds from the start of the task to the first attempt.
     pub(crate) delay_seconds: u32,
 }
 
-/// What is looked at.
+/// The kind of a check, with its target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CheckKind {
@@ -23,7 +24,7 @@ pub(crate) enum CheckKind {
     Http {
         #[serde(flatten)]
         port: CheckPort,
-        /// Shown as given; `/` is asked for when there is none.
+        /// Shown as given; the default is `/`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
         scheme: CheckScheme,
@@ -37,17 +38,17 @@ pub(crate) enum CheckKind {
     Exec { command: CheckCommand },
 }
 
-/// The port that a check names, one way or the other.
+/// The port of a check, by number or by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum CheckPort {
-    /// This very port.
+    /// A port number.
     Port(u16),
-    /// Index into the app's ports.
+    /// An index into the app's ports.
     PortIndex(u16),
 }
 
-/// Only plain HTTP is supported, as the specification says.
+/// Only plain HTTP is supported, as the specification requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CheckScheme {
     #[serde(rename = "HTTP")]
@@ -58,14 +59,14 @@ pub(crate) enum CheckScheme {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CheckCommand {
-    /// For `/bin/sh -c`.
+    /// A text for `/bin/sh -c`.
     Shell(String),
-    /// A program and its arguments; at least the program.
+    /// A program and its arguments, never empty.
     Argv(Vec<String>),
 }
 
 impl Check {
-    /// The port it names, for the kinds that name one.
+    /// The port of the check, for the kinds that have one.
     pub(crate) fn port(&self) -> Option<CheckPort> {
         match &self.kind {
             CheckKind::Http { port, .. } | CheckKind::Tcp { port } => Some(*port),

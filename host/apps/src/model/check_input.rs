@@ -1,11 +1,11 @@
-//! How a check is read: its shape first, and, once the app's ports are known, the port it looks at.
+//! Parses a check: first its shape, then, once the app's ports are known, its port.
 
 use super::check::CheckScheme;
 use super::reader::Reader;
 use super::{Check, CheckCommand, CheckKind, CheckPort};
 use crate::problems::Problems;
 
-/// A check before its port is known to exist.
+/// A check whose port is not resolved yet.
 #[derive(Clone, Debug)]
 pub(super) struct CheckInput {
     kind: KindInput,
@@ -19,7 +19,7 @@ enum KindInput {
     Http(PortInput, Option<String>),
     Tcp(PortInput),
     Exec(CheckCommand),
-    /// None or several were given; the problem is noted.
+    /// No kind or several kinds were given; the problem is recorded.
     Unclear,
 }
 
@@ -29,7 +29,7 @@ struct PortInput {
     index: Option<u16>,
 }
 
-/// Reads the `check` member.
+/// Parses the `check` member.
 pub(super) fn read(check: &mut Reader<'_>) -> CheckInput {
     let kinds: Vec<&str> = ["http", "tcp", "exec"]
         .into_iter()
@@ -116,7 +116,7 @@ fn read_exec(exec: &mut Reader<'_>) -> KindInput {
     command.flatten().map_or(KindInput::Unclear, KindInput::Exec)
 }
 
-/// A check that names neither port nor index looks at the first port, and is shown so.
+/// A check with neither port nor index uses the first port, and its document shows that index.
 pub(super) fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) -> Option<Check> {
     let mut port = |input: PortInput, kind: &str| match (input.port, input.index) {
         (Some(port), _) => Some(CheckPort::Port(port)),

@@ -1,4 +1,4 @@
-//! A definition as clients send it, whole or in part, and how it becomes a canonical one.
+//! A client's definition, complete or partial, and its conversion to a canonical one.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use crate::ids::{AppId, IdError};
 use crate::problems::Problems;
 use crate::time::Moment;
 
-/// Why a document is not taken.
+/// Why a document is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Invalid {
-    /// Types or limits are wrong: "Invalid JSON" in upstream's words.
+    /// Wrong types or limits: "Invalid JSON" in upstream's wording.
     Shape(Problems),
-    /// The shapes are right, the rules are not kept: "Object is not valid".
+    /// The shapes are valid, but a rule is violated: "Object is not valid".
     Rules(Problems),
 }
 
-/// What a client says of an app; `None` is what it does not say.
+/// A client's document; fields that it does not have are `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AppUpdate {
     pub(crate) id: Option<AppId>,
     pub(crate) version: Option<Moment>,
-    /// How many members the document has, ids and versions included.
+    /// Number of members of the document, ids and versions included.
     pub(crate) members: usize,
     instances: Option<u32>,
     cmd: Option<String>,
@@ -57,11 +57,11 @@ pub(crate) struct AppUpdate {
     unreachable_strategy: Option<UnreachableStrategy>,
     kill_selection: Option<KillSelection>,
     role: Option<String>,
-    /// Rules broken already, to be reported with those that only the whole definition can break.
+    /// Violated rules, to be reported with those that need the whole definition.
     pub(crate) broken: Problems,
 }
 
-/// Reads a document. Everything of the wrong shape is reported at once.
+/// Parses a document and reports all problems of shape together.
 pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
     let mut shape = Problems::default();
     let Some(members) = document.as_object() else {
@@ -73,7 +73,7 @@ pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
         ..AppUpdate::default()
     };
     unsupported::find(members, &mut update.broken);
-    // What is refused as unsupported must not be refused a second time for its shape.
+    // An unsupported field must not be rejected a second time for its shape.
     let refused = update.broken.clone();
     let mut broken = Problems::default();
     read_members(
@@ -204,7 +204,7 @@ fn read_ports(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Prob
                 None => reader.problem(&format!("ports({index})"), "error.expected.jsnumber"),
             }
         }
-        // Upstream names the only port `default`.
+        // Upstream names a single port `default`.
         if let [only] = ports.as_mut_slice() {
             only.name = Some("default".to_owned());
         }
@@ -299,7 +299,7 @@ fn read_fetch(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<Arti
     fetch.or_else(|| uris.map(|uris| uris.into_iter().map(legacy_artifact).collect()))
 }
 
-/// What the deprecated `uris` mean: archives are unpacked.
+/// The deprecated `uris`: archives are extracted.
 fn legacy_artifact(uri: String) -> Artifact {
     const ARCHIVES: [&str; 9] = [
         ".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz", ".tgz", ".tbz2", ".txz", ".zip",
@@ -375,7 +375,7 @@ fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Un
 }
 
 impl AppUpdate {
-    /// A change of nothing but the number of instances.
+    /// A change of only the number of instances.
     pub(crate) fn scaling(instances: u32) -> Self {
         Self {
             instances: Some(instances),
@@ -384,13 +384,13 @@ impl AppUpdate {
         }
     }
 
-    /// The constraints it brings along; none when they stay as they are.
+    /// The constraints of the update; none when they stay unchanged.
     pub(crate) fn constraints(&self) -> &[Constraint] {
         self.constraints.as_deref().unwrap_or_default()
     }
 
-    /// Fills in what the client left out from the present definition, or from the defaults when there is none. `role` is the
-    /// framework's. Rules that this breaks are added to [`AppUpdate::broken`].
+    /// Fills in missing fields from the current definition, or from the defaults for a new app.
+    /// `role` is the framework's. Violated rules are added to [`AppUpdate::broken`].
     pub(crate) fn apply(&mut self, id: AppId, base: Option<&App>, role: &str, version: Moment) -> App {
         let mut app = base
             .cloned()

@@ -1,9 +1,9 @@
-//! Label selectors: `key`, `key==v`, `key!=v`, `key in (a, b)`, `key notin (a, b)`, joined by commas that all have to hold.
-//! `\` takes the next character as it is. `!=` and `notin` need the key to be there.
+//! Label selectors: `key`, `key==v`, `key!=v`, `key in (a, b)`, `key notin (a, b)`, joined by
+//! commas; all terms must match. `\` escapes the next character. `!=` and `notin` require the key.
 
 use std::collections::BTreeMap;
 
-/// A selector made ready.
+/// A parsed selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selector(Vec<Term>);
 
@@ -21,7 +21,7 @@ enum Rule {
 }
 
 impl Selector {
-    /// Reads a selector; the error says what is wrong and where.
+    /// Parses a selector; the error contains the problem and its position.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { rest: text };
         let mut terms = Vec::new();
@@ -35,7 +35,7 @@ impl Selector {
         }
     }
 
-    /// Whether `labels` satisfy every term.
+    /// Whether `labels` match all terms.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|term| {
             labels.get(&term.key).is_some_and(|value| match &term.rule {

@@ -1,8 +1,9 @@
-//! App definitions: what one is, how it is read from a request, and the rules it has to keep.
+//! App definitions: their form, their parsing from a request, and their rules.
 //!
-//! A write goes JSON -> [`AppUpdate`] (shapes: types, limits, enumerations) -> [`App`] (defaults filled, deprecated fields
-//! translated) -> [`rules::check`] (everything that relates fields to each other). Each stage is a pure function that reports
-//! all it finds. What upstream knows and this version does not is refused by name ([`unsupported`]), never dropped.
+//! A write goes JSON -> [`AppUpdate`] (shapes: types, limits, enumerations) -> [`App`] (defaults
+//! filled, deprecated fields translated) -> [`rules::check`] (relations between fields). Each stage
+//! is a pure function that reports all its problems. Fields that upstream has and this version does
+//! not support are rejected by name ([`unsupported`]), never dropped.
 
 mod app;
 mod check;

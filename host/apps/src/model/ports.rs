@@ -1,16 +1,16 @@
-//! Service ports: a port of 0 gets a number of its own from a range, and keeps it over updates.
+//! Service ports: a port of 0 gets a free number from a range and keeps it over updates.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use super::{App, PortDefinition};
 
-/// Where service ports come from.
+/// The range of service ports.
 pub(crate) const RANGE: RangeInclusive<u16> = 10_000..=20_000;
 
-/// Gives each port of 0 a service port that nobody in `used` has. The `previous` definition's port with the same name, else
-/// in the same position, is taken again. With `requirePorts` nothing is given: 0 means any port there. A port stays 0 when
-/// the range is used up.
+/// Assigns a service port that is not in `used` to each port of 0. The `previous` definition's port
+/// with the same name, or else in the same position, is kept. With `requirePorts` nothing is
+/// assigned: 0 means any port there. A port stays 0 when the range is exhausted.
 pub(crate) fn assign(app: &mut App, previous: &[PortDefinition], used: &BTreeSet<u16>) {
     if app.require_ports {
         return;

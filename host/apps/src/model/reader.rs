@@ -1,7 +1,8 @@
-//! Reads members of a JSON object and notes what has the wrong shape, all of it at once.
+//! Parses members of a JSON object and collects all problems of shape.
 //!
-//! The first text of each problem is the code that upstream's clients know (`error.expected.jsstring`, `error.min`); where a
-//! sentence says more, it follows. A member that is `null` counts as absent.
+//! The first text of each problem is the code that upstream's clients know
+//! (`error.expected.jsstring`, `error.min`); if there is an explanation, it follows. A member that
+//! is `null` counts as absent.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::problems::Problems;
 
-/// One JSON object of a document, and where it stands in it.
+/// One JSON object and its path in the document.
 pub(super) struct Reader<'a> {
     members: &'a Map<String, Value>,
     path: String,
@@ -17,7 +18,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The object that a document is; `path` is empty for the document itself.
+    /// A reader of `members`; `path` is empty for the root object of a document.
     pub(super) fn new(
         members: &'a Map<String, Value>,
         path: impl Into<String>,
@@ -30,18 +31,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where a member stands.
+    /// The path of a member.
     pub(super) fn path(&self, key: &str) -> String {
         format!("{}/{key}", self.path)
     }
 
-    /// Notes a problem with a member.
+    /// Adds a problem with a member.
     pub(super) fn problem(&mut self, key: &str, text: impl Into<String>) {
         let path = self.path(key);
         self.problems.add(path, text);
     }
 
-    /// Notes a problem with the object itself.
+    /// Adds a problem with the object itself.
     pub(super) fn problem_here(&mut self, text: impl Into<String>) {
         let path = if self.path.is_empty() {
             "/".to_owned()
@@ -51,7 +52,7 @@ impl<'a> Reader<'a> {
         self.problems.add(path, text);
     }
 
-    /// The member as it is, when it is there.
+    /// The unparsed member, if it is present.
     pub(super) fn raw(&self, key: &str) -> Option<&'a Value> {
         self.members.get(key).filter(|value| !value.is_null())
     }
@@ -78,7 +79,7 @@ impl<'a> Reader<'a> {
         Some(number)
     }
 
-    /// A number between 0 and 1.
+    /// A number from 0 to 1.
     pub(super) fn share(&mut self, key: &str) -> Option<f64> {
         let number = self.raw(key)?.as_f64();
         let number = self.expected(key, number, "error.expected.jsnumber")?;
@@ -90,10 +91,10 @@ impl<'a> Reader<'a> {
         Some(number)
     }
 
-    /// A whole number from 0 to the largest that upstream takes.
+    /// An integer from 0 to upstream's maximum.
     pub(super) fn count(&mut self, key: &str) -> Option<u32> {
         let value = self.raw(key)?;
-        // 2.0 is as whole as 2; upstream's parser says so too.
+        // 2.0 is an integer too, as in upstream's parser.
         let whole = value.as_i64().or_else(|| {
             value
                 .as_f64()
@@ -135,7 +136,7 @@ impl<'a> Reader<'a> {
         Some(texts)
     }
 
-    /// An object of texts.
+    /// An object whose values are texts.
     pub(super) fn texts(&mut self, key: &str) -> Option<BTreeMap<String, String>> {
         let members = self.object(key)?;
         let mut texts = BTreeMap::new();
@@ -158,7 +159,7 @@ impl<'a> Reader<'a> {
         self.expected(key, members, "error.expected.jsobject")
     }
 
-    /// An object, read by `read`.
+    /// An object, parsed by `read`.
     pub(super) fn nested<T>(&mut self, key: &str, read: impl FnOnce(&mut Reader<'_>) -> T) -> Option<T> {
         let members = self.object(key)?;
         let path = self.path(key);
@@ -169,7 +170,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// An array of objects, each read by `read`.
+    /// An array of objects, each parsed by `read`.
     pub(super) fn list<T>(
         &mut self,
         key: &str,

@@ -1,15 +1,15 @@
-//! Rules that relate a definition's fields to each other. Pure: what needs other apps or the attributes component is asked by
-//! whoever has them.
+//! Rules between the fields of a definition. Pure: checks that need other apps or the attributes
+//! component are made elsewhere.
 
 use std::collections::BTreeSet;
 
 use super::{App, Check, CheckKind, CheckPort};
 use crate::problems::Problems;
 
-/// Apps with this label run at most once, during an upgrade too.
+/// Apps with this label run at most one instance, even during an upgrade.
 const SINGLE_INSTANCE: &str = "MARATHON_SINGLE_INSTANCE_APP";
 
-/// Everything wrong with `app`; `role` is the framework's.
+/// All problems of `app`; `role` is the framework's.
 pub(crate) fn check(app: &App, role: &str) -> Problems {
     let mut problems = Problems::default();
     program(app, &mut problems);
@@ -37,7 +37,8 @@ fn program(app: &App, problems: &mut Problems) {
             "AppDefinition must either contain one of 'cmd' or 'args', and/or a 'container'.",
         );
     }
-    // Upstream refuses one character too. No program worth running is called that, and clients' tests rely on it.
+    // Upstream rejects one character too. No real program has such a name, and clients' tests rely
+    // on it.
     if app.cmd.as_ref().is_some_and(|cmd| cmd.chars().count() <= 1) {
         problems.add("/", "must not be an empty string");
     }
@@ -146,7 +147,8 @@ fn looks(check: &Check, ports: usize, problems: &mut Problems) {
     }
 }
 
-/// Whether Java's URI class, which upstream asks, would take it: no blanks, controls or delimiters that URIs do not have.
+/// Whether Java's URI class, which upstream uses, accepts it: no blanks, controls or characters
+/// that URIs do not have.
 fn is_uri(text: &str) -> bool {
     !text.is_empty()
         && !text

@@ -1,4 +1,4 @@
-//! Replays the definition fixtures through reading, defaults and rules.
+//! Replays the definition fixtures through parsing, defaults and rules.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use serde_json::{Value, json};
@@ -39,7 +39,8 @@ fn cases(text: &str) -> Vec<Value> {
     suite["cases"].as_array().unwrap().clone()
 }
 
-/// Cases of app-validation that ask for what is not supported yet: the test demands that the field is refused by name.
+/// Cases of app-validation with unsupported fields: the test requires that the field is rejected by
+/// name.
 const NOT_YET: &[(&str, &str)] = &[
     ("docker-only", "/container"),
     ("docker-and-cmd", "/container"),
@@ -90,7 +91,8 @@ const NOT_YET: &[(&str, &str)] = &[
     ("hc-index-ok", "/healthChecks"),
 ];
 
-/// Cases at the level of upstream's internal validators, with what the HTTP API, upstream's included, does instead.
+/// Cases of upstream's internal validators, with what the HTTP API, including upstream's, does
+/// instead.
 const OBJECT_LEVEL: &[(&str, Option<&str>)] = &[
     ("id-validator-dot-segment", Some("error.pattern")),
     ("id-validator-dotdot-segment", None),
@@ -147,7 +149,8 @@ fn replay(id: &str, case: &Value, found: &Problems) {
     }
 }
 
-/// Where the specification and its decisions differ from what upstream does: `None` accepted, else the path of the problem.
+/// Cases where the specification and its decisions differ from upstream: `None` is accepted, else
+/// the path of the problem.
 const CHECKS_DECIDED: &[(&str, Option<&str>)] = &[
     ("tcp-no-port-no-index-two-ports", None),
     ("tcp-no-port-no-index-one-port", None),

@@ -1,11 +1,11 @@
-//! Fields that upstream knows and this version cannot honour yet. They are refused by name: an app that runs without its
-//! volumes or its health checks would be worse than one that does not run.
+//! Fields that upstream has and this version does not support yet. They are rejected by name:
+//! running an app without its volumes or its health checks would be worse than not running it.
 
 use serde_json::{Map, Value};
 
 use crate::problems::Problems;
 
-/// Fields that are refused whenever they say anything.
+/// Fields that are rejected whenever they are not empty.
 const FIELDS: [&str; 9] = [
     "container",
     "executorResources",
@@ -18,7 +18,7 @@ const FIELDS: [&str; 9] = [
     "tty",
 ];
 
-/// Notes every field of `document` that asks for something unsupported.
+/// Adds a problem for every unsupported field of `document` that is in use.
 pub(super) fn find(document: &Map<String, Value>, problems: &mut Problems) {
     for field in FIELDS {
         if document.get(field).is_some_and(says_something) {
@@ -69,7 +69,7 @@ fn host_network(network: &Value, problems: &mut Problems) {
     }
 }
 
-/// Clients send back what they were shown, with its empty lists and nulls.
+/// Clients send back the documents that they were shown, with empty lists and nulls.
 fn says_something(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

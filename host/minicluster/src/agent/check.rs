@@ -15,7 +15,7 @@ use std::{
 use tokio::{net::TcpStream, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// What a check found.
+/// A result of a check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Finding {
     /// Of the task's `check`.
@@ -24,14 +24,14 @@ pub(crate) enum Finding {
     Health(bool),
 }
 
-/// Which of a task's two checks this is.
+/// Which of a task's two checks it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Check,
     Health,
 }
 
-/// One kind of look at a task.
+/// A check of a task.
 #[derive(Debug)]
 enum Probe {
     Command(Value),
@@ -39,7 +39,7 @@ enum Probe {
     Tcp { port: u16 },
 }
 
-/// The result a task starts out with, when it has a check.
+/// The initial result of a task with a check.
 pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
     match doc::text(info, &["check", "type"])? {
         "COMMAND" => Some(CheckResult::Command(None)),
@@ -49,7 +49,8 @@ pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
     }
 }
 
-/// Checks again and again until it is stopped. Ends at once when the check says nothing that could be done.
+/// Runs the check at its interval until it is stopped. Returns immediately if the check names
+/// nothing that can be run.
 pub(crate) async fn run(
     client: reqwest::Client,
     launch: Arc<Launch>,
@@ -75,7 +76,7 @@ pub(crate) async fn run(
         seconds("interval_seconds", 10.0).max(Duration::from_millis(10)),
         seconds("timeout_seconds", 20.0),
     );
-    // Zero means no limit; a day is as good and still ends.
+    // Zero means no limit; a day serves the same purpose and still ends.
     let timeout = if timeout.is_zero() {
         Duration::from_hours(24)
     } else {
@@ -97,7 +98,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Exit status 0, an HTTP status from 200 to 399, a connection.
+/// Healthy: exit status 0, an HTTP status from 200 to 399, or an accepted connection.
 fn is_healthy(found: CheckResult) -> bool {
     match found {
         CheckResult::Command(code) => code == Some(0),
@@ -125,7 +126,7 @@ impl Probe {
         }
     }
 
-    /// One look; `None` when it was stopped meanwhile.
+    /// One attempt; `None` when it was stopped meanwhile.
     async fn attempt(
         &self,
         client: &reqwest::Client,
@@ -155,8 +156,8 @@ impl Probe {
     }
 }
 
-/// Tasks may listen on their agent's address or, as under a real agent, on 127.0.0.1. No two agents share a port, so
-/// either answer is the task's own.
+/// Tasks may listen on their agent's address or, as under a real agent, on 127.0.0.1. No two agents
+/// share a port, so either answer is from the task itself.
 fn addresses(ip: IpAddr) -> Vec<IpAddr> {
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
     if ip == local { vec![ip] } else { vec![ip, local] }
@@ -187,7 +188,7 @@ async fn http_status(
     None
 }
 
-/// `Some(None)`: it could not be run, or took too long.
+/// `Some(None)`: the command could not be run or timed out.
 async fn run_command(
     info: &Value,
     launch: &Launch,
@@ -203,7 +204,7 @@ async fn run_command(
         .run_until_cancelled(tokio::time::timeout(timeout, process.wait()))
         .await;
     let Some(Ok(ended)) = waited else {
-        // Stopped or too late: nothing of it may stay.
+        // Stopped or timed out: none of its processes may stay.
         let _ = process.destroy().await;
         return waited.map(|_| None);
     };

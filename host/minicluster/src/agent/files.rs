@@ -1,4 +1,4 @@
-//! The files API: listing and reading what is in sandboxes. Nothing outside of them can be seen.
+//! The files API: lists and reads files in sandboxes. No file outside of them is visible.
 
 use crate::state::{AgentId, State};
 use serde_json::{Value, json};
@@ -11,21 +11,21 @@ use std::{
 };
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-/// The most that one read gives.
+/// Maximum bytes of one read.
 const LARGEST_READ: u64 = 16 * 4096;
-/// The largest file that is downloaded whole.
+/// Maximum size of a file that is downloaded whole.
 const LARGEST_DOWNLOAD: u64 = 64 << 20;
-/// Entries of a listing.
+/// Maximum entries of a listing.
 const ENTRIES: usize = 10_000;
 
-/// Why there is no file.
+/// Why a file cannot be read.
 #[derive(Debug)]
 pub(crate) enum Failure {
     NotFound,
     Bad(String),
 }
 
-/// Where a path really leads, if it is inside the agent's sandboxes.
+/// The real path of `path`, if it is inside the agent's sandboxes.
 pub(crate) async fn resolve(work_dir: &Path, path: &Path) -> Result<PathBuf, Failure> {
     let root = tokio::fs::canonicalize(work_dir.join("slaves"))
         .await
@@ -40,7 +40,7 @@ pub(crate) async fn resolve(work_dir: &Path, path: &Path) -> Result<PathBuf, Fai
     }
 }
 
-/// The virtual names of sandboxes, and where they are: `/frameworks/F/executors/E/runs/latest`.
+/// The virtual names of sandboxes and their directories: `/frameworks/F/executors/E/runs/latest`.
 pub(crate) fn virtual_paths(state: &State, agent: &AgentId) -> Vec<(String, PathBuf)> {
     let name =
         |framework: &str, executor: &str| format!("/frameworks/{framework}/executors/{executor}/runs/latest");
@@ -63,7 +63,7 @@ pub(crate) fn virtual_paths(state: &State, agent: &AgentId) -> Vec<(String, Path
     paths
 }
 
-/// A path as given, with a virtual name replaced.
+/// The path, with a virtual name replaced by its directory.
 pub(crate) fn real_path(virtual_paths: &[(String, PathBuf)], path: &str) -> PathBuf {
     virtual_paths
         .iter()
@@ -75,14 +75,14 @@ pub(crate) fn real_path(virtual_paths: &[(String, PathBuf)], path: &str) -> Path
         .unwrap_or_else(|| PathBuf::from(path))
 }
 
-/// The entries of a directory, in order of their names.
+/// The entries of a directory, ordered by name.
 pub(crate) async fn list(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, Failure> {
     let mut reader = tokio::fs::read_dir(directory)
         .await
         .map_err(|_| Failure::NotFound)?;
     let mut entries = Vec::new();
     while let Ok(Some(entry)) = reader.next_entry().await {
-        // Gone in between, perhaps: then it is not listed.
+        // A file that was deleted meanwhile is not listed.
         if let Ok(metadata) = entry.metadata().await {
             entries.push((entry.path(), metadata));
         }
@@ -94,7 +94,7 @@ pub(crate) async fn list(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, F
     Ok(entries)
 }
 
-/// A part of a file and the file's size. Length `None` reads as much as one answer holds.
+/// A part of a file and the file's size. Length `None` reads as much as one response may contain.
 pub(crate) async fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(Vec<u8>, u64), Failure> {
     let mut file = tokio::fs::File::open(path).await.map_err(|_| Failure::NotFound)?;
     let metadata = file.metadata().await.map_err(|_| Failure::NotFound)?;
@@ -127,7 +127,7 @@ pub(crate) async fn download(path: &Path) -> Result<Vec<u8>, Failure> {
     tokio::fs::read(path).await.map_err(|_| Failure::NotFound)
 }
 
-/// An entry as `/files/browse` shows it.
+/// An entry in the form of `/files/browse`.
 pub(crate) fn browsed(path: &Path, metadata: &Metadata) -> Value {
     json!({
         "path": path.display().to_string(),
@@ -140,7 +140,7 @@ pub(crate) fn browsed(path: &Path, metadata: &Metadata) -> Value {
     })
 }
 
-/// An entry as `LIST_FILES` shows it.
+/// An entry in the form of `LIST_FILES`.
 pub(crate) fn listed(path: &Path, metadata: &Metadata) -> Value {
     json!({
         "path": path.display().to_string(),
@@ -175,7 +175,7 @@ fn group(gid: u32) -> String {
         .map_or_else(|| gid.to_string(), |group| group.name)
 }
 
-/// As `ls -l`.
+/// The mode in the form of `ls -l`.
 fn mode_text(mode: u32) -> String {
     let kind = match mode & 0o170_000 {
         0o040_000 => 'd',

@@ -1,17 +1,17 @@
-//! What follows from health check results: pure.
+//! Evaluates health check results. Pure.
 
 use crate::wire::json as doc;
 use serde_json::Value;
 use std::time::Duration;
 
-/// What to do about a result.
+/// The action after a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing new, or still in the grace period.
+    /// Nothing has changed, or the grace period is running.
     Nothing,
-    /// Tell the framework.
+    /// Report to the framework.
     Report(bool),
-    /// Tell that it is unhealthy, then kill the task.
+    /// Report the task as unhealthy, then kill it.
     Kill,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// By the task's `HealthCheck`.
+    /// From the task's `HealthCheck`.
     pub(crate) fn new(check: &Value) -> Self {
         let grace = doc::number(check, &["grace_period_seconds"]).unwrap_or(10.0);
         Self {
@@ -36,8 +36,9 @@ impl Health {
         }
     }
 
-    /// Takes a result, `since` the task runs. Failures in the grace period count only after a first success; every
-    /// other failure is reported, successes only when they are news; zero allowed failures never kill.
+    /// Evaluates a result `since` the start of the task. Failures in the grace period count only
+    /// after a first success. Every other failure is reported, a success only when it is a change.
+    /// Zero allowed failures never kill.
     pub(crate) fn observe(&mut self, healthy: bool, since: Duration) -> Verdict {
         if healthy {
             self.failures = 0;
@@ -59,7 +60,7 @@ impl Health {
         }
     }
 
-    /// The last that was told.
+    /// The last reported health.
     pub(crate) fn last(&self) -> Option<bool> {
         self.last
     }

@@ -1,4 +1,4 @@
-//! An agent's routes, with and without `/slave(1)` before them.
+//! An agent's routes, with and without the prefix `/slave(1)`.
 
 use super::{files, nested, views};
 use crate::{
@@ -42,7 +42,7 @@ pub(crate) async fn answer(
     answer.unwrap_or_else(Refusal::into_response)
 }
 
-/// Looks at the agent; an agent that was marked gone no longer has anything to show.
+/// Reads the agent; an agent that was marked gone returns an error.
 fn look<R>(
     shared: &Arc<Shared>,
     agent: &AgentId,
@@ -81,7 +81,7 @@ fn get(
         .ok_or_else(not_found)
 }
 
-/// A path as the query gives it, inside the sandboxes.
+/// The path from a query, if it is inside the sandboxes.
 async fn sandbox_path(shared: &Arc<Shared>, agent: &AgentId, path: &str) -> Result<PathBuf, files::Failure> {
     let found = look(shared, agent, |state, agent| {
         (agent.work_dir.clone(), files::virtual_paths(state, &agent.id))
@@ -145,7 +145,7 @@ async fn file(shared: &Arc<Shared>, agent: &AgentId, what: &str, query: &BTreeMa
     }
 }
 
-/// `/files/read`: an offset of -1 asks for the size only.
+/// `/files/read`: an offset of -1 requests only the size.
 async fn read_file(
     path: &std::path::Path,
     query: &BTreeMap<String, String>,
@@ -241,7 +241,8 @@ fn refuse_container(failure: nested::Failure) -> Refusal {
     }
 }
 
-/// `LAUNCH_NESTED_CONTAINER_SESSION`: the records are JSON; the stream's own type follows `Accept`.
+/// `LAUNCH_NESTED_CONTAINER_SESSION`: the records are JSON; the type of the stream depends on
+/// `Accept`.
 fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> Answer {
     let kind = if accepts(headers, "application/json") {
         "application/json"
@@ -272,7 +273,7 @@ fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> Answer {
     Ok(response)
 }
 
-/// The other calls about nested containers, under their older and newer names.
+/// The other calls for nested containers, under their old and new names.
 async fn container_call(shared: &Arc<Shared>, kind: &str, arguments: &Value) -> Answer {
     let containers = &shared.sessions;
     let id = &arguments["container_id"];

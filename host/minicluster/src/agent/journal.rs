@@ -1,9 +1,9 @@
-//! `journal.jsonl` of each agent: a line for every process of a task that began, was signalled or ended.
+//! `journal.jsonl` of each agent: a line for every start, signal and end of a task's process.
 //!
-//! Tests and people read it to learn what really ran, whatever the API says, and hold it against the process table:
-//! a process is alive when `/proc/<pid>/stat` is there and its 22nd field is `start`, for pids are used again. A line
-//! is short and goes to the page cache, so it is written where it happens, under a plain lock, before the framework
-//! is told.
+//! Tests and people read it to learn which processes really ran, independently of the API, and
+//! compare it with the process table. Pids are reused: a process is alive when `/proc/<pid>/stat`
+//! exists and its 22nd field is `start`. A line is short and goes to the page cache, so it is
+//! written synchronously, under a plain lock, before the framework is notified.
 //!
 //! Each line is one JSON object:
 //!
@@ -16,11 +16,13 @@
 //! | `at` | when the line was written, in seconds since the epoch |
 //! | `how` | of a `kill` the signal (`SIGTERM`, `SIGKILL`); of an `exit` how the leader ended, in the words of the update |
 //!
-//! A line with the `event` `message` is of another kind: a message for `executor` came, with its `data` in base64.
+//! A line with the `event` `message` is different: it records a message for `executor`, with its
+//! `data` in base64.
 //!
-//! Every `launch` is followed by one `exit` of the same `pid` and `start`, at the latest when the cluster stops; there
-//! may be any number of `kill`s between. After an `exit` nothing of the group is left. Checks and commands run inside a task are not
-//! recorded: they end before their task's `exit`.
+//! Every `launch` is followed by one `exit` of the same `pid` and `start`, at the latest when the
+//! cluster stops, with any number of `kill`s between them. After an `exit` no process of the group
+//! is left. Checks and commands inside a task are not recorded: they end before their task's
+//! `exit`.
 
 use super::process::Process;
 use crate::{
@@ -57,17 +59,17 @@ impl Journals {
         Ok(())
     }
 
-    /// A process of the task began.
+    /// Records the start of a task's process.
     pub(crate) fn launched(&self, agent: &AgentId, key: &TaskKey, process: &Process) {
         self.write(agent, "launch", key, process, None);
     }
 
-    /// The cluster signals its group: `how` names the signal.
+    /// Records a signal to the group; `how` is the name of the signal.
     pub(crate) fn killed(&self, agent: &AgentId, key: &TaskKey, process: &Process, how: &str) {
         self.write(agent, "kill", key, process, Some(how));
     }
 
-    /// It ended, and this is how.
+    /// Records the end of a process; `how` describes it.
     pub(crate) fn exited(&self, agent: &AgentId, key: &TaskKey, process: &Process, how: &str) {
         self.write(agent, "exit", key, process, Some(how));
     }
@@ -85,7 +87,7 @@ impl Journals {
         self.note(agent, &Value::Object(line));
     }
 
-    /// Writes a line as it is.
+    /// Writes a line unchanged.
     pub(crate) fn note(&self, agent: &AgentId, line: &Value) {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = files

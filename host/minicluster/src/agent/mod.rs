@@ -1,4 +1,4 @@
-//! The agents' side: running tasks as process groups, checking them, and the agents' own HTTP ports.
+//! The agents: they run tasks as process groups, check them, and have an HTTP port each.
 
 pub(crate) mod check;
 pub(crate) mod files;

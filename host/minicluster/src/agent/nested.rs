@@ -1,6 +1,8 @@
-//! Commands run inside a task's container, by the agent API: sessions whose output is streamed, and plain ones.
+//! Commands inside a task's container, from the agent API: sessions whose output is streamed, and
+//! plain commands.
 //!
-//! Here that means: a process group in the task's sandbox, with the task's environment. It ends with its task.
+//! Here a nested container is a process group in the task's sandbox, with the task's environment.
+//! It ends with its task.
 
 use super::process::{self, Process, signal_group};
 use crate::{state::Launch, wire::recordio};
@@ -20,18 +22,18 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Nested containers known at a time, ended ones included until they are removed or their task ends.
+/// Maximum nested containers, including ended ones until they are removed or their task ends.
 const CONTAINERS: usize = 1024;
-/// Records of a session that its client has not read yet.
+/// Maximum records of a session that its client has not read yet.
 const RECORDS: usize = 64;
 
-/// The tasks that have a process, and what runs inside them.
+/// The tasks with a process, and their nested containers.
 #[derive(Debug)]
 pub(crate) struct Containers {
     inner: Mutex<Inner>,
-    /// Owns what attends to nested containers.
+    /// Tracks the tasks that run nested containers.
     tracker: TaskTracker,
-    /// Ends them all.
+    /// Ends all of them.
     token: CancellationToken,
 }
 
@@ -47,13 +49,13 @@ struct Inner {
 struct Nested {
     parent: String,
     pid: u32,
-    /// The raw wait status, once it ended.
+    /// The raw wait status, once the process has ended.
     ended: watch::Receiver<Option<i32>>,
-    /// Kills it.
+    /// Kills the process.
     kill: CancellationToken,
 }
 
-/// Why a call about a container fails.
+/// Why a call for a container fails.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// 404.
@@ -65,7 +67,7 @@ pub(crate) enum Failure {
 }
 
 impl Containers {
-    /// None yet. What runs is awaited by the tracker and ends with the token.
+    /// An empty set. The processes are tracked by `tracker` and end with `token`.
     pub(crate) fn new(tracker: TaskTracker, token: CancellationToken) -> Self {
         Self {
             inner: Mutex::default(),
@@ -78,14 +80,15 @@ impl Containers {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commands can be run in this task from now on.
+    /// Allows commands in this task from now on.
     pub(crate) fn task_began(&self, launch: &Arc<Launch>) {
         self.lock()
             .tasks
             .insert(launch.container.clone(), Arc::clone(launch));
     }
 
-    /// Ends and forgets all that runs in the task, and waits until it is gone.
+    /// Ends and removes all nested containers of the task, and waits until their processes are
+    /// gone.
     pub(crate) async fn task_ended(&self, container: &str) {
         let inside: Vec<Nested> = {
             let mut inner = self.lock();
@@ -105,8 +108,8 @@ impl Containers {
         }
     }
 
-    /// Starts a command in a task and streams its output as `ProcessIO` records. The command is killed when the client
-    /// goes away.
+    /// Starts a command in a task and streams its output as `ProcessIO` records. The command is
+    /// killed when the client disconnects.
     pub(crate) fn session(&self, id: &Value, command: &Value) -> Result<mpsc::Receiver<Bytes>, Failure> {
         let (process, nested) = self.start(id, command, true)?;
         let (records, receiver) = mpsc::channel(RECORDS);
@@ -164,7 +167,7 @@ impl Containers {
             .ok_or_else(|| Failure::Unknown(format!("Container {own} cannot be found")))
     }
 
-    /// Waits for its end: the raw wait status.
+    /// Waits for the end of the process and returns the raw wait status.
     pub(crate) async fn wait(&self, id: &Value) -> Result<i32, Failure> {
         let mut nested = self.find(id)?;
         let ended = nested.ended.wait_for(Option::is_some).await.map(|status| *status);
@@ -174,7 +177,7 @@ impl Containers {
             .ok_or_else(|| Failure::Failed("The container ended with the cluster".to_owned()))
     }
 
-    /// Signals it; without a signal it is killed.
+    /// Signals the process; without a signal, kills it.
     pub(crate) fn kill(&self, id: &Value, signal: Option<i64>) -> Result<(), Failure> {
         let nested = self.find(id)?;
         let signal = signal.map_or(Ok(Signal::SIGKILL), |n| {
@@ -192,7 +195,7 @@ impl Containers {
         }
     }
 
-    /// Forgets one that ended.
+    /// Removes an ended container.
     pub(crate) fn remove(&self, id: &Value) -> Result<(), Failure> {
         let nested = self.find(id)?;
         if nested.ended.borrow().is_none() {
@@ -205,7 +208,7 @@ impl Containers {
     }
 }
 
-/// What the attending task holds of a nested container.
+/// The handles of a nested container in the task that runs it.
 struct Running {
     ended: watch::Sender<Option<i32>>,
     kill: CancellationToken,
@@ -222,7 +225,7 @@ fn spawn(info: &Value, launch: &Launch, piped: bool) -> io::Result<Process> {
     Process::spawn(command)
 }
 
-/// Until the command has ended and its output is sent.
+/// Runs until the command has ended and its output is sent.
 async fn attend(
     token: CancellationToken,
     mut process: Process,
@@ -252,7 +255,7 @@ async fn attend(
     nested.ended.send_replace(Some(ended.map_or(-1, process::raw)));
 }
 
-/// Sends what is read as DATA records, until the end or until nobody wants it.
+/// Sends the output as DATA records, until its end or until the client disconnects.
 async fn copy(from: Option<impl AsyncRead + Unpin>, kind: &str, records: Option<&mpsc::Sender<Bytes>>) {
     let (Some(mut from), Some(records)) = (from, records) else {
         return;

@@ -1,4 +1,4 @@
-//! Processes in groups of their own: how they start, how they are signalled, how they ended.
+//! Processes in their own groups: starting and signalling them, and describing their end.
 
 use crate::{state::Launch, wire::json as doc};
 use nix::{
@@ -13,20 +13,22 @@ use std::{
 };
 use tokio::process::{Child, Command};
 
-/// For tasks that bring none along.
+/// The default `PATH` of tasks.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A started process, leader of its group.
+/// A started process, the leader of its group.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) pid: u32,
-    /// Clock ticks from the machine's start to the process's; with the pid it names one process for good.
+    /// Clock ticks from the start of the machine to the start of the process; with the pid it is a
+    /// unique id.
     pub(crate) started: u64,
 }
 
 impl Process {
-    /// Starts a command in its own group. The command has its directory, environment and streams already.
+    /// Starts a command in its own group. Directory, environment and streams of the command are
+    /// already set.
     pub(crate) fn spawn(mut command: Command) -> io::Result<Self> {
         command.process_group(0).kill_on_drop(true);
         let child = command.spawn()?;
@@ -40,12 +42,12 @@ impl Process {
         })
     }
 
-    /// Signals the whole group. A group that is gone already is no error.
+    /// Signals the whole group. A missing group is no error.
     pub(crate) fn signal(&self, signal: Signal) {
         signal_group(self.pid, signal);
     }
 
-    /// Waits for the leader, then ends what is left of the group.
+    /// Waits for the leader, then kills the rest of the group.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
         self.signal(Signal::SIGKILL);
@@ -59,7 +61,8 @@ impl Process {
     }
 }
 
-/// The 22nd field of `/proc/<pid>/stat`. The second is a name in brackets that may hold anything.
+/// The 22nd field of `/proc/<pid>/stat`. The second one is a name in brackets that may contain any
+/// character.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
@@ -68,12 +71,12 @@ fn start_time(pid: u32) -> Option<u64> {
 /// Signals a process group by its leader.
 pub(crate) fn signal_group(pid: u32, signal: Signal) {
     if let Ok(pid) = i32::try_from(pid) {
-        // ESRCH: it ended by itself, which is what was wanted.
+        // ESRCH: the group has already ended, which is the desired result.
         let _ = killpg(Pid::from_raw(pid), signal);
     }
 }
 
-/// A `CommandInfo` as a command to start in the task's sandbox, with the environment that tasks get.
+/// Turns a `CommandInfo` into a command in the task's sandbox, with the environment of tasks.
 pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
     let value = doc::text(info, &["value"]).unwrap_or_default();
     let mut command = if info["shell"] == false {
@@ -111,9 +114,9 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
     command
 }
 
-/// What every task finds in its environment, besides what its own command sets: what a real agent gives the executor,
-/// which hands it on. It says nothing of the task itself: where a task knows its id from its environment, the framework
-/// has put it there. The executor of a single command bears the task's id.
+/// The environment of every task without the variables of its own command: the variables that a
+/// real agent passes to the executor. None of them identifies the task: a framework that needs this
+/// sets it in the command. The executor of a single command has the task's id.
 fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
     let sandbox = launch.directory.display().to_string();
     let ip = launch.agent_addr.ip().to_string();
@@ -136,7 +139,7 @@ fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// The account to run as: only root can switch, and only to another.
+/// The account to switch to: only root can switch, and only to another account.
 pub(crate) fn switch_to(name: &str) -> Option<User> {
     if !nix::unistd::geteuid().is_root() || name.is_empty() || name == "root" {
         return None;
@@ -144,7 +147,7 @@ pub(crate) fn switch_to(name: &str) -> Option<User> {
     User::from_name(name).ok().flatten()
 }
 
-/// How a process ended, in the words of the executor.
+/// Describes the end of a process in the executor's words.
 pub(crate) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("Command exited with status {code}"),
@@ -153,12 +156,12 @@ pub(crate) fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The raw status that waiting for a process gives, as the agent API reports it.
+/// The raw wait status of a process, as the agent API reports it.
 pub(crate) fn raw(status: ExitStatus) -> i32 {
     status.into_raw()
 }
 
-/// As `strsignal` names them.
+/// The name of a signal as in `strsignal`.
 fn signal_name(signal: i32) -> String {
     let name = match Signal::try_from(signal) {
         Ok(Signal::SIGHUP) => "Hangup",

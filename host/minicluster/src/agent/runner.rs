@@ -1,4 +1,4 @@
-//! One task from its launch to its end: what its executor would do.
+//! Runs one task from its launch to its end, like an executor.
 
 use super::{
     check::{self, Finding, Purpose},
@@ -25,11 +25,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Deadlines that are not set are this far away.
+/// The distance of a deadline that is not set.
 const NEVER: Duration = Duration::from_hours(365 * 24);
 
-/// Runs the task and tells the state what becomes of it. Returns when its process group is gone, at once when the
-/// cluster stops.
+/// Runs the task and reports its updates to the state. Returns when its process group is gone, or
+/// immediately when the cluster stops.
 pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, mut kills: watch::Receiver<Option<KillOrder>>) {
     if launch.info["container"]
         .pointer("/docker/image")
@@ -90,14 +90,14 @@ fn set_pid(shared: &Arc<Shared>, launch: &Launch, pid: u32) {
     });
 }
 
-/// Ends when somebody wants the task killed.
+/// Completes when the task is to be killed.
 async fn killed(kills: &mut watch::Receiver<Option<KillOrder>>) {
     if kills.wait_for(Option::is_some).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// What the agent itself tells, without a container to speak of.
+/// An update by the agent itself, without a container.
 fn told_by_agent(state: TaskState, reason: &'static str, why: &str) -> AgentUpdate {
     let message = Some(why.to_owned());
     AgentUpdate {
@@ -116,7 +116,7 @@ fn start(launch: &Launch) -> io::Result<Process> {
     Process::spawn(command)
 }
 
-/// A command that is not there: a real executor runs, its child ends with status 1.
+/// A command that does not exist: a real executor runs, and its child ends with status 1.
 async fn cannot_start(shared: &Arc<Shared>, launch: &Launch, error: &io::Error) {
     let value = doc::text(&launch.info, &["command", "value"]).unwrap_or_default();
     let _ = sandbox::note(
@@ -124,7 +124,7 @@ async fn cannot_start(shared: &Arc<Shared>, launch: &Launch, error: &io::Error) 
         &format!("Failed to execute '{value}': {error}\n"),
     )
     .await;
-    // The executor is this very process; there is no other.
+    // This process acts as the executor; there is no other.
     set_pid(shared, launch, std::process::id());
     for state in [TaskState::Starting, TaskState::Running] {
         tell(shared, launch, &AgentUpdate::new(state));
@@ -148,11 +148,11 @@ struct Running<'a> {
     since: Instant,
     check: Option<CheckResult>,
     health: Option<Health>,
-    /// The kill that is under way.
+    /// The kill in progress.
     kill: Option<KillOrder>,
-    /// It ran for longer than it may.
+    /// Whether it exceeded its maximum run time.
     overdue: bool,
-    /// When SIGKILL follows.
+    /// The time of SIGKILL.
     kill_at: Option<Instant>,
 }
 
@@ -214,7 +214,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Until the process is gone.
+    /// Waits until the process is gone.
     async fn wait(
         &mut self,
         kills: &mut watch::Receiver<Option<KillOrder>>,
@@ -256,12 +256,13 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// The task's own grace period, else the cluster's.
+    /// The task's own grace period, or else the cluster's.
     fn grace(&self) -> Duration {
         kill_grace(&self.launch.info["kill_policy"]).unwrap_or(self.shared.config.kill_grace)
     }
 
-    /// The first order tells and terminates; later ones can only shorten the grace period.
+    /// The first order is reported and terminates the task; later ones can only shorten the grace
+    /// period.
     fn begin_kill(&mut self, order: KillOrder) {
         let grace = order.grace.unwrap_or_else(|| self.grace());
         if order.crashed {
@@ -302,7 +303,7 @@ impl<'a> Running<'a> {
         self.process.signal(signal);
     }
 
-    /// Takes what a check found. True: kill the task.
+    /// Handles a check result. Returns true if the task must be killed.
     fn take(&mut self, finding: Finding) -> bool {
         match finding {
             Finding::Check(result) => {

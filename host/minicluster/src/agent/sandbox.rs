@@ -1,4 +1,4 @@
-//! Sandboxes: a directory for each run of a task, what is fetched into it, and its output files.
+//! Sandboxes: the directory of one run of a task, its fetched files and its output files.
 
 use super::process::switch_to;
 use crate::{state::Launch, wire::json as doc};
@@ -14,28 +14,28 @@ use std::{
 };
 use tokio::io::AsyncWriteExt;
 
-/// The largest file that is fetched over HTTP.
+/// Maximum size of a file that is fetched over HTTP.
 const LARGEST_FETCH: u64 = 1 << 30;
-/// For fetching one URI, unpacking included.
+/// Timeout for fetching one URI, including extraction.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a sandbox cannot be used.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The user the task names is not there.
+    /// The task's user does not exist.
     Directory(String),
-    /// Something could not be fetched.
+    /// Fetching a URI failed.
     Fetch(String),
 }
 
-/// Makes the sandbox and fetches what the command names.
+/// Creates the sandbox and fetches the URIs of the command.
 pub(crate) async fn prepare(client: &reqwest::Client, launch: &Launch) -> Result<(), Trouble> {
     make(launch).await?;
     for uri in doc::list(&launch.info, &["command", "uris"]) {
         let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch(client, launch, uri)).await;
         if let Err(error) = fetched.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut))) {
             let uri = doc::text(uri, &["value"]).unwrap_or_default();
-            // As the real fetcher, into the sandbox's own stderr.
+            // Like the real fetcher, into the sandbox's own stderr.
             let _ = note(&launch.directory, &format!("Failed to fetch '{uri}': {error}\n")).await;
             return Err(Trouble::Fetch(format!(
                 "Failed to fetch all URIs for container '{}': exited with status 1",
@@ -77,7 +77,7 @@ async fn make(launch: &Launch) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Shows a persistent volume in the sandbox, as a link to where it is kept.
+/// Links a persistent volume into the sandbox.
 async fn link(launch: &Launch, volume: &Path, name: &Path) -> io::Result<()> {
     tokio::fs::create_dir_all(volume).await?;
     if let Some(user) = switch_to(&launch.user) {
@@ -90,7 +90,7 @@ async fn link(launch: &Launch, volume: &Path, name: &Path) -> io::Result<()> {
     tokio::fs::symlink(volume, &place).await
 }
 
-/// The files that standard output and error go to, made anew or appended to.
+/// The files for standard output and error, created or opened for appending.
 pub(crate) fn output(directory: &Path) -> io::Result<(File, File)> {
     let open = |name: &str| {
         File::options()
@@ -101,7 +101,7 @@ pub(crate) fn output(directory: &Path) -> io::Result<(File, File)> {
     Ok((open("stdout")?, open("stderr")?))
 }
 
-/// Adds a line to the sandbox's stderr.
+/// Appends a line to the sandbox's stderr.
 pub(crate) async fn note(directory: &Path, line: &str) -> io::Result<()> {
     let mut file = tokio::fs::File::options()
         .create(true)
@@ -151,7 +151,7 @@ async fn fetch(client: &reqwest::Client, launch: &Launch, uri: &Value) -> io::Re
     }
 }
 
-/// The last part of a URI's path.
+/// The last segment of a URI's path.
 fn base_name(source: &str) -> &str {
     let path = source.split(['?', '#']).next().unwrap_or_default();
     path.rsplit('/').next().unwrap_or_default()
@@ -180,7 +180,7 @@ async fn download(client: &reqwest::Client, url: &str, target: &PathBuf) -> io::
     file.flush().await
 }
 
-/// The program that unpacks such a file; archives are known by their names, as the real fetcher knows them.
+/// The program that extracts a file; archives are recognised by name, as in the real fetcher.
 fn unpacker(name: &str) -> Option<&'static [&'static str]> {
     let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     if ends(&[".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"]) {

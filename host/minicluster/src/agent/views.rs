@@ -1,4 +1,4 @@
-//! An agent's own documents: `/state`, `/containers`, and the answers of its `POST /api/v1`.
+//! An agent's own documents: `/state`, `/containers`, and the responses of its `POST /api/v1`.
 
 use crate::{
     master::{flags, operator_views, state_views},
@@ -10,12 +10,12 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// What a command task's executor takes for itself, on top of the task.
+/// The resources of a command task's executor, in addition to the task's.
 fn command_executor() -> Bundle {
     Bundle::total(0.1, 32.0, 0.0, (1, 0))
 }
 
-/// One executor of the agent, with its tasks: a group's, or the one every command task has.
+/// An executor on the agent with its tasks: of a group, or of a command task.
 struct Running<'a> {
     framework: &'a Framework,
     id: String,
@@ -29,7 +29,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Groups have no names; command executors tell what they run.
+    /// Group executors have no names; those of command tasks describe the command.
     fn name(&self) -> String {
         let Some(task) = self.tasks.first().filter(|_| self.group.is_none()) else {
             return String::new();
@@ -129,7 +129,7 @@ pub(crate) fn state(state: &State, agent: &Agent) -> Value {
     })
 }
 
-/// Frameworks with something on the agent: at work, or only in the past.
+/// Frameworks with tasks or executors on the agent, current or only completed.
 fn frameworks(state: &State, agent: &Agent, completed: bool) -> Vec<Value> {
     let running = executors(state, agent);
     let mut shown = Vec::new();
@@ -229,7 +229,7 @@ fn statistics(running: &Running<'_>) -> Map<String, Value> {
     }))
 }
 
-/// A process's resident memory; zero when it is gone.
+/// A process's resident memory; zero if it is gone.
 fn resident_bytes(pid: u32) -> u64 {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok();
     pages
@@ -265,7 +265,7 @@ pub(crate) fn containers(state: &State, agent: &Agent, with_status: bool) -> Val
         .collect()
 }
 
-/// The answer to a call that only looks; `None` for calls this knows nothing of.
+/// The response to a read-only call; `None` for unknown calls.
 pub(crate) fn get_call(state: &State, agent: &Agent, kind: &str) -> Option<Value> {
     let part = match kind {
         "GET_HEALTH" => json!({"healthy": true}),
@@ -355,7 +355,7 @@ fn get_executors(state: &State, agent: &Agent) -> Value {
     json!({"executors": executors, "completed_executors": []})
 }
 
-/// The executor an agent makes up for a command task.
+/// The executor that an agent generates for a command task.
 fn command_executor_info(running: &Running<'_>) -> Value {
     let mut info = doc::object(json!({
         "executor_id": doc::id(&running.id),

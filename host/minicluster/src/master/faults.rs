@@ -1,9 +1,9 @@
-//! `/minicluster/faults`: what no real master has. GET lists what can be done to the cluster and what is in force,
-//! POST does it.
+//! `/minicluster/faults`, which no real master has. GET lists all faults and the active ones, POST
+//! injects one.
 //!
-//! A call is a JSON object with `fault` and the parameters listed with it; anything else in it is refused with 400.
-//! The answer is 200 with what is in force then. Faults never keep this page itself from answering, on either master.
-//! Where calls need credentials, so does this page.
+//! A call is a JSON object with `fault` and its listed parameters; other members are rejected with
+//! 400. The response is 200 with the faults that are active then. Faults never affect this page
+//! itself, on either master. If calls need credentials, so does this page.
 
 use crate::{
     config::Registry,
@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One thing that can be done, with its parameters and what they mean.
+/// A fault with its parameters and their meanings.
 struct Fault {
     name: &'static str,
     what: &'static str,
@@ -44,7 +44,7 @@ const RECOVERY: (&str, &str) = (
     "recovery_ms",
     "for how long calls are then answered 503, Master has not finished recovery; 100 when absent",
 );
-/// As long as a real master takes that has little to recover.
+/// The time that a real master needs with little to recover.
 const USUAL_START: Duration = Duration::from_millis(200);
 const USUAL_RECOVERY: Duration = Duration::from_millis(100);
 
@@ -167,7 +167,7 @@ fn described(fault: &Fault) -> Value {
     document!({"fault": fault.name, "description": fault.what, "parameters": parameters})
 }
 
-/// A fault and the parameters that were given with it.
+/// A requested fault with its parameters.
 struct FaultRequest {
     fault: &'static Fault,
     given: Value,
@@ -206,7 +206,7 @@ impl FaultRequest {
             .ok_or_else(|| format!("Expecting '{key}' to be a number, zero or more"))
     }
 
-    /// At most an hour.
+    /// A duration of at most an hour.
     fn time(&self, key: &str, absent: Duration) -> Result<Duration, String> {
         if self.given.get(key).is_none() {
             return Ok(absent);
@@ -248,7 +248,7 @@ impl FaultRequest {
         Ok(Restart {
             registry,
             down: self.time("down_ms", Duration::ZERO)?,
-            // The master that takes over was there before.
+            // The master that takes over was already running.
             starting: if swap {
                 Duration::ZERO
             } else {
@@ -294,7 +294,7 @@ impl FaultRequest {
                 state.rescind(agent.as_ref());
                 Ok(())
             }
-            // The table above names no other.
+            // The table above has no other.
             other => Err(format!("Unknown fault '{other}'")),
         }
     }

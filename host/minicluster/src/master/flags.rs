@@ -1,4 +1,4 @@
-//! The flags that the processes show: those that say something about this cluster, named as the real ones.
+//! The flags of the processes: those that describe this cluster, with the real names.
 
 use crate::{
     config::Registry,
@@ -76,7 +76,7 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
     })
 }
 
-/// Flags as `GET_FLAGS` lists them.
+/// Flags in the form of `GET_FLAGS`.
 pub(crate) fn listed(flags: &Value) -> Value {
     let flags: Vec<Value> = flags
         .as_object()
@@ -87,7 +87,7 @@ pub(crate) fn listed(flags: &Value) -> Value {
     json!({ "flags": flags })
 }
 
-/// A duration in the flags' own notation.
+/// A duration in the notation of flags.
 fn text(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}secs", duration.as_secs()),

@@ -1,4 +1,4 @@
-//! The master's routes, all of them with and without `/master` before them.
+//! The master's routes, all of them with and without the prefix `/master`.
 
 use super::{faults, flags, metrics, operator_views, state_views};
 use crate::{
@@ -44,7 +44,7 @@ pub(crate) async fn answer(
     answer.unwrap_or_else(Refusal::into_response)
 }
 
-/// What a master answers locally although it does not lead.
+/// Paths that a master answers locally while it does not lead.
 const LOCAL: [&str; 6] = [
     "/",
     "/health",
@@ -54,7 +54,7 @@ const LOCAL: [&str; 6] = [
     "/redirect",
 ];
 
-/// The answer of a master that does not lead, or not yet.
+/// The response of a master that does not lead, or not yet.
 fn elsewhere(
     shared: &Arc<Shared>,
     own: SocketAddr,
@@ -142,7 +142,7 @@ async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     Ok(json(&shared.with(|state| get_call(state, kind))))
 }
 
-/// Operator calls that do something.
+/// Operator calls with an effect.
 fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
     let part = kind.to_ascii_lowercase();
     let known = [
@@ -182,7 +182,7 @@ fn remove(state: &mut State, id: &str) -> Reply {
     Reply::ok()
 }
 
-/// Operator calls that only look: the part is named as the call.
+/// Read-only operator calls: the part is named like the call.
 fn get_call(state: &State, kind: &str) -> Value {
     let part = match kind {
         "GET_HEALTH" => document!({"healthy": true}),
@@ -201,7 +201,7 @@ fn get_call(state: &State, kind: &str) -> Value {
         }),
         "GET_MAINTENANCE_STATUS" | "GET_QUOTA" => document!({"status": {}}),
         "GET_MAINTENANCE_SCHEDULE" => document!({"schedule": {}}),
-        // No operation is ever under way, and no weight is ever set.
+        // No operation is ever pending, and no weight is ever set.
         "GET_OPERATIONS" => document!({}),
         _ => return document!({"type": kind}),
     };
@@ -228,7 +228,7 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     Ok(reply(&shared.with(|state| remove(state, id))))
 }
 
-/// Documents. Any method gets them, as from a real master.
+/// Documents. Any method returns them, as with a real master.
 fn get(
     shared: &Arc<Shared>,
     own: SocketAddr,
@@ -267,7 +267,7 @@ fn get(
         .ok_or_else(not_found)
 }
 
-/// A document, wrapped in a call when the query asks for one.
+/// A document, wrapped in a call if the query requests one.
 pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Response<Body> {
     match query.get("jsonp") {
         Some(callback) => with_type(
@@ -279,7 +279,7 @@ pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Respo
     }
 }
 
-/// To the leading master; scheme-relative.
+/// A redirect to the leading master, without a scheme.
 fn redirect(place: &str) -> Response<Body> {
     let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
     if let Ok(location) = HeaderValue::from_str(place) {

@@ -1,4 +1,4 @@
-//! `/metrics/snapshot`: the numbers that tools look at, named as the real ones.
+//! `/metrics/snapshot`: the figures that tools read, with the real names.
 
 use crate::{
     state::{State, TaskState, epoch},
@@ -81,7 +81,7 @@ pub(crate) fn master(state: &State, elected: bool) -> Value {
     Value::Object(metrics)
 }
 
-/// Totals and what is used of them.
+/// Totals and their used parts.
 pub(crate) fn usage(total: &Bundle, used: &Bundle, mut put: impl FnMut(&str, f64)) {
     for name in ["cpus", "mem", "disk", "gpus"] {
         let (total, used) = (total.scalar(name), used.scalar(name));
@@ -94,7 +94,7 @@ pub(crate) fn usage(total: &Bundle, used: &Bundle, mut put: impl FnMut(&str, f64
     }
 }
 
-/// Metrics as `GET_METRICS` lists them.
+/// Metrics in the form of `GET_METRICS`.
 pub(crate) fn listed(metrics: &Value) -> Value {
     let metrics: Vec<Value> = metrics
         .as_object()

@@ -10,7 +10,7 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What agents can do, as this version says.
+/// The capabilities of agents of this version.
 pub(crate) const AGENT_CAPABILITIES: [&str; 8] = [
     "MULTI_ROLE",
     "HIERARCHICAL_ROLE",
@@ -77,7 +77,7 @@ pub(crate) fn tasks(state: &State) -> Value {
     })
 }
 
-/// `GET_EXECUTORS`: those of task groups; command tasks have none that the master knows.
+/// `GET_EXECUTORS`: those of task groups; the master knows no executors of command tasks.
 pub(crate) fn executors(state: &State) -> Value {
     let executors: Vec<Value> = state
         .frameworks
@@ -173,7 +173,7 @@ fn add_resources(message: &mut Map<String, Value>, key: &str, roles: &BTreeMap<&
     }
 }
 
-/// What tasks and executors use on an agent, and what is offered of it, by role.
+/// Resources used by tasks and executors on an agent, and resources offered, by role.
 pub(crate) fn agent_usage<'a>(
     state: &'a State,
     agent: &Agent,
@@ -196,10 +196,11 @@ pub(crate) fn agent_usage<'a>(
     (by_role(tasks.chain(executors)), by_role(offers))
 }
 
-/// `AgentInfo`. `checkpoint` is there once the agent has registered fully, not in its own documents.
+/// `AgentInfo`. `checkpoint` is set once the agent is fully registered, but not in its own
+/// documents.
 pub(crate) fn agent_info(agent: &Agent, checkpoint: bool) -> Value {
     let mut resources = agent.configured().messages(Form::Refined, None);
-    // Ports come last here, and first in offers.
+    // Ports are last here, but first in offers.
     resources.rotate_left(usize::from(agent.total.port_count() > 0));
     let mut info = doc::object(json!({
         "hostname": agent.config.hostname,
@@ -251,7 +252,7 @@ fn agent(state: &State, agent: &Agent) -> Value {
     Value::Object(message)
 }
 
-/// `GET_AGENTS`. Unreachable agents are not shown.
+/// `GET_AGENTS`, without unreachable agents.
 pub(crate) fn agents(state: &State) -> Value {
     let agents: Vec<Value> = state.listed_agents().map(|one| agent(state, one)).collect();
     let recovered: Vec<Value> = state
@@ -271,7 +272,7 @@ pub(crate) fn state(state: &State) -> Value {
     })
 }
 
-/// Every role that is in use: its frameworks, what it uses and what it is offered.
+/// Every role in use: its frameworks, used resources and offered resources.
 pub(crate) fn role_usage(state: &State) -> BTreeMap<String, (BTreeSet<String>, Bundle, Bundle)> {
     let mut roles: BTreeMap<String, (BTreeSet<String>, Bundle, Bundle)> = BTreeMap::new();
     for framework in state.frameworks.values() {

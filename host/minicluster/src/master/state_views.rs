@@ -1,6 +1,6 @@
 //! The older documents: `/state`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/state-summary`.
 //!
-//! Counts and amounts are floats here, ids plain text, ports the text `"[a-b, c-d]"`.
+//! Here counts and amounts are floats, ids are plain text and ports are the text `"[a-b, c-d]"`.
 
 use super::{flags, operator_views};
 use crate::{
@@ -124,13 +124,13 @@ fn sum<'a>(bundles: impl Iterator<Item = &'a Bundle>) -> Bundle {
     })
 }
 
-/// What is reserved, by role, as amounts.
+/// Reserved resources by role, as amounts.
 pub(crate) fn summaries(total: &Bundle) -> Value {
     let roles = total.reserved().into_iter();
     roles.map(|(role, reserved)| (role, reserved.summary())).collect()
 }
 
-/// What is reserved, by role, as resources.
+/// Reserved resources by role, as messages.
 pub(crate) fn reserved_full(total: &Bundle) -> Value {
     let roles = total.reserved().into_iter();
     roles
@@ -166,7 +166,7 @@ pub(crate) fn slaves(state: &State, only: Option<&str>) -> Value {
     json!({"slaves": slaves, "recovered_slaves": recovered(state)})
 }
 
-/// The fields that `/state-summary` shows of a framework too.
+/// The fields of a framework that `/state-summary` shows too.
 fn framework_base(state: &State, framework: &Framework) -> (Map<String, Value>, Bundle) {
     let mut used = state.used_by(&framework.id);
     let offered = sum(state
@@ -265,7 +265,7 @@ pub(crate) fn task(task: &Task) -> Value {
     task_in(task, task.state, &task.statuses)
 }
 
-/// One task in the given view of it: the master's or the agent's.
+/// One task in the master's or the agent's view of it.
 pub(crate) fn task_in(task: &Task, state: TaskState, statuses: &[Value]) -> Value {
     let mut document = doc::object(json!({
         "id": task.key.task.as_str(),

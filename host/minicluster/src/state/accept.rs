@@ -1,4 +1,4 @@
-//! ACCEPT: offers become tasks, or are told why not.
+//! ACCEPT: turns offers into tasks, or rejects them with an update.
 
 use super::{
     AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskId, TaskKey, TaskState, epoch,
@@ -11,7 +11,7 @@ use crate::wire::{
 use serde_json::{Value, json};
 use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, time::Instant};
 
-/// What is left of the accepted offers while the operations take their parts.
+/// The rest of the accepted offers while the operations allocate from them.
 pub(super) struct Accepted {
     pub(super) framework: FrameworkId,
     pub(super) agent: AgentId,
@@ -19,7 +19,7 @@ pub(super) struct Accepted {
     pub(super) left: Bundle,
 }
 
-/// A group's executor, as its tasks need it.
+/// A group's executor, for its tasks.
 struct Group {
     id: String,
     container: String,
@@ -27,7 +27,8 @@ struct Group {
 }
 
 impl State {
-    /// Runs the operations of an ACCEPT in order. Problems are told by events: the call itself is accepted.
+    /// Runs the operations of an ACCEPT in order. Errors are reported by events: the call itself is
+    /// accepted.
     pub(super) fn accept(&mut self, id: &FrameworkId, accept: &Value, now: Instant) {
         let offer_ids: Vec<OfferId> = doc::list(accept, &["offer_ids"])
             .iter()
@@ -148,7 +149,7 @@ impl State {
         self.start_task(accepted, task, resources, None);
     }
 
-    /// A group is launched whole or not at all.
+    /// Launches a group, as a whole or not at all.
     fn launch_group(&mut self, accepted: &mut Accepted, group: &Value) {
         let tasks = doc::list(group, &["task_group", "tasks"]);
         if let Err(why) = self.try_launch_group(accepted, &group["executor"], tasks) {
@@ -207,7 +208,8 @@ impl State {
             needed.add(&resources);
             parts.push(resources);
         }
-        // Ports that two tasks of the group both ask for add up to fewer than they are together.
+        // If two tasks of the group request the same port, the sum has fewer ports than the tasks
+        // together.
         let wanted: u64 = parts.iter().map(Bundle::port_count).sum();
         if !accepted.left.contains(&needed) || needed.port_count() < wanted {
             return Err(format!(
@@ -224,7 +226,7 @@ impl State {
         Ok(())
     }
 
-    /// The running executor of that name, or a new one.
+    /// The running executor with that name, or a new one.
     fn executor_for(
         &mut self,
         accepted: &Accepted,
@@ -259,7 +261,7 @@ impl State {
         }
     }
 
-    /// What a task needs, if it is one that can be run.
+    /// The resources of a task, if it can be run.
     fn check_task(&self, accepted: &Accepted, task: &Value, in_group: bool) -> Result<Bundle, String> {
         let id = doc::text(task, &["task_id", "value"]).unwrap_or_default();
         if !valid_id(id) {
@@ -302,7 +304,7 @@ impl State {
         Ok(resources)
     }
 
-    /// Tells the framework that a task did not even begin.
+    /// Sends the update of a task that was never started.
     fn reject(&mut self, id: &FrameworkId, task: &Value, state: TaskState, reason: &str, message: &str) {
         let Some(framework) = self.frameworks.get(id) else {
             return;
@@ -320,7 +322,7 @@ impl State {
         self.send(id, &json!({"type": "UPDATE", "update": {"status": status}}));
     }
 
-    /// Below the agent's work directory, as a real agent lays it out.
+    /// Below the agent's work directory, in the layout of a real agent.
     fn framework_dir(&self, agent: &AgentId, framework: &FrameworkId) -> PathBuf {
         let work_dir = self
             .agents
@@ -400,14 +402,14 @@ impl State {
     }
 }
 
-/// The task's resources with the role they are allocated to, as every document shows them.
+/// The task's resources with the role they are allocated to, as in every document.
 fn with_role(info: &Value, role: &str) -> Value {
     let mut info = info.clone();
     allocated_to(&mut info["resources"], role);
     info
 }
 
-/// Ids become directory names.
+/// Whether an id is usable as a directory name.
 pub(super) fn valid_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= 255

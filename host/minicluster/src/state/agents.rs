@@ -1,4 +1,4 @@
-//! Agents: how they join, drain, are deactivated, break away, come back and are given up.
+//! Agents: registration, draining, deactivation, disconnection, return and removal.
 
 use super::{
     Agent, AgentId, COMPLETED_TASKS, Connection, Effect, FrameworkId, KillOrder, Reply, State, TaskKey,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration, time::Instant};
 
 impl State {
-    /// An agent registers, and is offered.
+    /// Registers an agent and offers its resources.
     pub(crate) fn add_agent(
         &mut self,
         id: &AgentId,
@@ -66,7 +66,7 @@ impl State {
         Reply::ok()
     }
 
-    /// `DRAIN_AGENT`: no more offers, and every task is killed.
+    /// `DRAIN_AGENT`: stops offers of the agent and kills all its tasks.
     pub(crate) fn drain(&mut self, id: &AgentId, drain: &Value) -> Reply {
         let Some(agent) = self.agents.get_mut(id) else {
             return Reply::bad(format!("Agent {id} is not registered"));
@@ -93,7 +93,7 @@ impl State {
         Reply::ok()
     }
 
-    /// A draining agent without tasks is drained.
+    /// Marks a draining agent without tasks as drained.
     pub(super) fn drained(&mut self, id: &AgentId) {
         let busy = self.tasks().any(|task| task.agent == *id);
         let Some(agent) = self.agents.get_mut(id) else {
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// `MARK_AGENT_GONE`: the agent and its tasks will never be back.
+    /// `MARK_AGENT_GONE`: the agent and its tasks never return.
     pub(crate) fn mark_gone(&mut self, id: &AgentId) -> Reply {
         if !self.agents.contains_key(id) {
             return Reply::bad(format!("Agent {id} is not registered"));
@@ -146,7 +146,8 @@ impl State {
         Reply::ok()
     }
 
-    /// The agent unregisters: its tasks are lost, for partition-aware frameworks too, and operators are told that it left.
+    /// Unregisters the agent: its tasks are lost, for partition-aware frameworks too, and operator
+    /// streams report its removal.
     pub(crate) fn unregister_agent(&mut self, id: &AgentId) -> Result<(), String> {
         let agent = self.agents.get(id).filter(|agent| agent.fault.is_none());
         let Some(agent) = agent else {
@@ -164,7 +165,8 @@ impl State {
         Ok(())
     }
 
-    /// The connection to an agent breaks: nothing of it is offered, and tasks that do not survive an agent are lost.
+    /// Breaks the connection to an agent: its offers are rescinded, and tasks without checkpointing
+    /// are lost.
     pub(crate) fn break_agent(&mut self, id: &AgentId, now: Instant) {
         let timeout = self.config.agent_timeout;
         let Some(agent) = self
@@ -197,7 +199,8 @@ impl State {
         }
     }
 
-    /// Ends a process without asking anybody: its agent does it by itself.
+    /// Kills a process even if the agent is unreachable: its agent does so without an order of the
+    /// master.
     fn end_process(&mut self, key: &TaskKey) {
         let order = KillOrder {
             grace: Some(Duration::ZERO),
@@ -206,7 +209,7 @@ impl State {
         self.effects.push(Effect::Kill(key.clone(), order));
     }
 
-    /// The agent is back with all it ran.
+    /// Reconnects the agent with its tasks.
     pub(crate) fn mend_agent(&mut self, id: &AgentId, now: Instant) {
         let Some(agent) = self
             .agents
@@ -230,7 +233,7 @@ impl State {
         self.allocate(now);
     }
 
-    /// Agents that have been away for too long are unreachable, and so are their tasks.
+    /// Marks agents as unreachable after their timeout, with their tasks.
     pub(super) fn give_up_agents(&mut self, now: Instant) {
         let overdue: Vec<AgentId> = self
             .agents
@@ -270,7 +273,7 @@ impl State {
             .collect()
     }
 
-    /// A status by the master for a task it lost, to operators and to the framework.
+    /// Sends the master's status of a lost task to operators and to the framework.
     fn lose(
         &mut self,
         key: &TaskKey,
@@ -305,7 +308,8 @@ impl State {
         );
     }
 
-    /// Takes a task out of the running ones: among the unreachable, from where it can come back, or the completed.
+    /// Moves a task from the running ones to the unreachable ones, from which it can return, or to
+    /// the completed ones.
     fn retire(&mut self, key: &TaskKey, unreachable: bool) {
         let Some(framework) = self.frameworks.get_mut(&key.framework) else {
             return;
@@ -330,7 +334,7 @@ impl State {
         }
     }
 
-    /// Unreachable tasks of an agent are tasks again.
+    /// Moves an agent's unreachable tasks back to the running ones.
     fn bring_back(&mut self, id: &AgentId) -> Vec<TaskKey> {
         let mut back = Vec::new();
         for framework in self.frameworks.values_mut() {
@@ -341,7 +345,8 @@ impl State {
             let returned: std::collections::VecDeque<super::Task> = returned;
             for mut task in returned {
                 task.state = task.agent_state;
-                // As recorded: nothing of what the master said meanwhile is left, and reconciliation must not repeat it.
+                // As recorded: the master's statuses of the meantime are gone, and reconciliation
+                // must not repeat them.
                 task.statuses.clone_from(&task.agent_statuses);
                 back.push(task.key.clone());
                 framework.tasks.insert(task.key.task.clone(), task);
@@ -350,8 +355,8 @@ impl State {
         back
     }
 
-    /// A task of an agent that was unreachable: it is back, or never reached its agent, or ended meanwhile, which its
-    /// agent tells.
+    /// Updates a task of an agent that was unreachable: the task has returned, was never launched,
+    /// or has ended meanwhile; its agent then reports the end.
     pub(super) fn welcome_back(&mut self, key: &TaskKey) {
         if self.drop_held_launch(key) {
             let why = "Task is unknown to the agent";
@@ -400,7 +405,7 @@ impl State {
     }
 }
 
-/// `{"seconds": n}` of protobuf's Duration, or `{"nanoseconds": n}` of the API's own.
+/// Parses `{"seconds": n}`, protobuf's `Duration`, or `{"nanoseconds": n}`, the API's own form.
 fn duration(value: &Value) -> Option<Duration> {
     let seconds = value
         .get("seconds")

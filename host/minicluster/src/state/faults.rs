@@ -1,6 +1,7 @@
-//! Faults: what is done to the cluster on purpose, each with the effects that were recorded of the real thing.
+//! Faults: deliberate failures of the cluster, each with the effects that were recorded from a real
+//! one.
 //!
-//! The rules are here and in [`super::restart`]; who may ask for them, and how, is in [`crate::master::faults`].
+//! The rules are here and in [`super::restart`]; [`crate::master::faults`] is their API.
 
 use super::{AgentFault, AgentId, Connection, Effect, FrameworkId, KillOrder, State, TaskKey, model::Agent};
 use crate::wire::recordio::{self, Cut};
@@ -10,31 +11,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Orders that are kept for agents that cannot be reached; more are dropped.
+/// Maximum orders that are kept for disconnected agents; further ones are dropped.
 const HELD: usize = 10_000;
 
-/// What is in force, beside what stands in the agents.
+/// The active faults, except those of single agents.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Orders for agents that cannot be reached now.
+    /// Orders for agents that are disconnected.
     pub(super) held: Vec<(AgentId, Effect)>,
-    /// So many updates of agents do not arrive.
+    /// Number of updates of agents that will be lost.
     pub(super) lose_updates: u64,
-    /// Every answer and event is late by this.
+    /// Delay of every response and event.
     pub(crate) delay: Duration,
     /// The master that is down.
     pub(super) down: Option<Down>,
-    /// The master that answers 404 to everything until then, because it has just been started.
+    /// The master that was just started and answers 404 to everything until then.
     pub(super) starting: Option<(SocketAddr, Instant)>,
-    /// The leading master refuses calls until then.
+    /// The time until which the leading master rejects calls.
     pub(super) recovering_until: Option<Instant>,
-    /// When the agents register with the master that restarted.
+    /// The time at which the agents register with the restarted master.
     pub(super) readmit_at: Option<Instant>,
-    /// That master knows which agents to wait for.
+    /// Whether that master knows the agents to wait for.
     pub(super) remembers_agents: bool,
 }
 
-/// A master that is down, until when, and whether the other one leads then.
+/// A master that is down, the time of its return, and whether the other one leads then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Down {
     pub(super) addr: SocketAddr,
@@ -49,18 +50,18 @@ pub(crate) enum Port {
     Agent(AgentId),
 }
 
-/// What a port does with a request.
+/// The handling of a request to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     Open,
-    /// It is taken, and answered when the fault is gone.
+    /// The request is accepted, and answered when the fault has ended.
     Silent,
-    /// The connection ends without an answer.
+    /// The connection is closed without a response.
     Closed,
 }
 
 impl State {
-    /// How a port behaves now.
+    /// The current behaviour of a port.
     pub(crate) fn gate(&self, port: &Port, now: Instant) -> Gate {
         match port {
             Port::Master(addr) => match &self.faults.down {
@@ -75,19 +76,19 @@ impl State {
         }
     }
 
-    /// The leading master still refuses calls.
+    /// Whether the leading master still rejects calls.
     pub(crate) fn is_recovering(&self, now: Instant) -> bool {
         self.faults.recovering_until.is_some_and(|until| now < until)
     }
 
-    /// The master at that address has no routes yet.
+    /// Whether the master at that address has no routes yet.
     pub(crate) fn is_starting(&self, addr: SocketAddr, now: Instant) -> bool {
         self.faults
             .starting
             .is_some_and(|(starting, until)| starting == addr && now < until)
     }
 
-    /// An agent by its id, the end of it (`S0`), or its host name.
+    /// Finds an agent by its id, the end of its id (`S0`) or its host name.
     pub(crate) fn find_agent(&self, name: &str) -> Result<AgentId, String> {
         let suffix = format!("-{name}");
         self.agents
@@ -101,7 +102,7 @@ impl State {
             .ok_or_else(|| format!("There is no agent '{name}': expected an id, its end (S0) or a host name"))
     }
 
-    /// A framework by its id or its name.
+    /// Finds a framework by its id or its name.
     pub(crate) fn find_framework(&self, name: &str) -> Result<FrameworkId, String> {
         self.frameworks
             .values()
@@ -118,7 +119,7 @@ impl State {
         }
     }
 
-    /// The agent's process is killed; its tasks too, unless they are kept.
+    /// Kills the agent's process, and also its tasks unless they are to be kept.
     pub(crate) fn kill_agent(&mut self, id: &AgentId, keep_tasks: bool, now: Instant) -> Result<(), String> {
         self.healthy_agent(id)?.fault = Some(AgentFault::Killed);
         self.break_agent(id, now);
@@ -140,7 +141,7 @@ impl State {
         Ok(())
     }
 
-    /// The agent no longer answers the master, which does not notice until its pings time out.
+    /// Silences the agent; the master does not notice until its pings time out.
     pub(crate) fn silence_agent(
         &mut self,
         id: &AgentId,
@@ -154,7 +155,7 @@ impl State {
         Ok(())
     }
 
-    /// Ends what was done to an agent: it is back with what it runs.
+    /// Ends an agent's fault: it returns with its running tasks.
     pub(crate) fn restore_agent(
         &mut self,
         id: &AgentId,
@@ -167,7 +168,7 @@ impl State {
             .ok_or_else(|| format!("Agent {id} is not {}", word(Some(fault))))?;
         agent.fault = None;
         if let Some(agent) = self.away.get_mut(id) {
-            // It registers like the others, when their time has come.
+            // It registers with the others, when they do.
             agent.connection = Connection::Connected;
         } else {
             self.mend_agent(id, now);
@@ -175,12 +176,12 @@ impl State {
         Ok(())
     }
 
-    /// The next updates of agents do not arrive; they come again when they are retried.
+    /// Loses the next updates of agents; their retries arrive.
     pub(crate) fn lose_updates(&mut self, count: u64) {
         self.faults.lose_updates = count;
     }
 
-    /// Ends a framework's stream in the middle of a record, without a farewell.
+    /// Cuts a framework's stream in the middle of a record.
     pub(crate) fn cut_stream(&mut self, id: &FrameworkId) -> Result<(), String> {
         let stream = self
             .frameworks
@@ -193,7 +194,7 @@ impl State {
             .map_err(|_| format!("The stream of framework {id} does not keep up"))
     }
 
-    /// Takes back the offers of one agent, or all.
+    /// Rescinds the offers of one agent, or of all.
     pub(crate) fn rescind(&mut self, agent: Option<&AgentId>) {
         let agents: Vec<AgentId> = self
             .agents
@@ -206,7 +207,7 @@ impl State {
         }
     }
 
-    /// Keeps an order for an agent that cannot be reached.
+    /// Keeps an order for a disconnected agent.
     pub(super) fn hold(&mut self, agent: &AgentId, effect: Effect) {
         if self.faults.held.len() < HELD {
             self.faults.held.push((agent.clone(), effect));
@@ -215,7 +216,7 @@ impl State {
         }
     }
 
-    /// Gives an agent the orders that were kept for it.
+    /// Sends an agent the kept orders.
     pub(super) fn release_held(&mut self, id: &AgentId) {
         let (due, rest) = std::mem::take(&mut self.faults.held)
             .into_iter()
@@ -225,7 +226,7 @@ impl State {
         self.effects.extend(due.into_iter().map(|(_, effect)| effect));
     }
 
-    /// Drops the kept launch of a task. True when there was one: the task never began.
+    /// Drops the kept launch of a task. Returns true if there was one: the task never started.
     pub(super) fn drop_held_launch(&mut self, key: &TaskKey) -> bool {
         let before = self.faults.held.len();
         self.faults.held.retain(|(_, effect)| match effect {
@@ -235,7 +236,7 @@ impl State {
         self.faults.held.len() < before
     }
 
-    /// What is in force, for people and for tests.
+    /// The active faults, for people and for tests.
     pub(crate) fn faults_in_force(&self, now: Instant) -> Vec<Value> {
         let mut list: Vec<Value> = self
             .agents

@@ -1,4 +1,4 @@
-//! Subscriptions: how a framework comes, comes back, waits and goes.
+//! Subscriptions: subscribing, failover, disconnection and removal of frameworks.
 
 use super::{
     COMPLETED_FRAMEWORKS, COMPLETED_TASKS, Framework, FrameworkId, KillOrder, Reply, STREAM_EVENTS, State,
@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// The longest failover timeout that is kept as asked; longer ones are cut to it.
+/// Maximum failover timeout; longer ones are cut to it.
 const LONGEST_FAILOVER: Duration = Duration::from_hours(8784);
 
 /// An open stream. `framework` is absent on one that only carries an ERROR and ends.
@@ -28,7 +28,8 @@ pub(crate) struct Subscribed {
 }
 
 impl State {
-    /// SUBSCRIBE, first or again. Invalid frameworks get a stream too, with one ERROR event.
+    /// SUBSCRIBE, for the first time or again. Invalid frameworks get a stream too, with one ERROR
+    /// event.
     pub(crate) fn subscribe(&mut self, call: &Value, now: Instant) -> Subscribed {
         let stream_id = uuid::Uuid::new_v4().to_string();
         let (sender, events) = mpsc::channel(STREAM_EVENTS);
@@ -43,7 +44,8 @@ impl State {
             removed.then(|| "Framework has been removed".to_owned())
         });
         if let Some(message) = refusal {
-            // The queue is empty: the event always fits. The sender ends with this function, and the stream after the event.
+            // The queue is empty, so the event always fits. The sender is dropped by this function,
+            // and the stream ends after the event.
             let _ = sender.try_send(Ok(recordio::record(
                 &json!({"type": "ERROR", "error": {"message": message}}),
             )));
@@ -94,7 +96,7 @@ impl State {
         FrameworkId::from(id)
     }
 
-    /// Puts the stream in place of the one before, which learns of it and ends.
+    /// Replaces the framework's stream; the earlier one receives an error and ends.
     fn attach(
         &mut self,
         id: &FrameworkId,
@@ -132,7 +134,8 @@ impl State {
         self.announce_framework(id, "FRAMEWORK_ADDED", "framework_added");
     }
 
-    /// Sends one event. A stream that does not keep up is closed, as if the framework had gone away.
+    /// Sends one event. A stream whose queue is full is closed, as if the framework had
+    /// disconnected.
     pub(crate) fn send(&mut self, id: &FrameworkId, event: &Value) {
         let Some(framework) = self.frameworks.get_mut(id) else {
             return;
@@ -144,7 +147,7 @@ impl State {
         }
     }
 
-    /// The client went away. Nothing happens when the stream was replaced in the meantime.
+    /// Handles a client that disconnected. Does nothing if the stream was replaced meanwhile.
     pub(crate) fn stream_closed(&mut self, id: &FrameworkId, stream_id: &str, now: Instant) {
         let current = self
             .frameworks
@@ -155,7 +158,8 @@ impl State {
         }
     }
 
-    /// Takes the stream and the offers away and starts the failover timeout; zero removes at once.
+    /// Removes the stream and the offers and starts the failover timeout; zero removes the
+    /// framework immediately.
     fn disconnect(&mut self, id: &FrameworkId, now: Instant) {
         self.withdraw_offers_of(id);
         let Some(framework) = self.frameworks.get_mut(id) else {
@@ -170,7 +174,7 @@ impl State {
         }
     }
 
-    /// Ends a framework: its stream, its tasks and, after them, their processes.
+    /// Removes a framework: its stream, its tasks and, after them, their processes.
     pub(crate) fn remove_framework(&mut self, id: &FrameworkId) {
         self.withdraw_offers_of(id);
         for key in self.tasks_of(id) {
@@ -205,7 +209,8 @@ impl State {
         }
     }
 
-    /// One task of a framework that goes: told on the operator streams, killed, remembered as completed.
+    /// Ends one task of a removed framework: reported on the operator streams, killed, kept as
+    /// completed.
     fn end_with_framework(&mut self, key: &TaskKey) {
         let Some(task) = self.task(key) else { return };
         if !task.state.is_terminal() {
@@ -232,7 +237,7 @@ impl State {
         self.remember(task);
     }
 
-    /// Ends a process whose task is done with already.
+    /// Kills the process of a completed task.
     pub(super) fn kill_quietly(&mut self, key: &TaskKey, grace: Option<Duration>) {
         let order = KillOrder {
             grace,
@@ -241,7 +246,7 @@ impl State {
         self.order_kill(key, order);
     }
 
-    /// Keeps a task that is done with among the framework's completed ones.
+    /// Adds a completed task to the framework's completed ones.
     pub(super) fn remember(&mut self, task: super::Task) {
         let Some(framework) = self.frameworks.get_mut(&task.key.framework) else {
             return;
@@ -252,7 +257,7 @@ impl State {
         }
     }
 
-    /// `UPDATE_FRAMEWORK`: 200, or 400 when something is changed that cannot be.
+    /// `UPDATE_FRAMEWORK`: 200, or 400 for a change that is not allowed.
     pub(crate) fn update_framework(&mut self, id: &FrameworkId, update: &Value, now: Instant) -> Reply {
         let Some(framework) = self.frameworks.get_mut(id) else {
             return Reply::bad("Framework cannot be found");
@@ -277,7 +282,7 @@ impl State {
     }
 }
 
-/// How long a framework without a stream is waited for.
+/// The failover timeout of a framework.
 pub(super) fn failover_timeout(info: &Value) -> Duration {
     let timeout = doc::number(info, &["failover_timeout"]).unwrap_or(0.0);
     Duration::try_from_secs_f64(timeout.max(0.0))
@@ -285,7 +290,7 @@ pub(super) fn failover_timeout(info: &Value) -> Duration {
         .min(LONGEST_FAILOVER)
 }
 
-/// `FrameworkInfo` as the API shows it: with the id and the defaults that are always there.
+/// `FrameworkInfo` as the API shows it: with the id and the mandatory defaults.
 fn with_defaults(info: &Value, id: &FrameworkId) -> Value {
     let mut info = doc::object(info.clone());
     info.insert("id".to_owned(), doc::id(id.as_str()));
@@ -295,7 +300,7 @@ fn with_defaults(info: &Value, id: &FrameworkId) -> Value {
     Value::Object(info)
 }
 
-/// Why such a `FrameworkInfo` is answered with an ERROR event.
+/// The ERROR message for an invalid `FrameworkInfo`.
 fn refusal(info: &Value) -> Option<String> {
     let multi_role = capability_in(info, "MULTI_ROLE");
     let roles = doc::list(info, &["roles"]);
@@ -351,7 +356,7 @@ fn bad_role(role: &str) -> Option<String> {
     })
 }
 
-/// The first field that may not change but did.
+/// The first changed field that must not change.
 fn forbidden_change(old: &Value, new: &Value) -> Option<String> {
     ["principal", "user", "checkpoint"].iter().find_map(|field| {
         let (old, new) = (plain(old.get(*field)), plain(new.get(*field)));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 impl State {
-    /// Kills a task; with it goes its group. Unknown tasks are answered as by reconciliation.
+    /// Kills a task and its group. Unknown tasks are answered as by reconciliation.
     pub(super) fn kill(&mut self, id: &FrameworkId, kill: &Value) {
         let task_id = TaskId::from(doc::text(kill, &["task_id", "value"]).unwrap_or_default());
         let agent = doc::text(kill, &["agent_id", "value"]).map(AgentId::from);
@@ -32,7 +32,7 @@ impl State {
         self.kill_executor(id, &agent, &executor, &order);
     }
 
-    /// SHUTDOWN of a group's executor ends all its tasks.
+    /// SHUTDOWN of a group's executor kills all its tasks.
     pub(super) fn shutdown_executor(&mut self, id: &FrameworkId, shutdown: &Value) {
         let agent = AgentId::from(doc::text(shutdown, &["agent_id", "value"]).unwrap_or_default());
         let executor = doc::text(shutdown, &["executor_id", "value"]).unwrap_or_default();
@@ -43,7 +43,7 @@ impl State {
         let Some(framework) = self.frameworks.get(id) else {
             return;
         };
-        // A command task's executor has the task's own name.
+        // The executor of a command task has the task's own id.
         let kills: Vec<TaskKey> = framework
             .tasks
             .values()

@@ -1,8 +1,10 @@
-//! The cluster's state and its rules: frameworks, agents, offers, tasks, and what each call and each event changes.
+//! The cluster's state and its rules: frameworks, agents, offers and tasks, and the changes by each
+//! call and each event.
 //!
-//! Nothing here does input or output. Methods take the present time where they need it, send events into bounded
-//! queues without waiting, and leave what must be done outside, starting and killing processes, in
-//! [`State::effects`]. [`crate::shared::Shared`] holds the one lock around all this, never across an await.
+//! Nothing here does input or output. Methods take the current time where they need it, send events
+//! into bounded queues without waiting, and leave external actions, such as starting and killing
+//! processes, in [`State::effects`]. [`crate::shared::Shared`] has the one lock around the state,
+//! never across an await.
 
 mod accept;
 mod agents;
@@ -42,15 +44,15 @@ use tokio::sync::mpsc;
 
 /// Events a stream may lag behind before it is closed.
 pub(crate) const STREAM_EVENTS: usize = 4096;
-/// Frameworks and tasks that are remembered after their end, as a real master's defaults.
+/// Completed frameworks and tasks that are kept, as a real master's defaults.
 pub(crate) const COMPLETED_FRAMEWORKS: usize = 50;
 pub(crate) const COMPLETED_TASKS: usize = 1000;
-/// Operator streams at the same time.
+/// Maximum concurrent operator streams.
 const WATCHERS: usize = 1000;
-/// The version this cluster speaks.
+/// The Mesos version that this cluster implements.
 pub(crate) const VERSION: &str = "1.11.0";
 
-/// Who the master is.
+/// The identity of the master.
 #[derive(Clone, Debug)]
 pub(crate) struct Master {
     pub(crate) id: String,
@@ -60,32 +62,34 @@ pub(crate) struct Master {
     pub(crate) started: f64,
 }
 
-/// Everything the cluster knows.
+/// The whole state of the cluster.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) master: Master,
-    /// Where the other master listens, when there is one.
+    /// Address of the other master, if there is one.
     pub(crate) standby: Option<SocketAddr>,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     pub(crate) completed: VecDeque<Framework>,
     pub(crate) agents: BTreeMap<AgentId, Agent>,
     pub(crate) gone_agents: Vec<AgentId>,
     pub(crate) unreachable_agents: BTreeMap<AgentId, f64>,
-    /// Agents that run but have not registered since the master restarted, and what they know of frameworks.
+    /// Agents that are running but have not registered since the master restarted; `forgotten` has
+    /// their frameworks.
     pub(crate) away: BTreeMap<AgentId, Agent>,
     pub(crate) forgotten: BTreeMap<FrameworkId, Framework>,
     pub(crate) offers: BTreeMap<OfferId, Offer>,
-    /// Operations whose outcome is not acknowledged yet.
+    /// Outcomes of operations that are not acknowledged yet.
     operations: Operations,
     pub(crate) faults: Faults,
-    /// Processes that still end although their task is already told to have ended: what they hold until then.
+    /// Processes that are still ending although their task is already reported as ended, with the
+    /// resources that they occupy until then.
     lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Bundle)>,
     watchers: Vec<Watcher>,
     next_framework: u64,
     next_offer: u64,
     next_allocation: Instant,
-    /// To be carried out by the holder of the lock.
+    /// To be executed by the holder of the lock.
     pub(crate) effects: Vec<Effect>,
 }
 
@@ -126,7 +130,7 @@ impl State {
         self.frameworks.get(&key.framework)?.tasks.get(&key.task)
     }
 
-    /// The task, also when its agent is unreachable: there it goes on living.
+    /// The task, also if its agent is unreachable, where it keeps running.
     pub(crate) fn task_mut(&mut self, key: &TaskKey) -> Option<&mut Task> {
         let known = self.frameworks.get_mut(&key.framework).and_then(|framework| {
             let unreachable = &mut framework.unreachable_tasks;
@@ -138,7 +142,7 @@ impl State {
         known.or_else(|| self.forgotten.get_mut(&key.framework)?.tasks.get_mut(&key.task))
     }
 
-    /// The agent, also when the master does not know it yet.
+    /// The agent, also if the master does not know it yet.
     pub(crate) fn agent(&self, id: &AgentId) -> Option<&Agent> {
         self.agents.get(id).or_else(|| self.away.get(id))
     }
@@ -147,26 +151,26 @@ impl State {
         self.agents.get_mut(id).or_else(|| self.away.get_mut(id))
     }
 
-    /// The agents that the master shows: those that are registered and reachable.
+    /// The agents that the master shows: the registered and reachable ones.
     pub(crate) fn listed_agents(&self) -> impl Iterator<Item = &Agent> {
         self.agents
             .values()
             .filter(|agent| !self.unreachable_agents.contains_key(&agent.id))
     }
 
-    /// The agents that the master remembers from before its restart and waits for.
+    /// The agents of the time before its restart that the master waits for.
     pub(crate) fn recovered_agents(&self) -> impl Iterator<Item = &Agent> {
         self.away
             .values()
             .filter(|agent| self.faults.remembers_agents && !self.unreachable_agents.contains_key(&agent.id))
     }
 
-    /// Frameworks as agents know them: also those that the master has forgotten.
+    /// Frameworks in the view of agents, including those that the master has forgotten.
     pub(crate) fn frameworks_of_agents(&self) -> impl Iterator<Item = &Framework> {
         self.frameworks.values().chain(self.forgotten.values())
     }
 
-    /// Has an agent start or end something: at once, or when the master reaches it again.
+    /// Orders an agent to start or kill something: immediately, or when it is connected again.
     fn order(&mut self, agent: &AgentId, effect: Effect) {
         let connected = self
             .agents
@@ -179,7 +183,7 @@ impl State {
         }
     }
 
-    /// Has a task ended by its agent.
+    /// Orders the task's agent to kill it.
     fn order_kill(&mut self, key: &TaskKey, order: KillOrder) {
         let agent = self.task_mut(key).map(|task| task.agent.clone());
         if let Some(agent) = agent {
@@ -187,7 +191,7 @@ impl State {
         }
     }
 
-    /// The framework's tasks that are not done with.
+    /// The framework's tasks that are not completed.
     fn tasks_of(&self, id: &FrameworkId) -> Vec<TaskKey> {
         let tasks = self
             .frameworks
@@ -197,7 +201,7 @@ impl State {
         tasks.map(|task| task.key.clone()).collect()
     }
 
-    /// All tasks that are not done with.
+    /// All tasks that are not completed.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.frameworks
             .values()
@@ -221,7 +225,7 @@ impl State {
     }
 }
 
-/// An IPv4 address as the number the API shows: network order read as little endian.
+/// An IPv4 address as the number in the API: network order read as little endian.
 fn packed(ip: std::net::IpAddr) -> u32 {
     match ip {
         std::net::IpAddr::V4(ip) => u32::from_le_bytes(ip.octets()),
@@ -229,14 +233,14 @@ fn packed(ip: std::net::IpAddr) -> u32 {
     }
 }
 
-/// Seconds since the epoch, as the API's timestamps are.
+/// Seconds since the epoch, the API's timestamps.
 pub(crate) fn epoch() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |since| since.as_micros() as f64 / 1e6)
 }
 
-/// A `TimeInfo` of such a timestamp.
+/// A `TimeInfo` with such a timestamp.
 pub(crate) fn time_info(seconds: f64) -> Value {
     json!({"nanoseconds": (seconds * 1e9) as i64})
 }

@@ -1,4 +1,4 @@
-//! What the state is made of.
+//! The types of the state.
 
 use crate::{
     config::AgentConfig,
@@ -41,7 +41,7 @@ macro_rules! id {
 }
 
 id!(
-    /// `<master id>-NNNN`, or what a framework brought along.
+    /// `<master id>-NNNN`, or an id that the framework sent.
     FrameworkId
 );
 id!(
@@ -53,21 +53,21 @@ id!(
     OfferId
 );
 id!(
-    /// The framework's own name for a task; unique among its running tasks.
+    /// The framework's own id of a task; unique among its running tasks.
     TaskId
 );
 
-/// A task among all frameworks' tasks.
+/// The id of a task among all frameworks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TaskKey {
     pub(crate) framework: FrameworkId,
     pub(crate) task: TaskId,
 }
 
-/// An executor is known by its agent and its own id.
+/// The key of an executor: its agent and its own id.
 pub(crate) type ExecutorKey = (AgentId, String);
 
-/// The states that tasks of this cluster take.
+/// The task states in this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
     Staging,
@@ -106,7 +106,7 @@ impl TaskState {
         }
     }
 
-    /// No other state follows.
+    /// Whether no other state follows.
     pub(crate) const fn is_terminal(self) -> bool {
         !matches!(
             self,
@@ -119,7 +119,7 @@ impl TaskState {
         )
     }
 
-    /// What a framework without `PARTITION_AWARE` is told instead.
+    /// The state that a framework without `PARTITION_AWARE` receives instead.
     pub(crate) const fn for_framework(self, partition_aware: bool) -> Self {
         match self {
             Self::Dropped | Self::Unreachable | Self::Gone | Self::GoneByOperator | Self::Unknown
@@ -132,7 +132,7 @@ impl TaskState {
     }
 }
 
-/// A scheduler, subscribed or waiting out its failover timeout or completed.
+/// A scheduler: subscribed, within its failover timeout, or completed.
 #[derive(Debug)]
 pub(crate) struct Framework {
     pub(crate) id: FrameworkId,
@@ -151,12 +151,12 @@ pub(crate) struct Framework {
     pub(crate) executors: BTreeMap<ExecutorKey, Executor>,
     /// Known from its agents only: it has not subscribed since the master restarted.
     pub(crate) recovered: bool,
-    /// When a framework without a stream is given up.
+    /// The time at which a framework without a stream is removed.
     pub(crate) failover_deadline: Option<Instant>,
 }
 
 impl Framework {
-    /// One that comes now, without a stream and without tasks.
+    /// A new framework, without a stream and without tasks.
     pub(crate) fn new(id: FrameworkId, info: Value, offer_constraints: Value) -> Self {
         let time = super::epoch();
         Self {
@@ -190,7 +190,7 @@ impl Framework {
         self.stream.is_some()
     }
 
-    /// The roles it takes offers for.
+    /// The roles in which it receives offers.
     pub(crate) fn roles(&self) -> Vec<String> {
         if self.has("MULTI_ROLE") {
             crate::wire::json::list(&self.info, &["roles"])
@@ -203,7 +203,7 @@ impl Framework {
     }
 }
 
-/// Does a `FrameworkInfo` name this capability?
+/// Whether a `FrameworkInfo` has this capability.
 pub(crate) fn capability_in(info: &Value, capability: &str) -> bool {
     crate::wire::json::list(info, &["capabilities"])
         .iter()
@@ -218,7 +218,8 @@ pub(crate) struct Stream {
     pub(crate) next_heartbeat: Instant,
 }
 
-/// A refusal: until then, no offer of that agent that holds no more than this.
+/// A declined offer: until then, the framework receives no offer of that agent that contains no
+/// more than this.
 #[derive(Debug)]
 pub(crate) struct Filter {
     pub(crate) agent: AgentId,
@@ -227,17 +228,17 @@ pub(crate) struct Filter {
     pub(crate) until: Instant,
 }
 
-/// How the master stands with an agent.
+/// The master's connection to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connection {
     Connected,
-    /// Broken; the agent counts as unreachable from then on.
+    /// Broken; the agent is unreachable from that time on.
     Broken(Instant),
-    /// The agent no longer answers, which the master finds out then.
+    /// The agent no longer answers, which the master notices at that time.
     Silent(Instant),
 }
 
-/// What can be done to an agent.
+/// The faults of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentFault {
     Killed,
@@ -245,7 +246,7 @@ pub(crate) enum AgentFault {
     Partitioned,
 }
 
-/// An agent that is registered.
+/// A registered agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) id: AgentId,
@@ -254,24 +255,24 @@ pub(crate) struct Agent {
     pub(crate) work_dir: PathBuf,
     pub(crate) registered: f64,
     pub(crate) connection: Connection,
-    /// What was done to it.
+    /// The active fault.
     pub(crate) fault: Option<AgentFault>,
     pub(crate) deactivated: bool,
-    /// `DrainConfig`, since when, and whether nothing is left to drain.
+    /// `DrainConfig`, the start time, and whether draining has finished.
     pub(crate) drain: Option<(Value, f64, bool)>,
     /// As messages, and as the plain object of `/state`.
     pub(crate) attributes: Vec<Value>,
     pub(crate) attributes_plain: Value,
-    /// All there is, with its reservations and volumes.
+    /// All resources, with reservations and volumes.
     pub(crate) total: Bundle,
-    /// Where each persistent volume is kept, by role and id.
+    /// Directory of each persistent volume, by role and id.
     pub(crate) volumes: BTreeMap<(String, String), PathBuf>,
-    /// Neither offered nor used.
+    /// Resources neither offered nor used.
     pub(crate) available: Bundle,
 }
 
 impl Agent {
-    /// What it was started with, without reservations.
+    /// The configured resources, without reservations.
     pub(crate) fn configured(&self) -> Bundle {
         let ports = (u64::from(self.config.ports.0), u64::from(self.config.ports.1));
         Bundle::total(self.config.cpus, self.config.mem, self.config.disk, ports)
@@ -281,7 +282,7 @@ impl Agent {
         !matches!(self.connection, Connection::Broken(_)) && !self.deactivated
     }
 
-    /// libprocess's name for it.
+    /// The agent's libprocess id.
     pub(crate) fn pid(&self) -> String {
         format!("slave(1)@{}", self.addr)
     }
@@ -318,30 +319,30 @@ pub(crate) struct Task {
     pub(crate) info: Value,
     pub(crate) role: String,
     pub(crate) resources: Bundle,
-    /// The group's executor; none for a command task.
+    /// The group's executor; `None` for a command task.
     pub(crate) executor: Option<String>,
-    /// Its container, and the executor's when it is in a group.
+    /// Its container, inside the executor's if it is in a group.
     pub(crate) container: String,
     pub(crate) parent: Option<String>,
     pub(crate) directory: PathBuf,
     pub(crate) pid: Option<u32>,
-    /// The master's view: the latest state it heard of, every status it forwarded.
+    /// The master's view: the latest state that it received, every status that it forwarded.
     pub(crate) state: TaskState,
     pub(crate) statuses: Vec<Value>,
     /// The agent's view.
     pub(crate) agent_state: TaskState,
     pub(crate) agent_statuses: Vec<Value>,
-    /// Updates not yet acknowledged, oldest first; the first may be in flight.
+    /// Updates that are not acknowledged yet, oldest first; the first may be in flight.
     pub(crate) pending: VecDeque<(TaskState, Value)>,
     pub(crate) in_flight: Option<InFlight>,
-    /// The resources went back.
+    /// Whether the resources are free again.
     pub(crate) released: bool,
 }
 
-/// What operations came to, by framework and the framework's own id of each.
+/// Outcomes of operations, by framework and the framework's own id of each.
 pub(crate) type Operations = BTreeMap<(FrameworkId, String), Outcome>;
 
-/// What an operation came to, until it is acknowledged.
+/// The outcome of an operation, kept until it is acknowledged.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: Value,
@@ -349,40 +350,41 @@ pub(crate) struct Outcome {
     pub(crate) wait: Duration,
 }
 
-/// The first pending update was sent; when it is sent again.
+/// The first pending update in flight, with the time of its retry.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) retry_at: Instant,
     pub(crate) wait: Duration,
 }
 
-/// What the state wants done outside.
+/// External actions that the state requires.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Run this.
+    /// Run this task.
     Launch(Box<Launch>),
-    /// End this one's process group.
+    /// Kill this task's process group.
     Kill(TaskKey, KillOrder),
     /// Delete a persistent volume.
     Delete(PathBuf),
-    /// Tell the agent's journal of a message for an executor.
+    /// Record a message for an executor in the agent's journal.
     Message(AgentId, Value),
 }
 
 /// How to end a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KillOrder {
-    /// Between SIGTERM and SIGKILL; none: the task's own kill policy, else the default.
+    /// Time between SIGTERM and SIGKILL; `None`: from the task's own kill policy, else the default.
     pub(crate) grace: Option<Duration>,
-    /// Goes into the updates.
+    /// The reason in the updates.
     pub(crate) reason: Option<&'static str>,
-    /// What a health check found, for the last update.
+    /// The result of the health check, for the last update.
     pub(crate) healthy: Option<bool>,
-    /// It is not ended by its executor: both are gone at once, and the agent tells so when it can.
+    /// The task is not killed by its executor: both end immediately, and the agent reports it when
+    /// it can.
     pub(crate) crashed: bool,
 }
 
-/// All that an agent needs to run one task.
+/// An agent's input for running one task.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) key: TaskKey,
@@ -393,8 +395,8 @@ pub(crate) struct Launch {
     pub(crate) container: String,
     pub(crate) directory: PathBuf,
     pub(crate) user: String,
-    /// Persistent volumes: where each is kept, and the name it has in the sandbox.
+    /// Persistent volumes: the directory of each, and its name in the sandbox.
     pub(crate) volumes: Vec<(PathBuf, PathBuf)>,
-    /// The framework wants `TASK_KILLING`.
+    /// Whether the framework accepts `TASK_KILLING`.
     pub(crate) killing_state: bool,
 }

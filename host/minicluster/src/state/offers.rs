@@ -1,7 +1,8 @@
-//! Offers: who is offered what, refusals, and offers that are taken back.
+//! Offers: allocation, declines and rescinded offers.
 //!
-//! As the real allocator: an agent's whole free rest goes to one framework, the one with the smallest dominant share
-//! first; what is refused stays away from that framework for the time it asked for.
+//! As in the real allocator, all free resources of an agent go to one framework, the one with the
+//! smallest dominant share first. A framework is not offered declined resources again until its
+//! decline filter expires.
 
 use super::{Agent, AgentId, FrameworkId, Offer, OfferId, State, model::Filter};
 use crate::wire::{
@@ -14,13 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a refusal lasts when the call does not say.
+/// The default duration of a decline filter.
 const REFUSE_DEFAULT: Duration = Duration::from_secs(5);
-/// The longest refusal.
+/// Maximum duration of a decline filter.
 const REFUSE_LONGEST: Duration = Duration::from_hours(8784);
 
 impl State {
-    /// Offers what is free, one event a framework.
+    /// Offers free resources, one event per framework.
     pub(crate) fn allocate(&mut self, now: Instant) {
         self.next_allocation = now + self.config.allocation_interval;
         for framework in self.frameworks.values_mut() {
@@ -34,7 +35,7 @@ impl State {
             .collect();
         let mut offered: BTreeMap<FrameworkId, Vec<Value>> = BTreeMap::new();
         for agent in agents {
-            // More than one when a part is reserved for others.
+            // More than one if a part is reserved for other roles.
             while let Some((framework, offer)) = self.offer_agent(&agent) {
                 offered.entry(framework).or_default().push(offer);
             }
@@ -47,7 +48,8 @@ impl State {
         }
     }
 
-    /// Makes one offer of all that is free on the agent for some role, if somebody wants it.
+    /// Creates one offer of all resources of the agent that are free for some role, if a framework
+    /// wants it.
     fn offer_agent(&mut self, agent_id: &AgentId) -> Option<(FrameworkId, Value)> {
         let available = self
             .agents
@@ -95,7 +97,7 @@ impl State {
         Some((framework, message))
     }
 
-    /// The largest part of any resource of the cluster that the framework uses or is offered.
+    /// The framework's largest fraction of any resource of the cluster, used or offered.
     fn dominant_share(&self, id: &FrameworkId) -> f64 {
         let mut used = self.used_by(id);
         for offer in self.offers.values().filter(|offer| offer.framework == *id) {
@@ -115,7 +117,7 @@ impl State {
         ["cpus", "mem", "disk"].into_iter().map(part).fold(0.0, f64::max)
     }
 
-    /// What a framework's tasks and executors use.
+    /// The resources that a framework's tasks and executors use.
     pub(crate) fn used_by(&self, id: &FrameworkId) -> Bundle {
         let mut used = Bundle::default();
         if let Some(framework) = self.frameworks.get(id) {
@@ -132,7 +134,7 @@ impl State {
         used
     }
 
-    /// The `Offer` message, in the form the framework's capabilities ask for.
+    /// The `Offer` message, in the form that the framework's capabilities select.
     pub(crate) fn offer_message(&self, offer: &Offer) -> Value {
         let Some(agent) = self.agents.get(&offer.agent) else {
             return json!({});
@@ -176,7 +178,7 @@ impl State {
         }
     }
 
-    /// DECLINE: unknown offers are nobody's business.
+    /// DECLINE: unknown offers are ignored.
     pub(crate) fn decline(&mut self, id: &FrameworkId, decline: &Value, now: Instant) {
         let refuse = refuse_for(&decline["filters"]);
         for offer_id in doc::list(decline, &["offer_ids"]) {
@@ -202,7 +204,7 @@ impl State {
         }
     }
 
-    /// Remembers that these resources are not wanted for a while.
+    /// Records that the framework declined these resources for a while.
     pub(super) fn refuse(
         &mut self,
         id: &FrameworkId,
@@ -225,7 +227,7 @@ impl State {
         }
     }
 
-    /// REVIVE: refusals and suppression are forgotten, and what is free is offered at once.
+    /// REVIVE: removes decline filters and suppression, and offers free resources immediately.
     pub(crate) fn revive(&mut self, id: &FrameworkId, roles: &[String], now: Instant) {
         if let Some(framework) = self.frameworks.get_mut(id) {
             let all = roles.is_empty();
@@ -249,14 +251,14 @@ impl State {
         }
     }
 
-    /// Resources of an agent are free again.
+    /// Returns resources of an agent to the free ones.
     pub(super) fn give_back(&mut self, agent: &AgentId, resources: &Bundle) {
         if let Some(agent) = self.agent_mut(agent) {
             agent.available.add(resources);
         }
     }
 
-    /// Takes back a framework's offers without a word: its stream is gone.
+    /// Removes a framework's offers without an event: its stream is gone.
     pub(super) fn withdraw_offers_of(&mut self, id: &FrameworkId) {
         let ids: Vec<OfferId> = self
             .offers
@@ -271,7 +273,7 @@ impl State {
         }
     }
 
-    /// Takes back an agent's offers and says so.
+    /// Rescinds an agent's offers with events.
     pub(crate) fn rescind_offers_on(&mut self, agent: &AgentId) {
         let ids: Vec<OfferId> = self
             .offers
@@ -291,7 +293,7 @@ impl State {
     }
 }
 
-/// The agent's own address, as offers tell it.
+/// The agent's own address, as in offers.
 fn agent_url(agent: &Agent) -> Value {
     json!({
         "scheme": "http",
@@ -300,7 +302,7 @@ fn agent_url(agent: &Agent) -> Value {
     })
 }
 
-/// How long what a call leaves over stays refused.
+/// The duration of the decline filter for the rest of the offers of a call.
 pub(super) fn refuse_for(filters: &Value) -> Duration {
     match doc::number(filters, &["refuse_seconds"]) {
         None => REFUSE_DEFAULT,

@@ -1,7 +1,8 @@
-//! Operations on resources: reservations and persistent volumes, and what becomes of them.
+//! Operations on resources (reservations, persistent volumes) and their outcomes.
 //!
-//! An operation changes what the accepted offers hold and what the agent has in all. Its outcome is told to frameworks
-//! that gave it an id: again and again until it is acknowledged, when it was the agent that carried it out.
+//! An operation changes the accepted offers and the agent's total. Its outcome is sent to
+//! frameworks that gave it an id. The outcome of an operation that the agent carried out is sent
+//! again until it is acknowledged.
 
 use super::{
     Agent, AgentId, Connection, Effect, FrameworkId, State, Task, accept::Accepted, accept::valid_id,
@@ -15,17 +16,18 @@ use std::{
     time::Instant,
 };
 
-/// Outcomes that wait for an acknowledgement; beyond that the first framework's is forgotten.
+/// Maximum outcomes that wait for an acknowledgement; beyond it the first one in the order of their
+/// keys is dropped.
 const PENDING: usize = 10_000;
 
-/// A change of resources: these become those.
+/// A change of resources from one bundle to another.
 struct Change {
     from: Bundle,
     to: Bundle,
 }
 
 impl State {
-    /// Carries out an operation that is no launch, and tells what came of it.
+    /// Executes an operation other than a launch, and reports its outcome.
     pub(super) fn convert_resources(&mut self, accepted: &mut Accepted, operation: &Value, kind: &str) {
         let outcome =
             change(operation, kind, &accepted.role).and_then(|change| self.apply(accepted, kind, &change));
@@ -41,7 +43,7 @@ impl State {
         if let Err(why) = outcome {
             status.insert("message".to_owned(), json!(why));
         } else {
-            // The agent did it: that is told until it is acknowledged.
+            // The agent carried it out: the outcome is repeated until it is acknowledged.
             let uuid = base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes());
             status.insert("uuid".to_owned(), json!({ "value": uuid }));
             self.keep_outcome(&accepted.framework, id, Value::Object(status.clone()));
@@ -86,7 +88,7 @@ impl State {
             if agent.volumes.contains_key(&key) {
                 return Err(format!("Persistent volume '{}' exists already", key.1));
             }
-            // A name of its own, so that deleting the one before never touches it.
+            // A new directory, so that deleting the previous volume never affects it.
             let place = agent
                 .work_dir
                 .join("volumes")
@@ -109,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    /// The persistent volumes of a task: where each is kept, and its name in the sandbox.
+    /// The persistent volumes of a task: the directory of each, and its name in the sandbox.
     pub(super) fn volume_links(&self, task: &Task) -> Vec<(PathBuf, PathBuf)> {
         let Some(agent) = self.agents.get(&task.agent) else {
             return Vec::new();
@@ -121,7 +123,7 @@ impl State {
         links.collect()
     }
 
-    /// `ACKNOWLEDGE_OPERATION_STATUS`: the outcome is not told again.
+    /// `ACKNOWLEDGE_OPERATION_STATUS`: the outcome is not sent again.
     pub(super) fn acknowledge_operation(&mut self, id: &FrameworkId, acknowledge: &Value) {
         let operation = doc::text(acknowledge, &["operation_id", "value"]).unwrap_or_default();
         let key = (id.clone(), operation.to_owned());
@@ -131,7 +133,7 @@ impl State {
         }
     }
 
-    /// Outcomes whose time has come again; those of frameworks that are gone are forgotten.
+    /// Sends outcomes whose retry is due; drops those of removed frameworks.
     pub(super) fn retry_operations(&mut self, now: Instant) {
         let frameworks = &self.frameworks;
         let forgotten = &self.forgotten;
@@ -150,7 +152,8 @@ impl State {
         }
     }
 
-    /// `RECONCILE_OPERATIONS`: those that are not acknowledged are known, all others are not.
+    /// `RECONCILE_OPERATIONS`: operations without an acknowledgement are known, all others are
+    /// unknown.
     pub(super) fn reconcile_operations(&mut self, id: &FrameworkId, reconcile: &Value) {
         for operation in doc::list(reconcile, &["operations"]) {
             let own = doc::text(operation, &["operation_id", "value"]).unwrap_or_default();
@@ -160,7 +163,7 @@ impl State {
         }
     }
 
-    /// `MESSAGE`: command and default executors take none and drop it; the agent's journal keeps what came.
+    /// `MESSAGE`: command and default executors drop messages; the agent's journal records them.
     pub(super) fn message(&mut self, message: &Value) {
         let agent = AgentId::from(doc::text(message, &["agent_id", "value"]).unwrap_or_default());
         let line = json!({
@@ -169,7 +172,7 @@ impl State {
             "data": message["data"],
             "at": super::epoch(),
         });
-        // As with real masters, nothing is kept for an agent whose connection broke.
+        // As with real masters, nothing is kept for an agent whose connection is broken.
         let lost = |agent: &Agent| matches!(agent.connection, Connection::Broken(_));
         if self.agents.get(&agent).is_some_and(|agent| !lost(agent)) {
             self.order(&agent.clone(), Effect::Message(agent, line));
@@ -192,7 +195,7 @@ fn unknown(operation: &Value) -> Value {
     Value::Object(status)
 }
 
-/// What the operation makes of what, when it is one that can be done.
+/// The change that a valid operation makes.
 fn change(operation: &Value, kind: &str, role: &str) -> Result<Change, String> {
     let read = |part: &str, list: &str| {
         let bundle = Bundle::read(doc::list(operation, &[part, list]))?;

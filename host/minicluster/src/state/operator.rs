@@ -1,4 +1,5 @@
-//! What operators see and do: event streams; draining, deactivating and removing agents is in [`super::agents`].
+//! The operators' event streams. Draining, deactivating and removing agents is in
+//! [`super::agents`].
 
 use super::{FrameworkId, STREAM_EVENTS, State, TaskState, WATCHERS, Watcher};
 use crate::{
@@ -13,14 +14,15 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 
 impl State {
-    /// SUBSCRIBE of the operator API: everything there is, then every change. The oldest stream ends when there are too many.
+    /// SUBSCRIBE of the operator API: the whole state, then every change. The oldest stream ends
+    /// when there are too many.
     pub(crate) fn watch(&mut self, now: Instant) -> mpsc::Receiver<Event> {
         let (events, receiver) = mpsc::channel(STREAM_EVENTS);
         let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
             "get_state": operator_views::state(self),
             "heartbeat_interval_seconds": self.config.heartbeat.as_secs_f64(),
         }});
-        // The queue is new: both fit.
+        // The queue is new, so both fit.
         let _ = events.try_send(Ok(recordio::record(&subscribed)));
         let _ = events.try_send(Ok(recordio::record(&json!({"type": "HEARTBEAT"}))));
         if self.watchers.len() >= WATCHERS {
@@ -33,7 +35,7 @@ impl State {
         receiver
     }
 
-    /// Sends an event to every operator stream; those that are gone or do not keep up are dropped.
+    /// Sends an event to every operator stream; closed and full ones are dropped.
     pub(super) fn announce(&mut self, event: &Value) {
         if self.watchers.is_empty() {
             return;
@@ -50,7 +52,7 @@ impl State {
         }
     }
 
-    /// `TASK_UPDATED`: the status that was forwarded, and the latest state.
+    /// `TASK_UPDATED`: the forwarded status and the latest state.
     pub(super) fn announce_update(&mut self, framework: &FrameworkId, status: &Value, latest: TaskState) {
         self.announce(&json!({"type": "TASK_UPDATED", "task_updated": {
             "framework_id": doc::id(framework.as_str()),

@@ -5,7 +5,7 @@ use crate::wire::json as doc;
 use serde_json::{Map, Value, json};
 
 impl State {
-    /// Without tasks (implicit): every task of the framework; else each that is named.
+    /// Reconciles the named tasks or, without any (implicit), every task of the framework.
     pub(super) fn reconcile(&mut self, id: &FrameworkId, reconcile: &Value) {
         let named = doc::list(reconcile, &["tasks"]);
         if named.is_empty() {
@@ -63,10 +63,10 @@ impl State {
     fn unknown_status(&self, key: &TaskKey, agent: Option<&AgentId>) -> Option<Value> {
         let framework = self.frameworks.get(&key.framework)?;
         if self.recovered_agents().next().is_some() {
-            // One of those may still tell of it.
+            // One of those may still report it.
             return None;
         }
-        // The framework may not know, or not say, where its unreachable task was.
+        // The framework may not know, or not name, the agent of its unreachable task.
         let lost = framework.unreachable_tasks.iter().find(|task| task.key == *key);
         let agent = agent.or(lost.map(|task| &task.agent));
         let unreachable = agent.and_then(|agent| self.unreachable_agents.get(agent));
@@ -81,7 +81,7 @@ impl State {
                 Some(Connection::Connected | Connection::Silent(_)) => {
                     (TaskState::Gone, "Reconciliation: Task is unknown to the agent")
                 }
-                // It may come back and tell: no answer until then.
+                // The agent may return and report the task: no answer until then.
                 Some(Connection::Broken(_)) => return None,
                 None => (TaskState::Unknown, "Reconciliation: Task is unknown"),
             },

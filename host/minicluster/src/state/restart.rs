@@ -1,6 +1,7 @@
-//! A master that restarts, or another that takes over: what is forgotten, and how the agents bring it back.
+//! A restart of the master, or a change of the leading master: the forgotten state, and how the
+//! agents restore it.
 //!
-//! The master knows frameworks, tasks and offers from memory only. Agents and tasks go on meanwhile:
+//! The master has frameworks, tasks and offers in memory only. Agents and tasks continue meanwhile:
 //! they are kept in [`State::away`] and [`State::forgotten`] until the agents register again.
 
 use super::{
@@ -14,21 +15,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How the master goes and comes back.
+/// The phases of a restart of the master.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restart {
     pub(crate) registry: Registry,
-    /// No connection to it is answered for so long.
+    /// Duration in which all connections to it fail.
     pub(crate) down: Duration,
-    /// Then it answers 404 to everything for so long.
+    /// Duration after that in which it answers 404 to everything.
     pub(crate) starting: Duration,
-    /// Then it refuses calls for so long.
+    /// Duration after that in which it rejects calls.
     pub(crate) recovery: Duration,
-    /// The other master leads afterwards.
+    /// Whether the other master leads afterwards.
     pub(crate) swap: bool,
 }
 
-/// What one agent knows of a framework.
+/// An agent's state of one framework.
 struct Part {
     tasks: BTreeMap<TaskId, Task>,
     executors: BTreeMap<ExecutorKey, Executor>,
@@ -36,7 +37,7 @@ struct Part {
 }
 
 impl State {
-    /// The leading master is killed: streams end without a farewell, and all but its agents is forgotten.
+    /// Kills the leading master: streams are cut, and everything but its agents is forgotten.
     pub(crate) fn restart_master(&mut self, restart: Restart, now: Instant) {
         self.cut_all_streams();
         for offer in std::mem::take(&mut self.offers).into_values() {
@@ -79,7 +80,7 @@ impl State {
             .map(|stream| stream.events);
         let watchers = std::mem::take(&mut self.watchers).into_iter();
         for events in streams.chain(watchers.map(|watcher| watcher.events)) {
-            // A stream that is full or closed ends as well, only more politely.
+            // A stream that is full or closed ends as well, but in order.
             let _ = events.try_send(Err(Cut));
         }
     }
@@ -108,8 +109,8 @@ impl State {
         }
     }
 
-    /// Orders that did not reach their agents go with the master's memory: what was not launched never was. Only
-    /// processes nobody knows any more are still to be ended.
+    /// Drops undelivered orders with the master's memory: tasks of kept launches never existed.
+    /// Only kills of processes whose task is unknown remain.
     fn forget_orders(&mut self) {
         for (agent, effect) in std::mem::take(&mut self.faults.held) {
             match effect {
@@ -130,7 +131,8 @@ impl State {
         }
     }
 
-    /// What the time after a restart brings: the master is up, the agents register, those that do not are unreachable.
+    /// Proceeds after a restart: the master is up, then the agents register, then the missing ones
+    /// are unreachable.
     pub(super) fn recover(&mut self, now: Instant) {
         if let Some(down) = self.faults.down.filter(|down| down.until <= now) {
             self.faults.down = None;
@@ -159,7 +161,7 @@ impl State {
         }
     }
 
-    /// An agent registers with a master that restarted, and tells what it runs.
+    /// Registers an agent with a restarted master, with its running tasks.
     fn readmit(&mut self, id: &AgentId, now: Instant) {
         let Some(mut agent) = self.away.remove(id) else {
             return;
@@ -187,7 +189,8 @@ impl State {
         self.allocate(now);
     }
 
-    /// What the agent knows of one framework is known again; a framework that was removed meanwhile ends there too.
+    /// Restores the agent's state of one framework; if the framework was removed meanwhile, it ends
+    /// on the agent too.
     fn readmit_framework(&mut self, id: &FrameworkId, agent: &AgentId, now: Instant) {
         let Some(forgotten) = self.forgotten.get_mut(id) else {
             return;
@@ -236,7 +239,7 @@ fn is_empty(framework: &Framework) -> bool {
     framework.tasks.is_empty() && framework.executors.is_empty() && framework.completed_tasks.is_empty()
 }
 
-/// Takes what is on the agent; the master takes its view of tasks from the agent's.
+/// Takes the agent's part of a framework; the master adopts the agent's view of the tasks.
 fn take_part(framework: &mut Framework, agent: &AgentId) -> Part {
     let mut tasks: BTreeMap<TaskId, Task> = framework
         .tasks

@@ -1,4 +1,4 @@
-//! Scheduler calls: what they must hold, and where each goes.
+//! Scheduler calls: validation and dispatch.
 
 use super::{FrameworkId, State};
 use crate::wire::json as doc;
@@ -6,7 +6,7 @@ use base64::Engine;
 use serde_json::Value;
 use std::time::Instant;
 
-/// The answer to a call: a status and, for errors, a text.
+/// The response to a call: a status and, for errors, a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -36,7 +36,8 @@ impl Reply {
     }
 }
 
-/// Checks what the message tables cannot: that the part a type needs is there, and a few cross rules.
+/// Checks the rules that the message tables cannot express: that the part for a type is present,
+/// and a few rules between fields.
 pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), String> {
     let refuse = |what: &str| Err(format!("Failed to validate scheduler::Call: {what}"));
     let Some(kind) = doc::text(call, &["type"]) else {
@@ -87,7 +88,7 @@ pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), Stri
 }
 
 impl State {
-    /// Every call but SUBSCRIBE. `call` is validated; `stream_id` is the header's.
+    /// Handles every call except SUBSCRIBE. `call` is validated; `stream_id` is the header's.
     pub(crate) fn scheduler_call(
         &mut self,
         call: &Value,
@@ -116,13 +117,15 @@ impl State {
             "MESSAGE" => self.message(&call["message"]),
             "RECONCILE_OPERATIONS" => self.reconcile_operations(&id, &call["reconcile_operations"]),
             "UPDATE_FRAMEWORK" => return self.update_framework(&id, &call["update_framework"], now),
-            // The allocator takes no requests, and there is no maintenance to accept: both are accepted and end here.
+            // The allocator ignores requests, and there is no maintenance to accept: both calls are
+            // accepted without an effect.
             _ => {}
         }
         Reply::accepted()
     }
 
-    /// Who may not call: unknown frameworks, those without a stream, and streams that were replaced.
+    /// Rejects calls of unknown frameworks, of those without a stream and on streams that were
+    /// replaced.
     fn refuse_caller(
         &self,
         id: &FrameworkId,

@@ -1,4 +1,4 @@
-//! What time alone brings about.
+//! Changes caused by time alone.
 
 use super::{FrameworkId, State};
 use serde_json::json;

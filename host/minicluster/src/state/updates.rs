@@ -1,4 +1,5 @@
-//! Status updates: made by agents, held back until the one before is acknowledged, sent again until it is.
+//! Status updates of agents: each waits until the one before is acknowledged, and is retried until
+//! then.
 
 use super::{
     AgentId, Connection, Effect, FrameworkId, KillOrder, State, Task, TaskId, TaskKey, TaskState, epoch,
@@ -9,12 +10,12 @@ use base64::Engine;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// The longest time between two attempts.
+/// Maximum delay between two retries.
 pub(super) const LONGEST_RETRY: Duration = Duration::from_mins(10);
-/// Updates that may wait for an acknowledgement; a check that keeps changing replaces its last one beyond that.
+/// Maximum pending updates of a task; beyond it a new non-terminal one replaces the last one.
 const PENDING: usize = 100;
 
-/// What a check found last. `None` inside: nothing yet.
+/// The last result of a check. `None` inside: no result yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckResult {
     Command(Option<i32>),
@@ -36,7 +37,7 @@ impl CheckResult {
     }
 }
 
-/// What an agent has to say about a task.
+/// An agent's report about a task.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentUpdate {
     pub(crate) state: TaskState,
@@ -45,7 +46,7 @@ pub(crate) struct AgentUpdate {
     pub(crate) reason: Option<&'static str>,
     pub(crate) healthy: Option<bool>,
     pub(crate) check: Option<CheckResult>,
-    /// The process runs or ran: there is a container to speak of.
+    /// Whether the process was started, so that there is a container.
     pub(crate) container: bool,
 }
 
@@ -64,7 +65,7 @@ impl AgentUpdate {
 }
 
 impl State {
-    /// Takes an update from the agent. Those after a terminal one are dropped.
+    /// Applies an update of the agent. Updates after a terminal one are dropped.
     pub(crate) fn agent_update(&mut self, key: &TaskKey, update: &AgentUpdate, now: Instant) {
         let Some(ip) = self
             .task_mut(key)
@@ -96,7 +97,7 @@ impl State {
         }
     }
 
-    /// Sends the first pending update, again or for the first time.
+    /// Sends the first pending update, or sends it again.
     pub(super) fn forward(&mut self, key: &TaskKey, now: Instant) {
         let retry = self.config.update_retry;
         let Some(task) = self.task_mut(key) else { return };
@@ -142,7 +143,7 @@ impl State {
         );
     }
 
-    /// A task's resources are free again, once.
+    /// Frees a task's resources, once.
     pub(super) fn release(&mut self, key: &TaskKey) {
         let Some(task) = self.task_mut(key).filter(|task| !task.released) else {
             return;
@@ -152,8 +153,8 @@ impl State {
         self.give_back(&agent, &resources);
     }
 
-    /// A task that is done with before its process is: what it holds stays taken until then, so that nobody else gets
-    /// its ports.
+    /// Handles a task that is completed before its process has ended: its resources stay occupied
+    /// until then, so that no other task gets its ports.
     pub(super) fn settle(&mut self, key: &TaskKey) {
         let Some(task) = self.task_mut(key).filter(|task| !task.released) else {
             return;
@@ -166,14 +167,16 @@ impl State {
         self.lingering.insert(key.clone(), held);
     }
 
-    /// The process of a task is gone. What it held although the task was done with is free now.
+    /// The process of a task is gone. Resources that it occupied beyond the task's end are free
+    /// now.
     pub(crate) fn process_gone(&mut self, key: &TaskKey) {
         if let Some((agent, resources)) = self.lingering.remove(key) {
             self.give_back(&agent, &resources);
         }
     }
 
-    /// ACKNOWLEDGE: the next pending update goes out; after the last of a task that ended, the task is done with.
+    /// ACKNOWLEDGE: sends the next pending update; after the last one of a terminal task, the task
+    /// is completed.
     pub(super) fn acknowledge(&mut self, id: &FrameworkId, acknowledge: &Value, now: Instant) {
         let task_id = TaskId::from(doc::text(acknowledge, &["task_id", "value"]).unwrap_or_default());
         let key = TaskKey {
@@ -201,7 +204,7 @@ impl State {
         }
     }
 
-    /// Moves a task to the completed ones, and with the last of a group its executor.
+    /// Moves a task to the completed ones, and with the last task of a group its executor.
     fn complete(&mut self, key: &TaskKey) {
         self.release(key);
         let Some(task) = self
@@ -223,7 +226,7 @@ impl State {
         self.drained(&agent);
     }
 
-    /// An executor without tasks ends by itself; the framework hears of it.
+    /// Ends an executor without tasks; the framework receives an event.
     fn end_executor(&mut self, id: &FrameworkId, key: &(AgentId, String)) {
         let Some(framework) = self.frameworks.get_mut(id) else {
             return;
@@ -244,7 +247,7 @@ impl State {
         self.send(id, &json!({"type": "FAILURE", "failure": failure}));
     }
 
-    /// One of a group ended badly or was killed: so are the others.
+    /// Kills the rest of a group after one of its tasks failed or was killed.
     fn kill_rest_of_group(&mut self, key: &TaskKey, healthy: Option<bool>) {
         let Some(task) = self.task_mut(key) else { return };
         let (agent, executor) = (task.agent.clone(), task.executor.clone());
@@ -271,7 +274,7 @@ impl State {
             .extend(others.into_iter().map(|other| Effect::Kill(other, order.clone())));
     }
 
-    /// A status made by the master: recorded, and told to the operators. Not to the framework.
+    /// Records a status made by the master and sends it to the operators, but not to the framework.
     pub(super) fn record_by_master(&mut self, key: &TaskKey, state: TaskState, status: &Value) {
         if let Some(task) = self.task_mut(key) {
             task.state = state;
@@ -280,14 +283,14 @@ impl State {
         self.announce_update(&key.framework, status, state);
     }
 
-    /// After a framework came back: its unacknowledged updates again, at once.
+    /// Sends a framework that subscribed again its unacknowledged updates immediately.
     pub(super) fn resend_pending(&mut self, id: &FrameworkId, now: Instant) {
         for key in self.tasks_of(id) {
             self.forward(&key, now);
         }
     }
 
-    /// Updates whose time has come again.
+    /// Sends updates whose retry is due.
     pub(super) fn retry_updates(&mut self, now: Instant) {
         let due: Vec<TaskKey> = self
             .tasks()
@@ -304,7 +307,7 @@ impl State {
     }
 }
 
-/// Of each state only the last status is kept, as the master does.
+/// Keeps only the last status of each state, as the master does.
 fn record(statuses: &mut Vec<Value>, status: Value) {
     match statuses.last_mut() {
         Some(last) if last["state"] == status["state"] => *last = status,
@@ -348,7 +351,8 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
     Value::Object(status)
 }
 
-/// Where the task runs. A group's container has no network and no process left when the task's own process is gone.
+/// The container of the task. A group's container has no network and no process left when the
+/// task's own process is gone.
 fn container_status(task: &Task, state: TaskState, ip: &str) -> Value {
     let mut id = doc::object(doc::id(&task.container));
     doc::put(&mut id, "parent", task.parent.as_deref().map(doc::id));

@@ -1,12 +1,14 @@
-//! Arithmetic of one kind of resources: amounts of cpus, mem, disk and gpus, and port ranges.
+//! Arithmetic of resources with the same tag: amounts of CPUs, memory, disk and GPUs, and port
+//! ranges.
 //!
-//! Amounts are kept in thousandths, as the real allocator does, so that 0.1 + 0.2 is 0.3. Ranges are sorted, disjoint
-//! and inclusive. Subtraction is checked by [`Amounts::contains`] first; what is not there is never taken.
+//! Amounts are kept in thousandths, as in the real allocator, so that 0.1 + 0.2 is 0.3. Ranges are
+//! sorted, disjoint and inclusive. Callers check with [`Amounts::contains`] before they subtract;
+//! missing resources are never subtracted.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Amounts and ports that share their reservations and their volume.
+/// Amounts and ports with the same reservations and volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
     scalars: BTreeMap<String, i64>,
@@ -31,7 +33,8 @@ impl Amounts {
         }
     }
 
-    /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are refused with a reason.
+    /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are rejected
+    /// with a reason.
     pub(crate) fn read(resources: &[Value]) -> Result<Self, String> {
         let mut bundle = Self::default();
         for resource in resources {
@@ -85,7 +88,7 @@ impl Amounts {
         self.ports.iter().map(|(begin, end)| end - begin + 1).sum()
     }
 
-    /// True when all of `other` is here.
+    /// Whether it contains all of `other`.
     pub(crate) fn contains(&self, other: &Self) -> bool {
         other
             .scalars
@@ -106,7 +109,7 @@ impl Amounts {
         self.ports = coalesce(ports);
     }
 
-    /// Takes `other` away; amounts stop at nothing.
+    /// Subtracts `other`; amounts do not fall below zero.
     pub(crate) fn subtract(&mut self, other: &Self) {
         for (name, amount) in &other.scalars {
             if let Some(have) = self.scalars.get_mut(name) {
@@ -123,7 +126,7 @@ impl Amounts {
         }
     }
 
-    /// As in `/state`: every amount as a float, ports as `"[a-b, c-d]"` when there are any.
+    /// In the form of `/state`: every amount as a float, ports as `"[a-b, c-d]"` if there are any.
     pub(crate) fn summary(&self) -> Value {
         let mut summary = Map::new();
         for name in ["disk", "mem", "gpus", "cpus"] {
@@ -135,7 +138,7 @@ impl Amounts {
         Value::Object(summary)
     }
 
-    /// As in `/roles`: only what there is, ports as their number.
+    /// In the form of `/roles`: only amounts above zero, ports as their number.
     pub(crate) fn quantities(&self) -> Value {
         let mut quantities: Map<String, Value> = self
             .scalars
@@ -148,7 +151,7 @@ impl Amounts {
         Value::Object(quantities)
     }
 
-    /// As a list of `Resource` messages, ports first as in offers, without roles.
+    /// As a list of `Resource` messages without roles, ports first as in offers.
     pub(crate) fn messages(&self) -> Vec<Value> {
         let ports = (!self.ports.is_empty()).then(|| {
             let ranges: Vec<Value> = self
@@ -174,7 +177,8 @@ impl Amounts {
         ports.into_iter().chain(scalars).collect()
     }
 
-    /// As in the master's refusals, with `tag` after each name: `cpus(allocated: alpha):2.9; mem(allocated: alpha):3744`.
+    /// In the form of the master's errors, with `tag` after each name: `cpus(allocated: alpha):2.9;
+    /// mem(allocated: alpha):3744`.
     pub(crate) fn describe(&self, tag: &str) -> Vec<String> {
         let scalar = |name: &str| {
             let amount = self.scalars.get(name)?;
@@ -214,7 +218,7 @@ fn cut(range: (u64, u64), hole: (u64, u64)) -> Vec<(u64, u64)> {
     rest
 }
 
-/// Sorts and joins ranges that touch.
+/// Sorts the ranges and joins adjacent ones.
 fn coalesce(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());

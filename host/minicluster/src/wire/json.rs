@@ -1,4 +1,4 @@
-//! Small helpers to look into and to build JSON documents.
+//! Helpers for reading and building JSON documents.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) fn number(value: &Value, path: &[&str]) -> Option<f64> {
     find(value, path).and_then(Value::as_f64)
 }
 
-/// The list at a path of keys; absent reads as empty.
+/// The list at a path of keys; a missing one reads as empty.
 pub(crate) fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     find(value, path)
         .and_then(Value::as_array)
@@ -29,21 +29,21 @@ pub(crate) fn id(value: &str) -> Value {
     json!({ "value": value })
 }
 
-/// Adds `key` when there is something to add.
+/// Adds `key` if there is a value.
 pub(crate) fn put(object: &mut Map<String, Value>, key: &str, value: Option<Value>) {
     if let Some(value) = value {
         object.insert(key.to_owned(), value);
     }
 }
 
-/// Copies the named fields that are there.
+/// Copies the named fields that are present.
 pub(crate) fn copy(from: &Value, to: &mut Map<String, Value>, keys: &[&str]) {
     for key in keys {
         put(to, key, from.get(key).cloned());
     }
 }
 
-/// `json!` objects as a map to go on with.
+/// A `json!` object as a map for further changes.
 pub(crate) fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,

@@ -1,4 +1,4 @@
-//! The tables of the messages that clients send: scheduler calls, operator calls, agent calls.
+//! The tables of the clients' messages: scheduler calls, operator calls, agent calls.
 
 use super::schema::{
     Kind::{Any, Bool, Bytes, Enum, Float, Int, Message as Sub, Text},

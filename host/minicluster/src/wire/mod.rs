@@ -1,7 +1,9 @@
-//! What travels: JSON by the message tables of the API, RecordIO framing, resource arithmetic.
+//! The wire format: JSON according to the API's message tables, RecordIO framing, resource
+//! arithmetic.
 //!
-//! Everything here is pure. The tables in [`messages`] are this crate's own reading of the API: they are
-//! deliberately not shared with the client crate, so that the two can only agree on the wire.
+//! Everything here is pure. The tables in [`messages`] are this crate's own reading of the API.
+//! They are deliberately not shared with the client crate, so that the same bug cannot hide in
+//! both.
 
 pub(crate) mod amounts;
 pub(crate) mod json;

@@ -1,17 +1,18 @@
-//! RecordIO framing: the record's length in decimal, a newline, the record. And streams that end in the middle of it.
+//! RecordIO framing: the record's length in decimal, a newline, the record. Also streams that are
+//! cut in the middle of a record.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// What a stream carries: bytes for one chunk, or the end of the connection without a farewell.
+/// An item of a stream: the bytes of one chunk, or a cut connection.
 pub(crate) type Event = Result<Bytes, Cut>;
 
-/// The connection ends here, without the terminating chunk, as when the process behind it is killed.
+/// The connection ends here without the terminating chunk, as if the process were killed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection is cut, as a fault asked for")]
 pub(crate) struct Cut;
 
-/// Frames one JSON record. Each is sent as a chunk of its own, as real masters do.
+/// Frames one JSON record. Each record is sent as its own chunk, as by real masters.
 pub(crate) fn record(value: &Value) -> Bytes {
     let body = value.to_string();
     Bytes::from(format!("{}\n{body}", body.len()))

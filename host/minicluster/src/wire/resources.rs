@@ -1,29 +1,30 @@
-//! What agents have, offers hold and tasks use: amounts, each with the role it is reserved for and the volume it is.
+//! Resources of agents, offers and tasks: amounts, each with its reservations and its volume.
 //!
-//! Most resources are neither reserved nor a volume. Those that are stand apart, by their reservations (the last is
-//! the one that counts) and by the `DiskInfo` of their persistent volume, and are never mixed with others.
+//! Most resources are neither reserved nor a volume. The others are kept separate by their
+//! reservations (the last one applies) and by the `DiskInfo` of their persistent volume, and are
+//! never mixed.
 
 use super::{amounts::Amounts, json as doc};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// A bag of resources.
+/// A set of resources.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Bundle {
-    /// One entry for each tag; none is empty.
+    /// One entry per tag; none is empty.
     parts: Vec<(Tag, Amounts)>,
 }
 
-/// What keeps resources apart. The default: they are anybody's.
+/// The properties that keep resources separate. The default: unreserved and no volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tag {
-    /// `Resource.ReservationInfo`, each refining the one before.
+    /// `Resource.ReservationInfo`, each refining the previous one.
     reservations: Vec<Value>,
     /// `Resource.DiskInfo` of a persistent volume.
     disk: Option<Value>,
 }
 
-/// How documents write reservations.
+/// The form of reservations in documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `reservations`, and no `role`: for frameworks with `RESERVATION_REFINEMENT`.
@@ -34,12 +35,12 @@ pub(crate) enum Form {
     Both,
 }
 
-/// A persistent volume that is part of a bundle.
+/// A persistent volume in a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Volume {
     pub(crate) role: String,
     pub(crate) id: String,
-    /// Where it is seen in the sandbox.
+    /// Its path in the sandbox.
     pub(crate) path: String,
 }
 
@@ -65,7 +66,8 @@ impl Bundle {
         }
     }
 
-    /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are refused with a reason.
+    /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are rejected
+    /// with a reason.
     pub(crate) fn read(resources: &[Value]) -> Result<Self, String> {
         let mut groups: Vec<(Tag, Vec<Value>)> = Vec::new();
         for resource in resources {
@@ -86,7 +88,7 @@ impl Bundle {
         self.parts.is_empty()
     }
 
-    /// Enough to be worth an offer: 0.01 cpus or 32 MB, the master's own threshold.
+    /// Whether it is enough for an offer: 0.01 CPUs or 32 MB, the master's own threshold.
     pub(crate) fn worth_offering(&self) -> bool {
         self.scalar("cpus") >= 0.01 || self.scalar("mem") >= 32.0
     }
@@ -99,7 +101,7 @@ impl Bundle {
         self.sum().port_count()
     }
 
-    /// All of it, whosever it is.
+    /// The sum of all parts, whatever their reservations.
     fn sum(&self) -> Amounts {
         self.parts
             .iter()
@@ -109,7 +111,7 @@ impl Bundle {
             })
     }
 
-    /// True when all of `other` is here, reserved in the same way.
+    /// Whether it contains all of `other`, with the same reservations.
     pub(crate) fn contains(&self, other: &Self) -> bool {
         other.parts.iter().all(|(tag, wanted)| {
             let here = self.parts.iter().find(|(known, _)| known == tag);
@@ -123,7 +125,7 @@ impl Bundle {
         }
     }
 
-    /// Takes `other` away; amounts stop at nothing.
+    /// Subtracts `other`; amounts do not fall below zero.
     pub(crate) fn subtract(&mut self, other: &Self) {
         for (tag, amounts) in &other.parts {
             if let Some((_, have)) = self.parts.iter_mut().find(|(known, _)| known == tag) {
@@ -140,7 +142,8 @@ impl Bundle {
         }
     }
 
-    /// What a role may be offered: what is nobody's, and what is reserved for it or for a role above it.
+    /// The resources that may be offered to a role: unreserved ones, and those reserved for it or
+    /// for a role above it.
     pub(crate) fn visible(&self, role: &str) -> Self {
         self.filter(|tag| {
             tag.role().is_none_or(|owner| {
@@ -149,12 +152,12 @@ impl Bundle {
         })
     }
 
-    /// What is nobody's.
+    /// The unreserved resources.
     pub(crate) fn unreserved(&self) -> Self {
         self.filter(|tag| tag.role().is_none())
     }
 
-    /// What is reserved, by role.
+    /// The reserved resources, by role.
     pub(crate) fn reserved(&self) -> BTreeMap<String, Self> {
         let mut roles: BTreeMap<String, Self> = BTreeMap::new();
         for (tag, amounts) in &self.parts {
@@ -168,7 +171,8 @@ impl Bundle {
         roles
     }
 
-    /// The same without the last reservation of each part. The error says which part has none, or is a volume.
+    /// The same without the last reservation of each part. The error names a part without a
+    /// reservation, or a volume.
     pub(crate) fn without_reservation(&self) -> Result<Self, String> {
         let mut rest = Self::default();
         for (tag, amounts) in &self.parts {
@@ -184,7 +188,7 @@ impl Bundle {
         Ok(rest)
     }
 
-    /// The same disk, no longer persistent volumes. The error says which part is none.
+    /// The same disk without the persistent volumes. The error names a part that is no volume.
     pub(crate) fn without_volume(&self) -> Result<Self, String> {
         let mut rest = Self::default();
         for (tag, amounts) in &self.parts {
@@ -204,7 +208,7 @@ impl Bundle {
         Ok(rest)
     }
 
-    /// The persistent volumes in it.
+    /// Its persistent volumes.
     pub(crate) fn volumes(&self) -> Vec<Volume> {
         let volume = |tag: &Tag| {
             let disk = tag.disk.as_ref()?;
@@ -219,17 +223,17 @@ impl Bundle {
         self.parts.iter().filter_map(|(tag, _)| volume(tag)).collect()
     }
 
-    /// As in `/state`: every amount as a float, ports as `"[a-b, c-d]"` when there are any.
+    /// In the form of `/state`: every amount as a float, ports as `"[a-b, c-d]"` if there are any.
     pub(crate) fn summary(&self) -> Value {
         self.sum().summary()
     }
 
-    /// As in `/roles`: only what there is, ports as their number.
+    /// In the form of `/roles`: only amounts above zero, ports as their number.
     pub(crate) fn quantities(&self) -> Value {
         self.sum().quantities()
     }
 
-    /// As a list of `Resource` messages, ports first as in offers; `allocated` is added when given.
+    /// As a list of `Resource` messages, ports first as in offers; `allocated` is added if given.
     pub(crate) fn messages(&self, form: Form, allocated: Option<&str>) -> Vec<Value> {
         let parts = self.parts.iter();
         parts
@@ -240,7 +244,8 @@ impl Bundle {
             .collect()
     }
 
-    /// As in the master's refusals: `cpus(allocated: alpha):2.9; mem(allocated: alpha):3744`.
+    /// In the form of the master's errors: `cpus(allocated: alpha):2.9; mem(allocated:
+    /// alpha):3744`.
     pub(crate) fn describe(&self, allocated: &str) -> String {
         let parts = self.parts.iter();
         let parts: Vec<String> = parts
@@ -277,12 +282,12 @@ impl Tag {
         }
     }
 
-    /// Whom it is reserved for.
+    /// The role that it is reserved for.
     fn role(&self) -> Option<&str> {
         self.reservations.last().and_then(|last| last["role"].as_str())
     }
 
-    /// Adds the fields about roles and volumes that the form wants.
+    /// Adds the fields for roles and volumes in the form.
     fn write(&self, resource: Value, form: Form, allocated: Option<&str>) -> Value {
         let mut resource = doc::object(resource);
         if form != Form::Refined {
@@ -335,7 +340,8 @@ impl Tag {
     }
 }
 
-/// A task's resources as documents show them: reservations in the refined form, and the role they are allocated to.
+/// A task's resources in the form of documents: refined reservations, and the role they are
+/// allocated to.
 pub(crate) fn allocated_to(resources: &mut Value, role: &str) {
     for resource in resources.as_array_mut().into_iter().flatten() {
         let tag = Tag::read(resource);

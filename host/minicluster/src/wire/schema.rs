@@ -1,25 +1,26 @@
-//! A protobuf message seen through JSON: which fields a message has, of which kind, and which are required.
+//! Protobuf messages in JSON: the fields of a message, their kinds, and which are required.
 //!
-//! The cluster manager reads JSON into protobuf messages, and its refusals follow from that: unknown fields are
-//! ignored, an unknown enum value reads as absent, a wrong type is named by its field, missing required fields by
-//! their path. [`read`] does the same for the tables in [`super::messages`].
+//! The cluster manager parses JSON into protobuf messages, and its errors follow from that: unknown
+//! fields are ignored, an unknown enum value reads as absent, a wrong type is reported with its
+//! field, missing required fields with their path. [`read`] does the same for the tables in
+//! [`super::messages`].
 
 use base64::Engine;
 use serde_json::{Map, Value};
 
-/// What a field holds.
+/// The kind of a field.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Text,
     Bytes,
-    /// Numbers are stored as floats, so that `64` is shown again as `64.0`.
+    /// Numbers are stored as floats, so that `64` is shown as `64.0`.
     Float,
     Int,
     Bool,
-    /// The values that are known; others read as absent.
+    /// The known values; others read as absent.
     Enum(&'static [&'static str]),
     Message(&'static Message),
-    /// Kept as it is: what this cluster only shows again and never acts upon.
+    /// Kept unchanged: this cluster only shows it and never acts on it.
     Any,
 }
 
@@ -32,12 +33,12 @@ pub(crate) struct Field {
     pub(crate) repeated: bool,
 }
 
-/// A message: its fields.
+/// A message with its fields.
 pub(crate) struct Message {
     pub(crate) fields: &'static [Field],
 }
 
-/// A message of these fields.
+/// A message with these fields.
 pub(crate) const fn message(fields: &'static [Field]) -> Message {
     Message { fields }
 }
@@ -72,14 +73,14 @@ pub(crate) const fn rep(name: &'static str, kind: Kind) -> Field {
     }
 }
 
-/// Reads a request body: JSON text to a message. The error is the body of the 400 answer; `call` is how the message
-/// is named in it.
+/// Parses a request body from JSON text to a message. The error is the body of the 400 response and
+/// contains `call` as the name of the message.
 pub(crate) fn read_body(message: &Message, call: &str, body: &[u8]) -> Result<Value, String> {
     let value: Value = serde_json::from_slice(body).map_err(|error| syntax_error(body, &error))?;
     read(message, value).map_err(|what| format!("Failed to convert JSON into {call} protobuf: {what}"))
 }
 
-/// The parser's complaint in the words of the real one: what stands on the line from the place of the error on.
+/// A syntax error in the real parser's words: the rest of the line from the position of the error.
 fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text
@@ -94,7 +95,7 @@ fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
     )
 }
 
-/// Reads a message from JSON: known fields only, all required ones there.
+/// Parses a message from JSON: only known fields, and all required ones.
 pub(crate) fn read(message: &Message, value: Value) -> Result<Value, String> {
     let Value::Object(object) = value else {
         return Err("Expecting a JSON object".to_owned());
@@ -135,7 +136,7 @@ fn convert(message: &Message, mut object: Map<String, Value>) -> Result<Map<Stri
     Ok(read)
 }
 
-/// One value by its kind; `None` for what reads as absent.
+/// Converts one value to its kind; `None` for values that read as absent.
 fn convert_one(field: &Field, value: Value) -> Result<Option<Value>, String> {
     match (field.kind, value) {
         (Kind::Message(message), Value::Object(object)) => {

@@ -1,4 +1,4 @@
-//! A cluster to test, and a framework on it, over plain HTTP.
+//! A cluster under test and a framework on it, over plain HTTP.
 
 #![allow(dead_code, reason = "every test file uses a part")]
 
@@ -15,7 +15,7 @@ use transom_replay::client::{self, Request, Response, Stream};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running cluster in a directory of its own.
+/// A running cluster in its own directory.
 pub(crate) struct Cluster {
     pub(crate) running: Minicluster,
     pub(crate) dir: TempDir,
@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Agents on 127.0.0.1 with eight ports each, and everything quicker than a real master.
+    /// Agents on 127.0.0.1 with eight ports each, with shorter intervals than a real master.
     pub(crate) async fn start(agents: u16, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new(dir.path());
@@ -58,7 +58,7 @@ impl Cluster {
             .expect("the cluster stops");
     }
 
-    /// Stops, but leaves the directory to look at.
+    /// Stops the cluster, but keeps the directory for inspection.
     pub(crate) async fn stop_and_keep(self) -> TempDir {
         self.token.cancel();
         tokio::time::timeout(PATIENCE, self.running.stopped())
@@ -75,7 +75,7 @@ impl Cluster {
         answer.json()
     }
 
-    /// Does something to the cluster, and gives what is in force then.
+    /// Injects a fault and returns the active ones.
     pub(crate) async fn fault(&self, fault: Value) -> Value {
         let answer = client::exchange(self.master(), &Request::post("/minicluster/faults", &fault))
             .await
@@ -84,7 +84,7 @@ impl Cluster {
         answer.json()["in_force"].clone()
     }
 
-    /// The fields of the master's document, once they are these.
+    /// Waits until the master's document at `path` satisfies `fits`, and returns it.
     pub(crate) async fn until(&self, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -104,13 +104,13 @@ impl Cluster {
     }
 }
 
-/// Ports that are free in a row right now. They are only offered; few tests bind them.
+/// Consecutive ports that are currently free. They are only offered; few tests bind them.
 fn free_ports(count: u16) -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port().min(u16::MAX - count)
 }
 
-/// Which updates a framework acknowledges by itself.
+/// The updates that a framework acknowledges automatically.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acknowledge {
     All,
@@ -126,7 +126,7 @@ pub(crate) struct Framework {
     pub(crate) acknowledge: Acknowledge,
 }
 
-/// A framework that knows of everything.
+/// A framework with all capabilities.
 pub(crate) fn modern() -> Value {
     json!({
         "user": "root", "name": "test", "roles": ["test"], "checkpoint": true, "failover_timeout": 60.0,
@@ -162,7 +162,7 @@ impl Framework {
         framework
     }
 
-    /// The next event. Panics when none comes.
+    /// The next event. Panics if there is none in time.
     pub(crate) async fn event(&mut self) -> Value {
         let event = self
             .stream
@@ -217,7 +217,7 @@ impl Framework {
         self.offers().await.remove(0)
     }
 
-    /// The update that tells this state; those before it are dropped.
+    /// The task's update with this state; earlier ones are dropped.
     pub(crate) async fn state(&mut self, task: &str, state: &str) -> Value {
         let event = self
             .until(|event| {
@@ -248,7 +248,7 @@ impl Framework {
     }
 }
 
-/// Restarts the master; it answers at once, as no real one does.
+/// Restarts the master, which then answers immediately, unlike a real one.
 pub(crate) fn restart_at_once() -> Value {
     json!({"fault": "restart-master", "starting_ms": 0, "recovery_ms": 0})
 }
@@ -272,7 +272,7 @@ pub(crate) fn ports(begin: u64, end: u64) -> Value {
     json!({"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": begin, "end": end}]}})
 }
 
-/// The first port that is offered.
+/// The first offered port.
 pub(crate) fn first_port(offer: &Value) -> u64 {
     let ports = offer["resources"]
         .as_array()
@@ -283,7 +283,7 @@ pub(crate) fn first_port(offer: &Value) -> u64 {
     ports["ranges"]["range"][0]["begin"].as_u64().unwrap()
 }
 
-/// Does a process of that group still run? Zombies do not count.
+/// Whether a process of that group is still running. Zombies do not count.
 pub(crate) fn group_lives(leader: u64) -> bool {
     std::fs::read_dir("/proc")
         .unwrap()
