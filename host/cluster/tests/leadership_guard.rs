@@ -1,4 +1,4 @@
-//! What is done in a framework's name ends with the right to it.
+//! Calls for a framework end when its leadership ends.
 
 #![allow(
     clippy::unwrap_used,

@@ -477,7 +477,7 @@ fn secretive(server: &Server, host: &str, tls: Tls) -> Client {
     .unwrap()
 }
 
-/// The certificate is a trusted one, but for another name: whoever answers is somebody else.
+/// The certificate is a trusted one, but for another name: the server is not the configured one.
 #[tokio::test]
 async fn over_tls_a_certificate_for_another_name_is_refused_and_hears_no_secret() {
     let server =
@@ -515,7 +515,7 @@ async fn over_tls_a_certificate_for_another_name_is_refused_and_hears_no_secret(
     );
 }
 
-/// What is configured by nobody: certificates are verified, against what the system trusts.
+/// Without configuration, certificates are verified against the system's root certificates.
 #[tokio::test]
 async fn verification_is_on_unless_it_is_switched_off() {
     let server = Server::secured(|_| json_answer(&json!({"version": "1.11.0"}))).await;
@@ -574,7 +574,7 @@ async fn authorities_that_are_none_are_refused() {
     assert!(matches!(&error, Error::Config { .. }), "{error:?}");
 }
 
-/// What is done with a client is done in tasks, so every future must be able to move between threads.
+/// Tasks use the client, so every future must be `Send`.
 #[tokio::test]
 async fn futures_can_move_between_threads() {
     fn movable<T: Send>(future: T) -> T {

@@ -98,7 +98,7 @@ async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
     let leader = next_leader("a JSON master follows", &mut changes).await;
     assert_eq!((&leader.node, leader.port), (&third, 5070));
 
-    // Nobody leads, then somebody again.
+    // No leader, then a leader again.
     masters.delete(&format!("/a/mesos/{third}"), None).await.unwrap();
     within("nobody leads", async {
         while client.leader().is_some() {
@@ -180,7 +180,7 @@ async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is
     })
     .await;
 
-    // Away for good: whoever leads is known and asked.
+    // Unavailable for good: the last known leader stays in use.
     server.stop().await;
     let error = client.version().await.unwrap_err();
     assert!(

@@ -194,7 +194,7 @@ impl Server {
         self.address.to_string()
     }
 
-    /// Every request so far, but for those that [`Server::master`] answers by itself.
+    /// Every request so far, except those that [`Server::master`] answers automatically.
     pub fn asked(&self) -> Vec<ReceivedRequest> {
         let asked = self.asked.lock().unwrap();
         let hidden = |asked: &&ReceivedRequest| !(self.tells_version && asked.line == VERSION);
