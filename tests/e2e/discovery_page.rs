@@ -1,6 +1,6 @@
-//! `docs/discovery.md`, followed word for word: its configuration file, its commands, and what they print.
+//! Executes `docs/discovery.md` literally: its configuration file, its commands, and their output.
 //!
-//! Only the ports are others, so that several of these can run at a time.
+//! Only the ports differ, so that several of these can run concurrently.
 
 use std::fs;
 use std::net::TcpListener;

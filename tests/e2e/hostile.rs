@@ -1,5 +1,6 @@
-//! Hostile components at work in a running daemon: a probe that never comes back from any look, and an event filter that spins for one
-//! subscriber. Ports, other plugins and other subscribers are served meanwhile, and the daemon says who was stopped.
+//! Hostile components in a running daemon: a probe whose attempts never return, and an event filter
+//! that spins for one subscriber. Ports, other plugins and other subscribers are served meanwhile,
+//! and the daemon reports the interrupted plugin.
 
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ fn spinning_probe() -> Plugin {
     }
 }
 
-/// Spins for those whose query says so.
+/// Spins for subscribers whose query requests it.
 fn spinning_filter() -> Plugin {
     Plugin {
         manifest:
@@ -119,7 +120,7 @@ async fn the_daemon_serves_while_components_spin() {
     site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0}))
         .await;
     patient.await.expect("every event up to the last app's");
-    // What was stopped is said, with the plugin's name; what was not is not blamed.
+    // The interrupted plugin is reported by name; other plugins are not.
     let url = site.apps("/v2/apps/tcp/tasks?embed=checkFailure");
     let tasks = site.get(&url).await.expect("tasks");
     let failure = &tasks["tasks"][0]["checkFailure"]["message"];

@@ -1,5 +1,5 @@
-//! An operator looks after plugins with `transom plugin`: what happened to one, back to an earlier version, and what the event
-//! stream tells of it.
+//! An operator manages plugins with `transom plugin`: history, rollback to an earlier version, and
+//! the events about them.
 
 use std::process::{Command, Output};
 

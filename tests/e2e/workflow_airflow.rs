@@ -1,5 +1,6 @@
-//! What users and administrators of a whole Airflow see of tasks on the cluster: states, logs, events and links, through its
-//! REST API; and that no answer which is lost between Airflow and the daemon starts anything twice.
+//! Tasks on the cluster from the view of a whole Airflow's users and administrators: states, logs,
+//! events and links, through its REST API. A lost answer between Airflow and the daemon starts no
+//! task twice.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -205,7 +206,7 @@ fn operators_job(instance: &Value) -> String {
 async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     let world = World::start().await;
 
-    // A key that nothing reads is an error, and says what was meant.
+    // An unknown key is an error with a suggestion.
     world.instance("typo", "failed").await;
     let said = world.event("typo", "not queued").await;
     assert!(said.contains("no key 'cpu'; did you mean 'cpus'"), "{said}");
@@ -377,7 +378,7 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     let mut command = program(&airflow::environment(), home.path(), "python");
     command
         .arg(root().join("tests/airflow/operator_once.py"))
-        // Also where only the section of the older provider says where the daemon is.
+        // Also if only the older provider's section has the daemon's URL.
         .env(
             "AIRFLOW__MESOS__OPERATOR_API_URL",
             format!("http://{}", lossy.address),
@@ -396,7 +397,7 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
             json!({"quick": "TASK_FINISHED"}),
             // It runs by then, and a second run of it would fail.
             json!({"alone": "TASK_FINISHED"}),
-            // What is queued again later is a run of its own.
+            // A job that is queued again later is another run.
             json!({"quick": "TASK_FINISHED"}),
         ],
         "{text}"

@@ -1,5 +1,5 @@
-//! Clients of the workflow job that are written in Python: the published operator as it is, our own distribution, and a whole
-//! Airflow that runs the example DAG through our executor.
+//! Python clients of the workflow service: the published operator unchanged, our own distribution,
+//! and a whole Airflow that runs the example DAG with our executor.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,7 +64,7 @@ async fn the_published_operator_runs_as_it_is() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// What was written as one JSON object a line.
+/// The output, one JSON object per line.
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -117,7 +117,7 @@ async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
         link.is_some_and(|link| link.contains("/v0/task/airflow.two.finishes.") && link.ends_with("/log")),
         "{link:?}"
     );
-    // Why it failed is said: by the daemon, and by what it waited for.
+    // The log has the reasons of the failure and of the wait.
     for expected in [
         "finished in state TASK_FAILED",
         "Command exited with status 4",

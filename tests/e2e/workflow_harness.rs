@@ -1,4 +1,4 @@
-//! A cluster and a daemon that runs jobs, as the tests of the workflow job ask them.
+//! A cluster and a daemon with the workflow service, for the tests of that service.
 #![allow(dead_code, reason = "not every test asks everything")]
 
 use std::fs;

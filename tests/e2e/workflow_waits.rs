@@ -1,4 +1,4 @@
-//! Jobs that wait: who is served first, why one waits, and the ways in which following one fails.
+//! Pending jobs: their order, their reasons, and the failures of following one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

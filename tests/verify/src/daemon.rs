@@ -1,4 +1,4 @@
-//! The daemon under test as a process: its configuration, its log, and where it listens.
+//! The daemon under test as a process: its configuration, its log, and its addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! A client of the master's and the agents' HTTP APIs: how the cluster sees the daemon's tasks.
 //!
-//! It shares nothing with the daemon's own client, so that a mistake there cannot hide here.
+//! It shares no code with the daemon's own client, so that the same bug cannot hide in both.
 
 use std::collections::BTreeSet;
 use std::fmt;

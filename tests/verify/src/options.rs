@@ -1,4 +1,4 @@
-//! What to run, and where.
+//! The options of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What the stories share: the daemon under test, clients of its API, and the master's view of its frameworks.
+//! The common part of the stories: the daemon under test, clients of its API, and the master's view
+//! of its frameworks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

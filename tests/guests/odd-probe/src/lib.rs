@@ -302,7 +302,7 @@ impl Look {
     }
 }
 
-/// What is bad about a behaviour; those that only ask for steps pass through.
+/// Performs the bad part of a behaviour; behaviours that only return steps pass through.
 #[allow(clippy::panic, reason = "a trap is what was asked for")]
 fn misbehave(behaviour: &Behaviour) {
     match behaviour {

@@ -1,6 +1,6 @@
 //! Two daemons on a Redis: the standby takes over when the leader is killed.
 //!
-//! Both are others than the daemon of the other stories, with a framework of their own.
+//! Both are separate from the daemon of the other stories, with their own framework.
 
 use std::net::{Ipv4Addr, TcpListener};
 
