@@ -127,7 +127,7 @@ pub enum PlacedTest {
 }
 
 impl Rule {
-    /// Makes a constraint ready, or says what is wrong with it.
+    /// Compiles a constraint, or returns its error.
     pub fn parse(constraint: &FieldConstraint, patterns: &Cache) -> Result<Self, String> {
         let FieldConstraint {
             field,
