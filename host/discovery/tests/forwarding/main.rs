@@ -1,4 +1,5 @@
-//! Questions about names of others, forwarded to resolvers that answer, are silent, late, or lie.
+//! Queries for external names, forwarded to resolvers that answer, are silent, late, or send forged
+//! replies.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 mod bounds;
@@ -66,7 +67,7 @@ fn code(reply: &Message) -> ResponseCode {
     reply.metadata.response_code
 }
 
-/// A port on which nobody is.
+/// An unused port.
 fn nobody() -> SocketAddr {
     std::net::UdpSocket::bind("127.0.0.1:0")
         .unwrap()
@@ -200,7 +201,7 @@ async fn replies_respect_the_clients_size_limit() {
             (answers, cut),
             "{reply} {over:?}"
         );
-        // What comes last in a reply that is longer than anybody takes was never read.
+        // The end of a reply above the size limit was never read.
         let flood = query.queries[0].name().to_string().starts_with("flood");
         assert_eq!(reply.edns.is_some(), query.edns.is_some() && !flood);
         let reply = ask(&unmarked, &query, over).await;

@@ -1,4 +1,5 @@
-//! A resolver that does what a test wants: answers, is silent, late, lies.
+//! A fake resolver with configurable behaviour: it answers, is silent, late, or sends forged
+//! replies.
 #![allow(clippy::unwrap_used, dead_code)] // Tests: a failure is their answer; not every test uses all.
 
 use std::collections::HashMap;

@@ -68,7 +68,7 @@ fn parsed(apex: &str, labels: &str) -> Option<IpNet> {
     if apex == ZONES[0] {
         for label in labels {
             let octet: u8 = label.parse().ok()?;
-            // As it is written in such names: `07` and `+7` are nobody's.
+            // Only the canonical form of a number: `07` and `+7` match no address.
             (octet.to_string() == label && length < 4).then_some(())?;
             octets[length] = octet;
             length += 1;

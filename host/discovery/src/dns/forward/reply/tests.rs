@@ -247,7 +247,7 @@ fn truncated_reply_keeps_whole_rrsets() {
         (5, 0, 0)
     );
     assert!(cut.metadata.truncation);
-    // Who is not told that there is more gets what fits.
+    // Without the TC flag the reply contains as much as fits.
     let unmarked = delivered(&reply, 0, 30, 512, false);
     assert!(unmarked.answers.len() > 20 && !unmarked.metadata.truncation);
 
@@ -320,7 +320,7 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(mut bytes, damage, end)| {
             for (at, byte) in damage {
                 let at = at.index(bytes.len());
-                // The id and the question stay, else most of it would be nobody's reply.
+                // The id and the question stay unchanged, else most replies would match no query.
                 if !(HEADER..HEADER + 17).contains(&at) && at > 2 {
                     bytes[at] = byte;
                 }
