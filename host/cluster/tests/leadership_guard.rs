@@ -42,7 +42,7 @@ impl LeadershipGuard for Until {
     }
 }
 
-/// A master that takes subscriptions, and falls silent when it is told to kill a task.
+/// A master that accepts subscriptions, and never answers a KILL call.
 async fn master() -> Server {
     let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
         "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": 15.0, "master_info": {"id": "m"},

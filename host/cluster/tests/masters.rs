@@ -27,7 +27,7 @@ fn client(masters: &[String]) -> Client {
     Client::new(config(masters)).unwrap()
 }
 
-/// An address on which nobody listens.
+/// An address without a listener.
 async fn nobody() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
@@ -248,7 +248,7 @@ async fn a_redirect_is_followed_with_credentials() {
 
 #[tokio::test]
 async fn the_recorded_redirect_leads_where_it_says() {
-    // The recorded leader is on another port; nobody is there, and that is what the error names.
+    // The recorded leader is on another port without a listener, which the error names.
     let raw = String::from_utf8(recorded("10-zookeeper/nonleader-GET_state.raw")).unwrap();
     let leader = nobody().await;
     assert!(raw.contains("//localhost:5060/"));
@@ -524,7 +524,7 @@ async fn verification_is_on_unless_it_is_switched_off() {
         tls,
         ..config(&[server.name()])
     });
-    // Where the system trusts nobody at all, that is told at once.
+    // Without any root certificate in the system the error is immediate.
     let error = match client {
         Ok(client) => client.version().await.unwrap_err(),
         Err(error) => error,

@@ -235,7 +235,7 @@ async fn credentials_in_the_address_open_what_an_acl_protects() {
     }
 }
 
-/// A master that leads: it accepts every subscription and says nothing more.
+/// A leading master: it accepts every subscription and sends nothing more.
 async fn leading() -> Server {
     Server::master(|asked| match asked.line.as_str() {
         "POST /api/v1/scheduler" | "POST /master/api/v1/scheduler" => {
@@ -331,7 +331,7 @@ async fn a_master_named_by_zookeeper_may_redirect() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     let leader = leading().await;
     let location = format!("//localhost:{}/master", leader.address.port());
-    // It has lost the lead, and ZooKeeper has not told us so.
+    // It has lost the lead, and ZooKeeper has not reported that.
     let follower = Server::master(move |asked| {
         let path = asked.line.split(' ').nth(1).unwrap_or_default();
         redirect(&format!("{location}{path}"))
