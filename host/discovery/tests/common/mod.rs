@@ -24,7 +24,7 @@ use transom_discovery::{Config, Discovery};
 
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the master says now.
+/// The master's present answer.
 #[derive(Default)]
 pub(crate) struct MasterScript {
     /// The state document; none: 503.

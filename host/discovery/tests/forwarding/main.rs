@@ -159,7 +159,7 @@ async fn forged_replies_are_ignored() {
         ResponseCode::ServFail
     );
 
-    // Who wants to forge a reply has to guess a port and an id, which are others each time.
+    // A forged reply has to guess a port and an id, which differ each time.
     let names: Vec<_> = (0..40).map(|n| format!("name{n}.example.")).collect();
     join_all(names.iter().map(|name| a(&forwarder, name))).await;
     let asked = resolver.asked("name");
@@ -187,7 +187,7 @@ async fn replies_respect_the_clients_size_limit() {
         (query("many.example.", RecordType::A), Tcp, 60, false),
         (sized("many.example.", 800), Udp, 47, true),
         (sized("many.example.", 1232), Udp, 60, false),
-        // The resolver said more than it should; of a set it is all or nothing.
+        // The resolver sent more than the limit; a record set is delivered whole or not at all.
         (query("boast.example.", RecordType::A), Udp, 0, true),
         (sized("boast.example.", 1232), Udp, 0, true),
         (sized("boast.example.", 4096), Udp, 100, false),

@@ -1,4 +1,5 @@
-//! From addresses back to names. With reverse lookups on, all of `in-addr.arpa` and `ip6.arpa` is answered for, as ever.
+//! Reverse lookups. If they are enabled, all of `in-addr.arpa` and `ip6.arpa` is answered
+//! authoritatively, as in mesos-dns.
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::PTR;
