@@ -89,7 +89,7 @@ impl Found {
 pub struct Rule {
     /// What it looks at.
     pub field: Field,
-    /// What it asks.
+    /// The test of its value.
     pub test: Test,
 }
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::exports::transom::plugin::about;
 
-/// What a plugin says of itself, for an operator's table and for admission.
+/// A plugin's description, for an operator's table and for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Its own name; operators know it by the name of the file.
