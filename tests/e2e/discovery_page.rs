@@ -13,7 +13,7 @@ use transom_tests::{eventually, http};
 
 const PAGE: &str = include_str!("../../docs/discovery.md");
 const STATE: &str = include_str!("../fixtures/discovery/small-a.json");
-/// What the page has: DNS, HTTP, admin, and the master's port.
+/// The ports of the page: DNS, HTTP, admin, and the master's port.
 const PORTS: [u16; 4] = [8053, 8123, 9990, 5050];
 
 /// The page's blocks: their language and text.

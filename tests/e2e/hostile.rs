@@ -70,12 +70,13 @@ async fn ports_answer(site: &Site) {
     assert!(hosts[0]["ip"].is_string(), "{hosts}");
 }
 
-/// A subscriber who takes what comes, up to the event of the app `/last`.
+/// A subscriber that reads all events, up to that of the app `/last`.
 async fn until_the_last(mut stream: Events) {
     while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/last" {}
 }
 
-/// A subscriber for whom the filter spins, and who comes back whenever its stream is closed for that.
+/// A subscriber for which the filter spins, and which reconnects whenever its stream is closed for
+/// that.
 async fn spin(http: reqwest::Client, url: String) {
     loop {
         let mut stream = Events::open(&http, &url).await;
@@ -235,7 +236,7 @@ async fn results_of_megabytes_are_failed_checks_and_close_no_stream() {
     for task in &tasks {
         assert_eq!(task["checkResult"], Value::Null, "{task}");
     }
-    // A second round of looks later both streams are open, and what happens is sent to them.
+    // After a second round of attempts both streams are open, and receive events.
     let looks = r#"kind="tcp",outcome="error""#;
     eventually("two looks at each", || async {
         match metric(&site, "transom_apps_checks_total", looks).await {
@@ -357,7 +358,7 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
     let broad = "\"0.0.0.0/0\", \"::/0\", \"127.0.0.0/8\", \"task\"";
     let mut stamp = 0;
     for name in ["admin", "apps", "discovery", "dns", "master"] {
-        // What the probe finds changes each time, so that each result is this one's.
+        // The probe's result changes each time, so that each result is identifiable.
         let exact = match name {
             "master" => site.cluster.master,
             name => site.addresses[name],

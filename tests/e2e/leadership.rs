@@ -391,7 +391,7 @@ async fn a_leader_that_was_paused_past_its_lease_does_nothing_more() {
         first.get("/v2/leader").await.unwrap(),
         json!({"leader": second.address()})
     );
-    // What it is asked now is done by the one who leads, and is seen here.
+    // Its requests are now executed by the leader, and visible here.
     first.post("/later").await;
     first.task("/later").await;
     assert_eq!(gate.calls(), calls, "calls of a daemon that does not lead");

@@ -150,7 +150,7 @@ async fn a_new_manifest_takes_over_while_streams_are_open() {
             break;
         }
     }
-    // Those who name a kind get it.
+    // Subscribers that name a kind receive it.
     let url = site.apps("/v2/events?event_type=deployment_success");
     let mut named = Events::open(&site.http, &url).await;
     site.post_app(&json!({"id": "/named", "cmd": "true", "instances": 0}))

@@ -146,7 +146,7 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
         .as_str()
         .expect("a message");
     assert!(message.contains("`gpu:true`"), "{message}");
-    // Who followed events goes on where it was.
+    // A subscriber of events continues at its position.
     let since = workflow.url(&format!("/v0/events?since={cursor}&wait=0"));
     let events = workflow.site.get(&since).await.expect("events");
     let finished = |id: &str| {
@@ -376,7 +376,7 @@ fn airflow_cfg_is_imported() {
     assert_eq!(code, Some(2), "{output}");
 }
 
-/// What `config import` prints is served as it is: with a store, and with the components.
+/// The output of `config import` can be served unchanged: with a store, and with the components.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn imported_configuration_is_served_unchanged() {
     let dir = tempfile::tempdir().expect("a directory");

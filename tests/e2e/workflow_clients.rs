@@ -148,7 +148,7 @@ fn our_distribution_keeps_its_own_rules() {
     output(here("python").args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]));
 }
 
-/// What the example's test asks of its Airflow.
+/// The requirements of the example's test on its Airflow.
 struct Example {
     airflow: Airflow,
     daemon: String,
@@ -260,7 +260,7 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
     );
     assert_eq!(launches.remove(&container), Some(1), "{launches:?}");
     assert!(launches.is_empty(), "{launches:?}");
-    // What the container wrote, quotes and all.
+    // The container's output, including quotes.
     let url = format!("{}/v0/task/{container}/log", example.daemon);
     let log = site
         .http

@@ -37,7 +37,7 @@ impl Workflow {
         self.scratch.path().join(name).display().to_string()
     }
 
-    /// A command that runs until a file is there.
+    /// A command that runs until a file exists.
     pub(crate) fn until(&self, flag: &str) -> Value {
         json!([
             "/bin/sh",

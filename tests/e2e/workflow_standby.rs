@@ -168,7 +168,7 @@ async fn another_daemon(tls: bool) {
     second.queue("after", json!(["true"])).await;
     second.shows("after", "TASK_FINISHED").await;
     if tls {
-        // Nobody is answered who does not speak it.
+        // Clients without TLS get no answer.
         let plain = second
             .http
             .get(second.url("/v0/task/after").replace("https:", "http:"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::stories::Name;
 
-/// What to run, and where.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The master's `host:port`.

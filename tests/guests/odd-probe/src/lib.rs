@@ -129,7 +129,7 @@ fn get() -> String {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Comes back in what it reports: tells one version from another.
+    /// Part of its report, which identifies a version.
     mark: String,
     /// What attempts do whose check has no settings.
     attempt: Behaviour,
