@@ -1,7 +1,9 @@
-//! Embeds what `transom plugin new` writes: its templates, the interface packages and the SDK, from the folders where they are kept.
+//! Embeds the input of `transom plugin new`: its templates, the interface packages and the SDK,
+//! from their folders.
 //!
-//! The SDK inherits from the workspace, and a project of somebody else's has none: what it inherits is written out. So is the part
-//! of the lock file that it needs, so that a new project is built from the versions that the SDK was tested with.
+//! The SDK inherits from the workspace, which a user's project lacks: the inherited keys are
+//! written out. The needed part of the lock file is embedded too, so that a new project is built
+//! from the versions that the SDK was tested with.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
-/// What a new project depends on, besides the SDK itself.
+/// The dependencies of a new project besides the SDK.
 const DIRECT: [&str; 2] = ["serde", "serde_json"];
 
 fn main() -> Result<()> {
@@ -56,7 +58,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// All files below a folder, by their names from there.
+/// All files below a folder, by their relative names.
 fn collect(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     for entry in entries {
@@ -78,7 +80,7 @@ fn read(path: &Path) -> Result<Table> {
     text.parse().with_context(|| path.display().to_string())
 }
 
-/// A member's manifest with what it inherits from its workspace written out.
+/// A member's manifest with the keys that it inherits from its workspace written out.
 fn stand_alone(member: &Table, workspace: &Table) -> Result<String> {
     let workspace = workspace["workspace"].as_table().context("[workspace]")?;
     let mut member = member.clone();
@@ -96,7 +98,7 @@ fn stand_alone(member: &Table, workspace: &Table) -> Result<String> {
     ))
 }
 
-/// Replaces `{ workspace = true, … }` by what the workspace has, with the features of both.
+/// Replaces `{ workspace = true, … }` by the workspace's entry, with the features of both.
 fn inherit(table: &mut Table, workspace: &Value) -> Result<()> {
     for (key, value) in table.iter_mut() {
         let Some(own) = value
@@ -127,7 +129,7 @@ fn inherit(table: &mut Table, workspace: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The packages of a lock file that the SDK and what is beside it need.
+/// The packages of a lock file that the SDK and the other dependencies need.
 fn needed(sdk: &Table, lock: &Table) -> Result<String> {
     let packages = lock["package"].as_array().context("[[package]]")?;
     let sdk = sdk["package"]["name"].as_str().context("a name")?;
@@ -152,7 +154,7 @@ fn needed(sdk: &Table, lock: &Table) -> Result<String> {
             open.extend(dependencies.iter().filter_map(Value::as_str).map(str::to_owned));
         }
     }
-    // The SDK itself has no source: it goes along, and cargo adds it.
+    // The SDK itself has no source: it is embedded, and cargo adds it.
     let packages: Vec<Value> = found
         .into_iter()
         .map(|at| packages[at].clone())

@@ -1,4 +1,5 @@
-//! The whole way once: an app is posted, placed, run, probed, announced, found, scaled, kept over a crash, and gone.
+//! The whole life of an app: posted, placed, run, checked, published, resolved, scaled, kept over a
+//! crash, and deleted.
 
 use std::collections::BTreeSet;
 

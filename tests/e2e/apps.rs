@@ -1,5 +1,5 @@
-//! Apps on a cluster: what their tasks find in their environment, where they go when an agent is lost, and how clients kill
-//! them; and what the log says of a master that refuses the credentials.
+//! Apps on a cluster: the environment of their tasks, their placement after the loss of an agent,
+//! kills by clients, and the log when a master rejects the credentials.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ async fn a_task_finds_the_environment_that_its_launch_carries() {
         "portDefinitions": [{"port": 0, "name": "http-api"}],
     }))
     .await;
-    // What the agent is told, so what it would set by itself makes no difference.
+    // The call to the agent, so the agent's own defaults make no difference.
     let held = gate.held("a launch", |_| true).await;
     let task = &held.call["accept"]["operations"][0]["launch"]["task_infos"][0];
     let variables = task["command"]["environment"]["variables"].as_array();
@@ -157,7 +157,8 @@ async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// Where `cargo xtask test` puts Marathon's Python client: `TRANSOM_MARATHON`, or beside what is built.
+/// The folder where `cargo xtask test` installs Marathon's Python client: `TRANSOM_MARATHON`, or
+/// next to the build.
 fn marathon() -> PathBuf {
     if let Some(path) = std::env::var_os("TRANSOM_MARATHON") {
         return path.into();

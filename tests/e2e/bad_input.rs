@@ -1,4 +1,4 @@
-//! What is wrong is said clearly, and disturbs nothing else.
+//! Invalid input causes a clear error, and affects nothing else.
 
 use std::fs;
 use std::net::TcpListener;

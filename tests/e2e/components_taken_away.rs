@@ -1,5 +1,5 @@
-//! No probe, match or filter has a native path: take a component away and its function stops, with a reason that names it;
-//! put it back and the function goes on.
+//! Probes, the matcher and filters have no native fallback: without its component a function stops,
+//! with a reason that names the component; it continues when the component is back.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn put_back(site: &Site, name: &str) {
     site.rescan().await;
 }
 
-/// Waits until the app's one task says why its check has no new result.
+/// Waits until the app's one task has a reason why its check has no new result.
 async fn check_failure(site: &Site, app: &str, plugin: &str) {
     let url = site.apps(&format!("/v2/apps{app}/tasks?embed=checkFailure"));
     eventually(&format!("the check of {app} to name {plugin}"), || async {

@@ -1,6 +1,7 @@
-//! What a web page that an operator visits can have a browser send to the daemon's ports: host names and origins of other
-//! sites are refused on each of them, and so are bodies that a page may post unasked. Requests are written byte by byte, as
-//! HTTP clients set some of these headers themselves.
+//! Requests that a foreign web page can make a browser send to the daemon's ports: each port
+//! rejects host names and origins of other sites, and bodies that a page may post without a
+//! preflight. Requests are written byte by byte, as HTTP clients set some of these headers
+//! themselves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -71,7 +72,7 @@ impl Daemon {
         Answer::read(&mut stream).await
     }
 
-    /// `transom plugin ARGUMENTS`, told about the daemon by variables.
+    /// `transom plugin ARGUMENTS`, with the daemon's address in variables.
     fn plugin(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(binary());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
@@ -266,7 +267,7 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
         assert_eq!(daemon.ask("apps", &refused).await.status, 403);
     }
 
-    // What was refused is answered without these headers, and to the port's own pages.
+    // The rejected requests succeed without these headers, and from the port's own pages.
     for (port, read, change, done) in requests() {
         let own = daemon.addresses[port];
         let host = format!("localhost:{}", own.port());

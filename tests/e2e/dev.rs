@@ -45,7 +45,7 @@ async fn everything_starts_serves_and_leaves_no_process_behind() {
             .map(str::to_owned)
     });
 
-    // A task that does not heed SIGTERM and has a child of its own: both have to go.
+    // A task that ignores SIGTERM and has a child: both must end.
     let pids = dir.path().join("pids");
     let cmd = format!(
         "trap '' TERM; sleep 600 & echo $$ $! > {}; while :; do sleep 1; done",

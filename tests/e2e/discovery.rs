@@ -1,5 +1,5 @@
-//! `transom discovery` in mesos-dns's place: its configuration files are taken and refused as that program does it, and
-//! whatever a master says, what is known goes on being answered.
+//! `transom discovery` as a replacement of mesos-dns: it accepts and rejects the same configuration
+//! files, and serves the last known records whatever the master answers.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ fn free_port() -> u16 {
     free.local_addr().unwrap().port()
 }
 
-/// Waits for the line that says where HTTP is answered.
+/// Waits for the log line with the HTTP address.
 fn http_address(daemon: &mut Transom) -> SocketAddr {
     daemon.line("the HTTP port", |line| {
         let (_, rest) = line.split_once("listener=\"discovery\" addr=")?;
@@ -295,7 +295,7 @@ async fn the_leader_is_asked_at_the_port_of_the_list() {
     let lookups = Lookups::start(&json!({"masters": masters}));
     lookups.answers(AT_OTHER).await;
     assert!(follower.asked() > 0, "the first that answers is asked first");
-    // Nobody says who leads now.
+    // No master names a leader now.
     drop(leader);
     let asked = follower.asked();
     eventually("the follower to be asked again", || async {
@@ -366,7 +366,7 @@ async fn watchers_of_a_name_hear_of_every_change() {
     }
 }
 
-/// What an answer says is tagged, and asked for again with its tag it is not said again.
+/// An answer has an `ETag`, and a request with that tag gets no body.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_known_are_not_said_again() {
     let master = Master::start(Says::document(ONE)).await;

@@ -1,6 +1,6 @@
-//! `docs/discovery.md`, followed word for word: its configuration file, its commands, and what they print.
+//! Executes `docs/discovery.md` literally: its configuration file, its commands, and their output.
 //!
-//! Only the ports are others, so that several of these can run at a time.
+//! Only the ports differ, so that several of these can run concurrently.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use transom_tests::{eventually, http};
 
 const PAGE: &str = include_str!("../../docs/discovery.md");
 const STATE: &str = include_str!("../fixtures/discovery/small-a.json");
-/// What the page has: DNS, HTTP, admin, and the master's port.
+/// The ports of the page: DNS, HTTP, admin, and the master's port.
 const PORTS: [u16; 4] = [8053, 8123, 9990, 5050];
 
 /// The page's blocks: their language and text.

@@ -1,5 +1,5 @@
-//! What discovery follows while a cluster manager restarts and loses an agent, as an operator sees it: the log, `/ready`
-//! and the metrics of the real binary, and what DNS answers meanwhile.
+//! Discovery while a cluster manager restarts and loses an agent, from an operator's view: the log,
+//! `/ready` and the metrics of the real binary, and the DNS answers meanwhile.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -18,8 +18,8 @@ use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
 use transom_tests::{dns, eventually, http};
 
-/// A cluster manager and a daemon with apps and discovery. Full comparisons are an hour apart: what is seen sooner was
-/// told by the stream.
+/// A cluster manager and a daemon with apps and discovery. Full comparisons are an hour apart:
+/// earlier updates are due to the stream.
 struct Site {
     cluster: Cluster,
     daemon: Transom,

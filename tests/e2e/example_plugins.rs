@@ -1,4 +1,5 @@
-//! Components by third parties, in Rust, Python and JavaScript, in a real daemon; and what one in Python does not reach there.
+//! Third-party components in Rust, Python and JavaScript in a real daemon, and the restrictions of
+//! a Python component.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +69,7 @@ async fn secrets_are_hidden_by_a_filter_in_python() {
         json!({"DB_PASSWORD": "***", "COLOUR": "green"}),
         "{event:?}"
     );
-    // Who asks for the app itself sees what was posted.
+    // A request for the app itself returns the posted definition.
     let app = site.get(&site.apps("/v2/apps/secretive")).await.expect("an app");
     assert_eq!(app["app"]["env"]["DB_PASSWORD"], "hunter2");
     site.cluster.stop_after(site.daemon);
@@ -91,7 +92,7 @@ async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
     let tasks = site.running("/pinned", 2).await;
     let hosts: BTreeSet<&str> = tasks.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts, BTreeSet::from(["127.0.0.2"]), "{tasks:?}");
-    // What it does not know it says when it is posted.
+    // An unknown operator is an error when the app is posted.
     let answer = site
         .http
         .post(site.apps("/v2/apps"))

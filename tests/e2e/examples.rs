@@ -1,4 +1,4 @@
-//! Everything in `examples/` runs as it stands.
+//! Everything in `examples/` works unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,6 @@
-//! Hostile components at work in a running daemon: a probe that never comes back from any look, and an event filter that spins for one
-//! subscriber. Ports, other plugins and other subscribers are served meanwhile, and the daemon says who was stopped.
+//! Hostile components in a running daemon: a probe whose attempts never return, and an event filter
+//! that spins for one subscriber. Ports, other plugins and other subscribers are served meanwhile,
+//! and the daemon reports the interrupted plugin.
 
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ fn spinning_probe() -> Plugin {
     }
 }
 
-/// Spins for those whose query says so.
+/// Spins for subscribers whose query requests it.
 fn spinning_filter() -> Plugin {
     Plugin {
         manifest:
@@ -69,12 +70,13 @@ async fn ports_answer(site: &Site) {
     assert!(hosts[0]["ip"].is_string(), "{hosts}");
 }
 
-/// A subscriber who takes what comes, up to the event of the app `/last`.
+/// A subscriber that reads all events, up to that of the app `/last`.
 async fn until_the_last(mut stream: Events) {
     while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/last" {}
 }
 
-/// A subscriber for whom the filter spins, and who comes back whenever its stream is closed for that.
+/// A subscriber for which the filter spins, and which reconnects whenever its stream is closed for
+/// that.
 async fn spin(http: reqwest::Client, url: String) {
     loop {
         let mut stream = Events::open(&http, &url).await;
@@ -119,7 +121,7 @@ async fn the_daemon_serves_while_components_spin() {
     site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0}))
         .await;
     patient.await.expect("every event up to the last app's");
-    // What was stopped is said, with the plugin's name; what was not is not blamed.
+    // The interrupted plugin is reported by name; other plugins are not.
     let url = site.apps("/v2/apps/tcp/tasks?embed=checkFailure");
     let tasks = site.get(&url).await.expect("tasks");
     let failure = &tasks["tasks"][0]["checkFailure"]["message"];
@@ -234,7 +236,7 @@ async fn results_of_megabytes_are_failed_checks_and_close_no_stream() {
     for task in &tasks {
         assert_eq!(task["checkResult"], Value::Null, "{task}");
     }
-    // A second round of looks later both streams are open, and what happens is sent to them.
+    // After a second round of attempts both streams are open, and receive events.
     let looks = r#"kind="tcp",outcome="error""#;
     eventually("two looks at each", || async {
         match metric(&site, "transom_apps_checks_total", looks).await {
@@ -356,7 +358,7 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
     let broad = "\"0.0.0.0/0\", \"::/0\", \"127.0.0.0/8\", \"task\"";
     let mut stamp = 0;
     for name in ["admin", "apps", "discovery", "dns", "master"] {
-        // What the probe finds changes each time, so that each result is this one's.
+        // The probe's result changes each time, so that each result is identifiable.
         let exact = match name {
             "master" => site.cluster.master,
             name => site.addresses[name],

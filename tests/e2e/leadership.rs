@@ -1,5 +1,6 @@
-//! Several daemons on one store: one leads, the others answer reads and pass writes on, and take over when it is gone. A
-//! leader that was stopped for too long does nothing more, whatever it was in the middle of.
+//! Several daemons on one store: one leads, the others answer reads and forward writes, and one of
+//! them takes over when the leader is gone. A leader that was suspended for too long does nothing
+//! more.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -159,7 +160,7 @@ async fn whoever_does_not_lead_answers_reads_and_passes_the_rest_on() {
         assert_eq!(info["leader"], leader.address());
     }
 
-    // Passed on, and shown at once by the one who passed it on.
+    // Forwarded, and immediately visible at the standby that forwarded it.
     for number in 0..10 {
         let app = format!("/app{number}");
         let answer = standby.post(&app).await;
@@ -266,7 +267,8 @@ async fn writes_are_refused_with_503_while_the_store_is_away_whoever_is_asked() 
     let task = first.task("/kept").await;
     assert_eq!(second.task("/kept").await, task);
     drop(redis);
-    // At once, when somebody leads still, and again when the lease has run out and nobody can be elected.
+    // First while there is still a leader, and again when the lease has expired and none can be
+    // elected.
     for lease_over in [false, true] {
         if lease_over {
             for daemon in [&first, &second] {
@@ -380,7 +382,8 @@ async fn a_leader_that_was_paused_past_its_lease_does_nothing_more() {
     let answer = answered.answer.expect("an answer");
     assert!(answer.contains(" 400 ") || answer.contains(" 403 "), "{answer}");
 
-    // The first goes on: it learns who leads, and has not said a word to the master meanwhile.
+    // The first daemon resumes: it learns the new leader, and has sent no call to the master
+    // meanwhile.
     let calls = gate.calls();
     first.process.resume();
     first.ready(false).await;
@@ -388,7 +391,7 @@ async fn a_leader_that_was_paused_past_its_lease_does_nothing_more() {
         first.get("/v2/leader").await.unwrap(),
         json!({"leader": second.address()})
     );
-    // What it is asked now is done by the one who leads, and is seen here.
+    // Its requests are now executed by the leader, and visible here.
     first.post("/later").await;
     first.task("/later").await;
     assert_eq!(gate.calls(), calls, "calls of a daemon that does not lead");

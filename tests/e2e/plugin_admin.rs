@@ -1,5 +1,5 @@
-//! An operator looks after plugins with `transom plugin`: what happened to one, back to an earlier version, and what the event
-//! stream tells of it.
+//! An operator manages plugins with `transom plugin`: history, rollback to an earlier version, and
+//! the events about them.
 
 use std::process::{Command, Output};
 
@@ -87,7 +87,8 @@ async fn an_operator_goes_back_to_an_earlier_version_for_good() {
     let table = text(&plugin(&site, &["history", "events"]).stdout);
     assert!(table.contains("OUTCOME") && table.contains("grace"), "{table}");
 
-    // kill -9, and all is as it was: neither the refused file nor the version in between comes back.
+    // After kill -9 the state is unchanged: neither the rejected file nor the version in between
+    // returns.
     site.kill_daemon();
     site.start_daemon().await;
     assert_eq!(digest(&site), first);

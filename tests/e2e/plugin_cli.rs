@@ -1,4 +1,5 @@
-//! What plugin authors are given: projects that build and pass their own cases at once, and clear words where they cannot.
+//! The commands for plugin authors: new projects build and pass their own cases, and errors are
+//! clear.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -91,7 +92,7 @@ fn a_new_project_in_rust_builds_and_passes_its_own_test() {
     );
 }
 
-/// A case that expects something else is told, and what was found can be written down.
+/// A case with another expected answer fails, and `--update` can record the actual one.
 fn differs_and_is_updated(project: &Path) {
     let cases = project.join("other.toml");
     let case = "# Ours.\n[[case]]\nname = \"hidden\"\nevents = [{ kind = \"a\", subject = \"/load\" }]\nexpect = [\"pass\"]\n";

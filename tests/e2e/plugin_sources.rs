@@ -1,4 +1,5 @@
-//! A component goes through a registry: pushed and signed by its author, checked and served by an operator who has the key.
+//! A component in a registry: pushed and signed by its author, verified and used by an operator
+//! with the key.
 
 use std::fs;
 use std::path::Path;
@@ -132,7 +133,7 @@ fn a_push_to_a_registry_without_tls_names_the_option() {
         ],
     );
 
-    // Where nobody answers there is nothing to hint at.
+    // Without a registry there is no hint.
     let address = registry.address;
     drop(registry);
     let output = plugin(

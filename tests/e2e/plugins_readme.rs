@@ -1,7 +1,9 @@
-//! `examples/plugins/README.md`, followed word for word: from `transom plugin new` to a swap on a running `transom dev`, and back.
+//! Executes `examples/plugins/README.md` literally: from `transom plugin new` to a replacement on a
+//! running `transom dev`, and a rollback.
 //!
-//! The page's commands are handed to one shell, block by block, in a folder that looks like the repository. Only the first is not:
-//! `cargo xtask dev` builds and starts `transom dev`, and here what is built already is started, on free ports.
+//! One shell executes the page's commands, block by block, in a folder that looks like the
+//! repository. The exception is the first one: instead of `cargo xtask dev`, which builds and
+//! starts `transom dev`, the built binary is started on free ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
-//! A daemon that is started before its store: it says so, keeps trying, and begins when the store is there.
+//! A daemon that starts before its store: it logs that, keeps trying, and starts its services when
+//! the store is available.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -44,7 +45,8 @@ async fn a_daemon_waits_for_its_store_and_then_begins() {
     );
     fs::write(dir.path().join("transom.toml"), configuration).unwrap();
     let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
-    // It names the store, and goes on; what it says comes ever more rarely, the last of these at the fourth attempt.
+    // It logs the store's address and retries; it logs ever more rarely, here at the fourth
+    // attempt.
     let named = format!("cannot connect to the Redis at {store}");
     for text in ["waiting for the store", &named, "\"failures\":4"] {
         daemon.line(text, |line| line.contains(text).then_some(()));

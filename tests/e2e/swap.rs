@@ -1,5 +1,5 @@
-//! The `events` component is replaced a hundred times under load: no event is lost, doubled or out of order, and each
-//! version takes over where the one before left off.
+//! The `events` component is replaced a hundred times under load: no event is lost, duplicated or
+//! out of order, and each version continues after the last event of the one before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -136,7 +136,8 @@ async fn a_new_manifest_takes_over_while_streams_are_open() {
     );
     std::fs::copy(quiet, site.plugins().join("events.toml")).expect("copied");
     site.rescan().await;
-    // What was posted before the swap may still be on its way; what comes after the next request is the new version's.
+    // Events from before the replacement may still be pending; those after the next request come
+    // from the new version.
     site.post_app(&json!({"id": "/after", "cmd": "true", "instances": 0}))
         .await;
     while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/after" {}
@@ -149,7 +150,7 @@ async fn a_new_manifest_takes_over_while_streams_are_open() {
             break;
         }
     }
-    // Those who name a kind get it.
+    // Subscribers that name a kind receive it.
     let url = site.apps("/v2/events?event_type=deployment_success");
     let mut named = Events::open(&site.http, &url).await;
     site.post_app(&json!({"id": "/named", "cmd": "true", "instances": 0}))

@@ -1,4 +1,5 @@
-//! The workflow job of the real binary: jobs from queue to end, through a kill -9, and from a shell.
+//! The workflow service of the real binary: jobs from queue to end, through a kill -9, and from a
+//! shell.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +30,7 @@ async fn jobs_are_queued_launched_and_completed() {
     workflow.queue(body).await;
     let seen = workflow.shows("airflow.d1.t1", "TASK_FINISHED").await;
     assert_eq!(seen["status"]["task_id"]["value"], "airflow.d1.t1");
-    // What was asked for reached the program as it was, on the agent that the condition names.
+    // The program received the command unchanged, on the agent that the constraint names.
     assert_eq!(
         workflow.log("airflow.d1.t1").await,
         "it's|a \"b\" $c||é $HOME|err\n"
@@ -47,7 +48,7 @@ async fn jobs_are_queued_launched_and_completed() {
     let seen = workflow.shows("fails", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Command exited with status 3");
 
-    // Killed while it runs; without credentials nobody is.
+    // A kill of a running job; without credentials it is rejected.
     workflow
         .queue(json!({"airflow_task_id": "killed", "command": ["sleep", "1000"]}))
         .await;
@@ -83,7 +84,8 @@ async fn jobs_are_queued_launched_and_completed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_daemon_loses_no_job_and_runs_none_twice() {
     let mut workflow = Workflow::start().await;
-    // Three that fill all agents, three that wait for them, and one whose condition nobody meets.
+    // Three jobs that fill all agents, three that wait for them, and one whose constraint no agent
+    // satisfies.
     for number in 0..3 {
         let body =
             json!({"airflow_task_id": format!("runs{number}"), "command": workflow.until("go"), "cpus": 4});
@@ -114,7 +116,7 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
         workflow.shows(&format!("runs{number}"), "TASK_RUNNING").await;
         workflow.shows(&format!("waits{number}"), "TASK_STAGING").await;
     }
-    // All that run end while nobody is there to see it.
+    // All running jobs end while the daemon is down.
     workflow.site.kill_daemon();
     workflow.raise("go");
     workflow.site.start_daemon().await;
@@ -126,7 +128,7 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
         assert_eq!(workflow.launches(&format!("runs{number}")), 1);
         assert_eq!(workflow.launches(&format!("waits{number}")), 1);
     }
-    // The condition that nobody meets is named.
+    // The unsatisfied constraint is named.
     let queue = eventually("the reason of waiting", || async {
         let queue = workflow
             .site
@@ -144,7 +146,7 @@ async fn killed_daemon_loses_no_job_and_runs_none_twice() {
         .as_str()
         .expect("a message");
     assert!(message.contains("`gpu:true`"), "{message}");
-    // Who followed events goes on where it was.
+    // A subscriber of events continues at its position.
     let since = workflow.url(&format!("/v0/events?since={cursor}&wait=0"));
     let events = workflow.site.get(&since).await.expect("events");
     let finished = |id: &str| {
@@ -301,7 +303,7 @@ async fn dags_lists_pending_tasks_for_autoscalers() {
         (config["architecture"].as_str(), config["instance_type"].as_str()),
         (Some("arm64"), Some("m5.large"))
     );
-    // What has started, or gone, is gone from the list.
+    // Started and removed jobs are no longer in the list.
     let kill = workflow
         .site
         .http
@@ -374,7 +376,7 @@ fn airflow_cfg_is_imported() {
     assert_eq!(code, Some(2), "{output}");
 }
 
-/// What `config import` prints is served as it is: with a store, and with the components.
+/// The output of `config import` can be served unchanged: with a store, and with the components.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn imported_configuration_is_served_unchanged() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -409,7 +411,7 @@ async fn imported_configuration_is_served_unchanged() {
         ready.then_some(()).ok_or(seen)
     })
     .await;
-    // The matcher is there: it says what is wrong with a condition.
+    // The matcher is available: it reports an invalid constraint.
     let body = json!({"command": ["true"], "attributes": ["gpu"]});
     let answer = client
         .post(format!("http://{workflow}/v0/queue_command"))
@@ -419,7 +421,7 @@ async fn imported_configuration_is_served_unchanged() {
     cluster.stop_after(Some(daemon));
 }
 
-/// Without a Redis nothing is served; what else there is, is said.
+/// Without a Redis no service starts; the error suggests the embedded store.
 #[test]
 fn daemon_without_redis_suggests_the_embedded_store() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -458,7 +460,7 @@ async fn job_without_resources_runs() {
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
-/// A wrong password is noticed at once, also where none is needed.
+/// A wrong password is rejected immediately, even where none is required.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_password_is_rejected_on_a_trusted_network() {
     let workflow = Workflow::start().await;

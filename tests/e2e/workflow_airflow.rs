@@ -1,5 +1,6 @@
-//! What users and administrators of a whole Airflow see of tasks on the cluster: states, logs, events and links, through its
-//! REST API; and that no answer which is lost between Airflow and the daemon starts anything twice.
+//! Tasks on the cluster from the view of a whole Airflow's users and administrators: states, logs,
+//! events and links, through its REST API. A lost answer between Airflow and the daemon starts no
+//! task twice.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -165,7 +166,7 @@ impl World {
         .await
     }
 
-    /// What the daemon shows of a job, once it has this state.
+    /// The daemon's view of a job, once it has this state.
     async fn job(&self, id: &str, state: &str) {
         let url = format!("http://{}/v0/task/{id}", self.site.addresses["workflow"]);
         eventually(&format!("{id} to be {state}"), || async {
@@ -180,7 +181,7 @@ impl World {
     }
 }
 
-/// What Airflow shows of an entry of a log: its text, and that of the exception that comes with it.
+/// Airflow's view of a log entry: its text, and that of its exception.
 fn shown(entry: &Value) -> Vec<String> {
     let errors = entry["error_detail"].as_array().into_iter().flatten();
     let texts = errors.map(|error| &error["exc_value"]);
@@ -205,7 +206,7 @@ fn operators_job(instance: &Value) -> String {
 async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     let world = World::start().await;
 
-    // A key that nothing reads is an error, and says what was meant.
+    // An unknown key is an error with a suggestion.
     world.instance("typo", "failed").await;
     let said = world.event("typo", "not queued").await;
     assert!(said.contains("no key 'cpu'; did you mean 'cpus'"), "{said}");
@@ -236,7 +237,7 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     fs::write(world.flags.join("talked"), "").expect("written");
     world.instance("talks", "success").await;
 
-    // What finds no place is given up before its token is dead.
+    // A task without a matching offer is cancelled before its token expires.
     world.instance("hopeless", "failed").await;
     let said = world.event("hopeless", "state mismatch").await;
     let (_, rest) = said.split_once("not launched within ").expect(&said);
@@ -268,7 +269,7 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
     let marked = world.instance("marked", "deferred").await;
     let cleared = world.instance("cleared", "deferred").await;
     world.log("marked", |lines| has(lines, "begun 42")).await;
-    // The link is there long before the end.
+    // The link exists long before the end.
     let links = world
         .get(&format!("{RUN}/taskInstances/marked/links"))
         .await
@@ -299,7 +300,7 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
         .expect("an answer");
     assert_eq!(status, 200, "{body}");
     world.job(&operators_job(&cleared), "TASK_KILLED").await;
-    // The next try has a container of its own.
+    // The next try has a new container.
     let again = eventually("the next try", || async {
         let instance = world.get(&format!("{RUN}/taskInstances/cleared")).await?;
         if instance["state"] == "deferred" && instance["id"] != cleared["id"] {
@@ -322,7 +323,7 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
     world.job(&operators_job(&again), "TASK_KILLED").await;
 }
 
-/// What the container wrote, how it ended, and where there is more.
+/// The output of the container, its exit status, and a link to the full log.
 async fn an_operators_log_has_all_that_is_needed(world: &World) {
     let failed = world.instance("fails", "failed").await;
     let job = operators_job(&failed);
@@ -368,7 +369,7 @@ async fn a_job_whose_operator_is_killed_ends_at_its_own_limit() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// The operator alone, with every first answer lost: in a process of its own, as a worker runs it.
+/// The operator alone, with every first answer lost: in its own process, as a worker runs it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
@@ -377,7 +378,7 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     let mut command = program(&airflow::environment(), home.path(), "python");
     command
         .arg(root().join("tests/airflow/operator_once.py"))
-        // Also where only the section of the older provider says where the daemon is.
+        // Also if only the older provider's section has the daemon's URL.
         .env(
             "AIRFLOW__MESOS__OPERATOR_API_URL",
             format!("http://{}", lossy.address),
@@ -396,7 +397,7 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
             json!({"quick": "TASK_FINISHED"}),
             // It runs by then, and a second run of it would fail.
             json!({"alone": "TASK_FINISHED"}),
-            // What is queued again later is a run of its own.
+            // A job that is queued again later is another run.
             json!({"quick": "TASK_FINISHED"}),
         ],
         "{text}"

@@ -1,5 +1,5 @@
-//! Clients of the workflow job that are written in Python: the published operator as it is, our own distribution, and a whole
-//! Airflow that runs the example DAG through our executor.
+//! Python clients of the workflow service: the published operator unchanged, our own distribution,
+//! and a whole Airflow that runs the example DAG with our executor.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,7 +64,7 @@ async fn the_published_operator_runs_as_it_is() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// What was written as one JSON object a line.
+/// The output, one JSON object per line.
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -117,7 +117,7 @@ async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
         link.is_some_and(|link| link.contains("/v0/task/airflow.two.finishes.") && link.ends_with("/log")),
         "{link:?}"
     );
-    // Why it failed is said: by the daemon, and by what it waited for.
+    // The log has the reasons of the failure and of the wait.
     for expected in [
         "finished in state TASK_FAILED",
         "Command exited with status 4",
@@ -148,7 +148,7 @@ fn our_distribution_keeps_its_own_rules() {
     output(here("python").args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]));
 }
 
-/// What the example's test asks of its Airflow.
+/// The requirements of the example's test on its Airflow.
 struct Example {
     airflow: Airflow,
     daemon: String,
@@ -260,7 +260,7 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
     );
     assert_eq!(launches.remove(&container), Some(1), "{launches:?}");
     assert!(launches.is_empty(), "{launches:?}");
-    // What the container wrote, quotes and all.
+    // The container's output, including quotes.
     let url = format!("{}/v0/task/{container}/log", example.daemon);
     let log = site
         .http

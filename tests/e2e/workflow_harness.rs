@@ -1,4 +1,4 @@
-//! A cluster and a daemon that runs jobs, as the tests of the workflow job ask them.
+//! A cluster and a daemon with the workflow service, for the tests of that service.
 #![allow(dead_code, reason = "not every test asks everything")]
 
 use std::fs;
@@ -37,7 +37,7 @@ impl Workflow {
         self.scratch.path().join(name).display().to_string()
     }
 
-    /// A command that runs until a file is there.
+    /// A command that runs until a file exists.
     pub(crate) fn until(&self, flag: &str) -> Value {
         json!([
             "/bin/sh",

@@ -1,5 +1,5 @@
-//! Several daemons on one store: one runs the jobs, the others pass requests on to it, and one of them takes over when it is
-//! gone, with every job.
+//! Several daemons on one store: one runs the jobs, the others forward requests to it, and one of
+//! them takes over with every job when it is gone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use transom_tests::redis::Redis;
 use transom_tests::site::{Cluster, addresses, copy_components};
 use transom_tests::{eventually, http};
 
-/// Credentials, and nobody who is trusted: what a daemon passes on has to be let in by the other one.
+/// Credentials, and no trusted networks: the leader must accept forwarded requests.
 const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\ntrusted_networks = []\n\
                        api_username = \"user\"\napi_password = \"password\"\n";
 
@@ -135,7 +135,7 @@ async fn another_daemon(tls: bool) {
     let second = start("second", &cluster, &redis);
     second.ready(false).await;
 
-    // Passed on, also what takes credentials; without them nobody is let in.
+    // Forwarded, including the credentials; without them requests are rejected.
     let refused = second
         .http
         .get(second.url("/v0/queue"))
@@ -168,7 +168,7 @@ async fn another_daemon(tls: bool) {
     second.queue("after", json!(["true"])).await;
     second.shows("after", "TASK_FINISHED").await;
     if tls {
-        // Nobody is answered who does not speak it.
+        // Clients without TLS get no answer.
         let plain = second
             .http
             .get(second.url("/v0/task/after").replace("https:", "http:"));

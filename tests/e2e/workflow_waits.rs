@@ -1,4 +1,4 @@
-//! Jobs that wait: who is served first, why one waits, and the ways in which following one fails.
+//! Pending jobs: their order, their reasons, and the failures of following one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use transom_tests::process::Transom;
 
 use crate::workflow_harness::Workflow;
 
-/// Fills all agents: three jobs, each of which ends at a flag of its own, `go0` to `go2`.
+/// Fills all agents: three jobs, each of which ends at its own flag, `go0` to `go2`.
 async fn fill(workflow: &Workflow) {
     for number in 0..3 {
         let command = workflow.until(&format!("go{number}"));

@@ -1,4 +1,5 @@
-//! Airflow in Python environments, with our distribution as pip installs it, and the processes of a whole Airflow.
+//! Airflow in Python environments, with our distribution installed by pip, and the processes of a
+//! whole Airflow.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -12,16 +13,16 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// A machine that is busy takes its time to start so much Python.
+/// A busy machine takes long to start so much Python.
 pub const PATIENCE: Duration = Duration::from_mins(6);
 
-/// Where `cargo xtask test` puts Airflow: `TRANSOM_AIRFLOW`, or beside what is built.
+/// The folder where `cargo xtask test` installs Airflow: `TRANSOM_AIRFLOW`, or next to the build.
 pub fn environment() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     found(&FOUND, "TRANSOM_AIRFLOW", "airflow")
 }
 
-/// The same of the oldest Airflow that our operator is for.
+/// The same for the oldest Airflow that our operator supports.
 pub fn environment_2() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     found(&FOUND, "TRANSOM_AIRFLOW_2", "airflow-2")
@@ -45,7 +46,7 @@ fn beside(name: &str) -> PathBuf {
         .expect("no Airflow found: `cargo xtask test` gets everything that tests need")
 }
 
-/// Makes an environment's copy of `clients/airflow` one of the sources as they are now.
+/// Updates an environment's copy of `clients/airflow` to the present sources.
 fn install_client(environment: &Path) {
     let mut command = Command::new(environment.join("bin/python"));
     output(
@@ -60,7 +61,7 @@ pub fn root() -> PathBuf {
     fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the project")
 }
 
-/// A program of an environment that knows nothing of this machine's own set-up.
+/// A program of an environment, isolated from this machine's own settings.
 pub fn program(environment: &Path, home: &Path, name: &str) -> Command {
     let bin = environment.join("bin");
     let mut command = Command::new(bin.join(name));
@@ -76,7 +77,7 @@ pub fn program(environment: &Path, home: &Path, name: &str) -> Command {
     command
 }
 
-/// What a command wrote, which has to succeed.
+/// The output of a command, which must succeed.
 pub fn output(command: &mut Command) -> String {
     let output = command.output().expect("it starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -89,7 +90,7 @@ pub fn output(command: &mut Command) -> String {
     stdout
 }
 
-/// A port that was free a moment ago.
+/// A port that was free just now.
 pub fn free_port() -> u16 {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     free.local_addr().expect("an address").port()
@@ -114,14 +115,14 @@ impl Program {
         Self { child, log }
     }
 
-    /// The end of what it wrote.
+    /// The end of its output.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    /// kill -9 of it and of everything it started.
+    /// kill -9 of it and of all its children.
     pub fn kill(&mut self) {
         let group = i32::try_from(self.child.id()).expect("a pid");
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
@@ -138,16 +139,17 @@ impl Drop for Program {
     }
 }
 
-/// An Airflow of its own: database, keys, settings, and the parts that a test starts.
+/// An isolated Airflow: database, keys, settings, and the components that a test starts.
 pub struct Airflow {
     pub home: tempfile::TempDir,
-    /// Of the API server.
+    /// The port of the API server.
     pub port: u16,
     settings: Vec<(String, String)>,
 }
 
 impl Airflow {
-    /// One that runs the DAGs of a folder through our executor. `daemon`: the workflow port's address.
+    /// An Airflow that runs the DAGs of a folder with our executor. `daemon`: the workflow port's
+    /// address.
     pub fn new(dags: &Path, daemon: &str) -> Self {
         let port = free_port();
         let settings = [
@@ -168,7 +170,7 @@ impl Airflow {
             ),
             ("API__PORT", port.to_string()),
             ("CLUSTER__OPERATOR_API_URL", daemon.to_owned()),
-            // So that a scheduler that is gone is noticed soon.
+            // So that a dead scheduler is noticed soon.
             ("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "10".to_owned()),
             ("SCHEDULER__SCHEDULER_HEARTBEAT_SEC", "1".to_owned()),
             ("SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL", "3".to_owned()),
@@ -189,7 +191,7 @@ impl Airflow {
         self
     }
 
-    /// A program with all settings.
+    /// A program with all these settings.
     pub fn command(&self, name: &str) -> Command {
         let mut command = program(&environment(), self.home.path(), name);
         for (name, value) in &self.settings {
@@ -198,14 +200,14 @@ impl Airflow {
         command
     }
 
-    /// Starts a part, which is killed when dropped.
+    /// Starts a component, which is killed when dropped.
     pub fn start(&self, name: &str, arguments: &[&str]) -> Program {
         let mut command = self.command("airflow");
         command.args(arguments);
         Program::start(command, self.home.path().join(format!("{name}.log")))
     }
 
-    /// Asks the REST API as an administrator: status and body.
+    /// Sends a request to the REST API as an administrator: status and body.
     pub async fn ask(
         &self,
         http: &reqwest::Client,
@@ -238,14 +240,14 @@ impl Airflow {
     }
 }
 
-/// Asks again until the answer is as wished, for at most [`PATIENCE`].
+/// Repeats the request until the answer is the expected one, for at most [`PATIENCE`].
 pub async fn eventually<T, Fut>(what: &str, mut look: impl FnMut() -> Fut) -> T
 where
     Fut: Future<Output = Result<T, String>>,
 {
     let deadline = Instant::now() + PATIENCE;
     let mut tick = tokio::time::interval(Duration::from_millis(500));
-    // A server that is slow is not asked any faster.
+    // A slow server gets no faster requests.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

@@ -1,13 +1,15 @@
-//! What plugin authors have: `transom plugin`, and the tools that components of each language are made with.
+//! The tools of plugin authors: `transom plugin`, and the compilers of each language.
 //!
-//! `cargo xtask test` says where the tools are. Python and JavaScript may be left out there, on machines that have neither.
+//! `cargo xtask test` passes the tools' folders. Python and JavaScript may be missing on machines
+//! without them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::process::{binary, components};
 
-/// `transom ARGUMENTS` in `dir`, with a compiler for components, cargo's files kept from one test to the next.
+/// `transom ARGUMENTS` in `dir`, with a compiler for components; cargo's files are kept from one
+/// test to the next.
 pub fn transom(dir: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(arguments).current_dir(dir);
@@ -15,7 +17,7 @@ pub fn transom(dir: &Path, arguments: &[&str]) -> Output {
     command.output().expect("transom runs")
 }
 
-/// The same, which has to go well; what it prints.
+/// The same, which must succeed; returns its output.
 pub fn told(dir: &Path, arguments: &[&str]) -> String {
     let output = transom(dir, arguments);
     assert!(
@@ -29,7 +31,7 @@ pub fn told(dir: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Gives a command that builds components what it needs.
+/// Sets the environment of a command that builds components.
 pub fn equip(command: &mut Command) {
     for line in std::env::var("TRANSOM_WASM_TOOLCHAIN")
         .unwrap_or_default()
@@ -43,7 +45,7 @@ pub fn equip(command: &mut Command) {
         PathBuf::from,
     );
     command.env("CARGO_TARGET_DIR", target);
-    // What the cargo around this test set is not for the one inside.
+    // The settings of the outer cargo must not reach the inner one.
     command.env_remove("LD_LIBRARY_PATH").env_remove("RUSTFLAGS");
     let inherited = std::env::vars().map(|(name, _)| name);
     for name in inherited.filter(|name| name.starts_with("TRANSOM_") || name.starts_with("CARGO_PKG")) {
@@ -51,7 +53,7 @@ pub fn equip(command: &mut Command) {
     }
 }
 
-/// Whether this machine has no Python or no Node.js, and `cargo xtask test` said so.
+/// Whether this machine has no Python or no Node.js, as `cargo xtask test` reported.
 pub fn left_out() -> bool {
     let words = std::env::var("TRANSOM_AUTHORS_LEFT_OUT").ok();
     if let Some(words) = &words {

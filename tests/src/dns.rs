@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UdpSocket};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What came back.
+/// An answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Answer {
     pub code: ResponseCode,
@@ -21,7 +21,7 @@ pub struct Answer {
     pub services: Vec<(String, u16)>,
 }
 
-/// Asks over UDP.
+/// Queries over UDP.
 pub async fn ask(server: SocketAddr, name: &str, kind: RecordType) -> Result<Answer, String> {
     let query = question(name, kind)?;
     let socket = UdpSocket::bind("127.0.0.1:0").await.map_err(text)?;
@@ -35,7 +35,7 @@ pub async fn ask(server: SocketAddr, name: &str, kind: RecordType) -> Result<Ans
     read(&packet[..length])
 }
 
-/// Asks over TCP.
+/// Queries over TCP.
 pub async fn ask_tcp(server: SocketAddr, name: &str, kind: RecordType) -> Result<Answer, String> {
     let query = question(name, kind)?;
     let asked = async {

@@ -1,4 +1,4 @@
-//! A client of the event stream, as it stands on the wire.
+//! A client of the event stream that parses its wire format.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens `url`; the answer has to be a stream.
+    /// Opens `url`; the answer must be a stream.
     pub async fn open(http: &reqwest::Client, url: &str) -> Events {
         Events::try_open(http, url)
             .await
@@ -73,7 +73,7 @@ impl Events {
             .expect("a frame in time")
     }
 
-    /// The next frame if one comes within `patience`.
+    /// The next frame if one arrives within `patience`.
     pub async fn next_within(&mut self, patience: Duration) -> Option<Frame> {
         tokio::time::timeout(patience, self.read()).await.ok().flatten()
     }

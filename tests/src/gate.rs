@@ -1,4 +1,4 @@
-//! Something between a daemon and its master: it notes the calls that pass, and can hold some back.
+//! A proxy between a daemon and its master: it records calls, and can hold some back.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,11 +15,11 @@ use crate::eventually;
 #[derive(Clone, Debug)]
 pub struct Held {
     pub call: Value,
-    /// The first line of the master's answer, once it was let through.
+    /// The first line of the master's answer, once the call was forwarded.
     pub answer: Option<String>,
 }
 
-/// A running gate. It passes everything that is no call held back, streams included.
+/// A running gate. It forwards everything except held calls, streams included.
 pub struct Gate {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ struct Shared {
 }
 
 impl Gate {
-    /// Begins to listen in front of `master`.
+    /// Starts listening in front of `master`.
     pub async fn before(master: SocketAddr) -> Gate {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -54,12 +54,12 @@ impl Gate {
         Gate { address, shared }
     }
 
-    /// Holds back all calls of this type from now on.
+    /// Holds back all later calls of this type.
     pub fn hold(&self, kind: &'static str) {
         self.shared.hold.send_replace(Some(kind));
     }
 
-    /// Lets through what is held back, and everything after it.
+    /// Forwards the held calls, and everything after them.
     pub fn release(&self) {
         self.shared.hold.send_replace(None);
     }
@@ -69,7 +69,7 @@ impl Gate {
         self.shared.calls.lock().expect("calls").clone()
     }
 
-    /// The first call that is, or was, held back, once it is as `accept` wants it.
+    /// The first call that is, or was, held back, once `accept` accepts it.
     pub async fn held(&self, what: &str, accept: impl Fn(&Held) -> bool) -> Held {
         eventually(what, || async {
             let held = self.shared.held.lock().expect("held").first().cloned();
@@ -130,7 +130,7 @@ async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
     }
 }
 
-/// The next request whole, and its body if that is JSON; `None` at the connection's end.
+/// The next whole request, and its body if that is JSON; `None` at the connection's end.
 async fn request(from: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Value)> {
     loop {
         if let Some(head) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {

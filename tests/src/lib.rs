@@ -1,9 +1,11 @@
-//! What the end-to-end tests share: the real binary as a child process, its HTTP and DNS clients, and waiting.
+//! The common part of the end-to-end tests: the real binary as a child process, its HTTP and DNS
+//! clients, and waiting.
 //!
-//! Nothing here knows the inside of a crate: programs are started, spoken to over the network, and killed. Every wait is
-//! for a condition, with a deadline; every child is gone when its handle is dropped.
+//! Nothing here depends on a crate's internals: programs are started, used over the network, and
+//! killed. Every wait is for a condition, with a deadline; every child ends when its handle is
+//! dropped.
 #![forbid(unsafe_code)]
-// A helper of tests may end the test, and its fields say by their names what they are.
+// A helper of tests may panic, and its fields are named after their meaning.
 #![allow(
     missing_docs,
     clippy::missing_panics_doc,
@@ -36,10 +38,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long anything may take: generous, as test machines are small and busy.
+/// The timeout of everything: generous, as test machines are small and busy.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Asks `look` again until it answers `Some`, for at most [`PATIENCE`]; else fails with `what` and the last thing seen.
+/// Calls `look` until it returns `Some`, for at most [`PATIENCE`]; else fails with `what` and the
+/// last value.
 pub async fn eventually<T, F, Fut>(what: &str, mut look: F) -> T
 where
     F: FnMut() -> Fut,
@@ -51,7 +54,8 @@ where
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Calls `look` every `pause` until it returns `Ok`. After `deadline` the error names `what` and what `look` returned last.
+/// Calls `look` every `pause` until it returns `Ok`. After `deadline` the error contains `what` and
+/// the last result of `look`.
 pub async fn until<T, F, Fut>(
     deadline: Instant,
     pause: Duration,

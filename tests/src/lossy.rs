@@ -1,4 +1,5 @@
-//! A forwarder in front of the workflow port that loses answers: requests arrive, and their clients cannot know it.
+//! A proxy in front of the workflow port that drops answers: requests arrive, and their clients
+//! cannot know it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -8,14 +9,14 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A running forwarder. Of each job it loses the answer to the first request that queues it.
+/// A running proxy. For each job it drops the answer to the first request that queues it.
 pub struct Lossy {
     pub address: SocketAddr,
     queued: Arc<Mutex<HashMap<String, usize>>>,
 }
 
 impl Lossy {
-    /// Begins to listen in front of `daemon`.
+    /// Starts listening in front of `daemon`.
     pub async fn before(daemon: SocketAddr) -> Lossy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -30,13 +31,14 @@ impl Lossy {
         Lossy { address, queued }
     }
 
-    /// How often each job was sent.
+    /// The number of requests for each job.
     pub fn queued(&self) -> HashMap<String, usize> {
         self.queued.lock().expect("jobs").clone()
     }
 }
 
-/// One request and its answer, if that is not lost; the client has to connect again for the next one.
+/// One request and its answer, if that is not dropped; the client has to connect again for the next
+/// one.
 async fn pass(
     mut client: TcpStream,
     daemon: SocketAddr,

@@ -1,5 +1,5 @@
-//! A master that says what a test wants, at an address of this machine: the state document and nothing else, as old and
-//! restricted masters do.
+//! A fake master on a loopback address: it serves a test's state document and nothing else, as old
+//! and restricted masters do.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,20 +9,20 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What it says to who asks for its state.
+/// The answer to requests for the state.
 #[derive(Clone, Debug)]
 pub struct Says {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: String,
-    /// The `Authorization` that is wanted; 401 for others.
+    /// The required `Authorization`; requests without it get 401.
     pub wants: Option<String>,
-    /// Nothing is said at all.
+    /// Requests get no answer.
     pub silent: bool,
 }
 
 impl Says {
-    /// A document, as it should be.
+    /// A valid document.
     pub fn document(body: impl Into<String>) -> Says {
         Says {
             status: 200,
@@ -39,7 +39,7 @@ impl Says {
     }
 }
 
-/// The master; it goes when it is dropped.
+/// The master; it stops when it is dropped.
 pub struct Master {
     pub address: SocketAddr,
     says: Arc<Mutex<Says>>,
@@ -73,12 +73,12 @@ impl Master {
         }
     }
 
-    /// From now on it says this.
+    /// Sets the answer from now on.
     pub fn say(&self, says: Says) {
         *self.says.lock().expect("a master") = says;
     }
 
-    /// How often its state was asked for.
+    /// The number of requests for its state.
     pub fn asked(&self) -> usize {
         *self.asked.lock().expect("a master")
     }
@@ -117,7 +117,7 @@ async fn converse(stream: TcpStream, says: Arc<Mutex<Says>>, asked: Arc<Mutex<us
     }
 }
 
-/// The first line and the headers, by their names in lower case; the body is read and forgotten.
+/// The first line and the headers, by their names in lower case; the body is read and dropped.
 async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, BTreeMap<String, String>)> {
     let mut lines = Vec::new();
     loop {

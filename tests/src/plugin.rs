@@ -1,4 +1,5 @@
-//! Components as files: read where the build left them, changed, and put into a daemon's directory by rename.
+//! Components as files: read from the build, modified, and installed in a daemon's directory by
+//! rename.
 
 use std::fs;
 use std::path::Path;
@@ -73,7 +74,7 @@ impl Plugin {
         }
     }
 
-    /// With other bytes in place of some that are there once, and as many.
+    /// Replaces bytes that occur once with as many others.
     pub fn patched(mut self, from: &[u8], to: &[u8]) -> Plugin {
         assert_eq!(from.len(), to.len());
         let places: Vec<usize> = (0..self.wasm.len())
@@ -86,7 +87,7 @@ impl Plugin {
         self
     }
 
-    /// With another configuration, in TOML, in place of the manifest's own.
+    /// Replaces the manifest's configuration, in TOML.
     pub fn config(mut self, table: &str) -> Plugin {
         if let Some(at) = self.manifest.find("[config]") {
             self.manifest.truncate(at);
@@ -97,14 +98,14 @@ impl Plugin {
         self
     }
 
-    /// Puts both files in place, each by a rename.
+    /// Installs both files, each by a rename.
     pub fn install(&self, dir: &Path, name: &str) {
         place(dir, &format!("{name}.toml"), self.manifest.as_bytes());
         place(dir, &format!("{name}.wasm"), &self.wasm);
     }
 }
 
-/// A number as components have it.
+/// A number in LEB128, as in components.
 fn number(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
@@ -115,7 +116,7 @@ fn number(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-/// Takes a plugin away.
+/// Removes a plugin.
 pub fn remove(dir: &Path, name: &str) {
     fs::remove_file(dir.join(format!("{name}.wasm"))).expect("removed");
 }

@@ -15,7 +15,7 @@ use crate::PATIENCE;
 const BINARY: (&str, &str) = ("TRANSOM_BIN", "transom");
 const COMPONENTS: (&str, &str) = ("TRANSOM_COMPONENTS", "components");
 
-/// The binary under test: `TRANSOM_BIN`, or the one beside the test's own executable.
+/// The binary under test: `TRANSOM_BIN`, or the one next to the test's own executable.
 pub fn binary() -> PathBuf {
     built(BINARY)
 }
@@ -25,7 +25,7 @@ pub fn components() -> PathBuf {
     built(COMPONENTS)
 }
 
-/// Whether binary and components are built; the error says which are missing.
+/// Whether binary and components are built; the error names the missing ones.
 pub fn check_built() -> Result<(), String> {
     for (variable, name) in [BINARY, COMPONENTS] {
         match find(variable, name) {
@@ -66,7 +66,7 @@ pub struct Transom {
 }
 
 impl Transom {
-    /// Starts `transom ARGUMENTS` in `dir`, collecting what it writes.
+    /// Starts `transom ARGUMENTS` in `dir`, and collects its output.
     pub fn start<I, S>(dir: &Path, arguments: I) -> Transom
     where
         I: IntoIterator<Item = S>,
@@ -104,12 +104,12 @@ impl Transom {
         self.child.id()
     }
 
-    /// Everything written so far, both streams.
+    /// All output so far, of both streams.
     pub fn output(&self) -> String {
         self.output.lock().expect("lines").join("\n")
     }
 
-    /// Waits for a line that `pick` makes something of.
+    /// Waits for a line for which `pick` returns a value.
     pub fn line<T>(&mut self, what: &str, pick: impl Fn(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -134,37 +134,37 @@ impl Transom {
         }
     }
 
-    /// Ends it as Ctrl-C does and waits; panics when it does not stop in time.
+    /// Sends SIGINT, as Ctrl-C does, and waits; panics when it does not stop in time.
     pub fn interrupt(mut self) -> (ExitStatus, String) {
         self.signal(Signal::SIGINT);
         let status = self.wait();
         (status, self.output())
     }
 
-    /// Ends it as a supervisor does (SIGTERM) and waits; panics when it does not stop in time.
+    /// Sends SIGTERM, as a supervisor does, and waits; panics when it does not stop in time.
     pub fn terminate(mut self) -> (ExitStatus, String) {
         self.signal(Signal::SIGTERM);
         let status = self.wait();
         (status, self.output())
     }
 
-    /// kill -9: no farewell.
+    /// Kills it with SIGKILL.
     pub fn kill(mut self) {
         self.signal(Signal::SIGKILL);
         self.wait();
     }
 
-    /// Stops it in the middle of whatever it does (SIGSTOP), until [`Transom::resume`].
+    /// Suspends it with SIGSTOP, until [`Transom::resume`].
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Waits for it to end by itself.
+    /// Waits until it ends without a signal.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -192,7 +192,7 @@ impl Transom {
 impl Drop for Transom {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // SIGTERM first: a cluster takes its tasks with it.
+            // SIGTERM first: a cluster then ends its tasks too.
             let pid = i32::try_from(self.child.id()).expect("a pid");
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);

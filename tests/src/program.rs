@@ -11,7 +11,7 @@ use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long a program that is asked to end may take.
+/// The timeout of a program after SIGTERM.
 const FAREWELL: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -19,14 +19,14 @@ const POLL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Program {
     child: Child,
-    /// Asked to end before it is killed.
+    /// Whether to send SIGTERM before SIGKILL.
     polite: bool,
 }
 
 impl Program {
-    /// Starts it in `dir` and appends its output to `dir/NAME.log`. Of the variables `TRANSOM_*` it gets only those set on
-    /// `command`. It has a process group of its own, so that Ctrl-C reaches the caller alone, which stops its programs in
-    /// order.
+    /// Starts it in `dir` and appends its output to `dir/NAME.log`. Of the variables `TRANSOM_*` it
+    /// gets only those set on `command`. It has its own process group, so that Ctrl-C reaches only
+    /// the caller, which stops its programs in order.
     pub fn start<S: AsRef<OsStr>>(
         dir: &Path,
         name: &str,
@@ -57,7 +57,7 @@ impl Program {
         Ok(Self { child, polite: false })
     }
 
-    /// Lets it end by itself before it is killed when it is dropped.
+    /// Sends SIGTERM before SIGKILL when it is dropped.
     pub fn polite(mut self) -> Self {
         self.polite = true;
         self
@@ -65,17 +65,18 @@ impl Program {
 
     pub fn signal(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.child.id()) {
-            // Not reaped yet, so the pid is still its own; that it has ended is no error.
+            // Not reaped yet, so the pid is still its own; if it has ended, that is no error.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// SIGTERM, and SIGKILL when that does not do. Returns how it ended, `None` when it had to be killed.
+    /// SIGTERM, then SIGKILL after the timeout. Returns the exit status, `None` when it had to be
+    /// killed.
     pub async fn stop(mut self) -> Option<ExitStatus> {
         self.signal(Signal::SIGTERM);
         let deadline = Instant::now() + FAREWELL;

@@ -1,5 +1,5 @@
-//! A real `redis-server` of a test's own. The store's tests have one with more to it (passwords, TLS, admin connections), which
-//! is theirs alone: nothing here knows the inside of a crate.
+//! A real `redis-server` for one test. The store's tests have their own helper with more functions
+//! (passwords, TLS, admin connections), because nothing here depends on a crate's internals.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -16,9 +16,9 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one that keeps everything in memory, in `dir`.
+    /// Starts a server that keeps everything in memory, in `dir`.
     pub fn start(dir: &Path) -> Redis {
-        // Somebody else may take the port between looking and starting: then another one is tried.
+        // Another process may take the port before the start: then another port is tried.
         for _ in 0..10 {
             let free = TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = free.local_addr().expect("an address");
@@ -53,7 +53,8 @@ impl Redis {
     }
 }
 
-/// Redis's programs are one program that goes by its name; Debian keeps the server apart from its tools, which are enough.
+/// Redis's programs are one program that acts by its name; Debian packages the server separately
+/// from its tools, which suffice.
 pub fn server() -> Command {
     let program = program()
         .expect("neither `redis-server` nor `redis-check-rdb` is installed: `cargo xtask test` sees to it");
@@ -62,7 +63,7 @@ pub fn server() -> Command {
     command
 }
 
-/// The server's program, if this machine has one.
+/// The server's program, if installed.
 pub fn program() -> Option<PathBuf> {
     let mut folders = std::env::var_os("PATH")
         .map(|path| std::env::split_paths(&path).collect::<Vec<_>>())

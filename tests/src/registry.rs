@@ -1,5 +1,5 @@
-//! A real `docker-registry` of a test's own. The plugin host's tests have one with more to it (passwords, TLS, going away), which is
-//! theirs alone: nothing here knows the inside of a crate.
+//! A real `docker-registry` for one test. The plugin host's tests have their own helper with more
+//! functions (passwords, TLS, outages), because nothing here depends on a crate's internals.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,9 +16,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts one, without TLS, that keeps everything in `dir`.
+    /// Starts a registry without TLS that stores everything in `dir`.
     pub fn start(dir: &Path) -> Registry {
-        // Somebody else may take the port between looking and starting: then another one is tried.
+        // Another process may take the port before the start: then another port is tried.
         for _ in 0..10 {
             let free = TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = free.local_addr().expect("an address");

@@ -1,4 +1,5 @@
-//! A whole site: a cluster manager and a daemon as two processes, in a directory of their own, on free ports.
+//! A whole site: a cluster manager and a daemon as two processes, in their own directory, on free
+//! ports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +22,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one that keeps its state and its tasks' sandboxes in `dir`.
+    /// Starts a cluster with its state and its tasks' sandboxes in `dir`.
     pub fn start(dir: &Path) -> Cluster {
         Cluster::start_with(dir, &[])
     }
@@ -51,13 +52,13 @@ impl Cluster {
         }
     }
 
-    /// What the agents write down of tasks that begin and end.
+    /// The agents' journals of tasks that start and end.
     pub fn journals(&self) -> Vec<PathBuf> {
         let agents = fs::read_dir(self.dir.join("agents")).expect("agents").flatten();
         agents.map(|agent| agent.path().join("journal.jsonl")).collect()
     }
 
-    /// What the agents wrote down of launches: task id to how often.
+    /// The launches in the agents' journals: number by task id.
     pub fn launches(&self) -> BTreeMap<String, usize> {
         let mut launches = BTreeMap::new();
         for journal in self.journals() {
@@ -76,7 +77,7 @@ impl Cluster {
         launches
     }
 
-    /// Does something to the cluster that goes wrong with real ones.
+    /// Injects a fault into the cluster.
     pub async fn fault(&self, fault: &Value) {
         let page = format!("http://{}/minicluster/faults", self.master);
         let answer = http().post(page).json(fault).send().await.expect("an answer");
@@ -89,7 +90,7 @@ impl Cluster {
         self.process.pid()
     }
 
-    /// Ends the daemon first and then the cluster, as an orderly site does.
+    /// Stops the daemon first and then the cluster, as an orderly site does.
     pub fn stop_after(self, daemon: Option<Transom>) {
         if let Some(daemon) = daemon {
             let (status, output) = daemon.interrupt();
@@ -98,14 +99,14 @@ impl Cluster {
         self.stop();
     }
 
-    /// Ends the cluster as Ctrl-C does.
+    /// Stops the cluster as Ctrl-C does.
     pub fn stop(self) {
         let (status, output) = self.process.interrupt();
         assert!(status.success(), "the cluster ended with {status}:\n{output}");
     }
 }
 
-/// A range of ports nobody uses now, below those that the system hands out.
+/// A range of unused ports, below the ephemeral ports of the system.
 fn free_ports(count: u16) -> String {
     let mut random = rand::rng();
     for _ in 0..100 {
@@ -120,7 +121,7 @@ fn free_ports(count: u16) -> String {
     panic!("no {count} free ports in a row");
 }
 
-/// Makes a plugin directory of the first-party components.
+/// Creates a plugin directory of the first-party components.
 pub fn copy_components(plugins: &Path) {
     fs::create_dir(plugins).expect("made");
     let entries = fs::read_dir(components()).expect("components").flatten();
@@ -129,7 +130,7 @@ pub fn copy_components(plugins: &Path) {
     }
 }
 
-/// Waits until a daemon that was started with a log in JSON has said where it listens, by the names of `--port`.
+/// Waits until a daemon with a JSON log has logged its addresses, by the names of `--port`.
 pub fn addresses(daemon: &mut Transom) -> BTreeMap<String, SocketAddr> {
     daemon.line("the daemon's addresses", addresses_in)
 }
@@ -157,17 +158,17 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts a cluster and a daemon with every job and the first-party components.
+    /// Starts a cluster and a daemon with every service and the first-party components.
     pub async fn start() -> Site {
         Site::start_with("").await
     }
 
-    /// The same with more in its configuration.
+    /// The same with additional configuration.
     pub async fn start_with(more: &str) -> Site {
         Site::start_on(&[], more).await
     }
 
-    /// The same on a cluster that is started with further arguments.
+    /// The same on a cluster with additional arguments.
     pub async fn start_on(arguments: &[&str], more: &str) -> Site {
         let mut site = Site::of(arguments);
         let master = site.cluster.master;
@@ -183,7 +184,7 @@ impl Site {
         (site, gate)
     }
 
-    /// A cluster and no daemon yet.
+    /// A cluster without a daemon.
     fn of(arguments: &[&str]) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
@@ -201,7 +202,7 @@ impl Site {
         self.start_daemon().await;
     }
 
-    /// Does something to the cluster that goes wrong on real ones.
+    /// Injects a fault into the cluster.
     pub async fn fault(&self, fault: &Value) {
         let url = format!("http://{}/minicluster/faults", self.cluster.master);
         let answer = self.http.post(url).json(fault).send().await.expect("an answer");
@@ -259,7 +260,7 @@ impl Site {
         self.daemon.take().expect("a daemon").kill();
     }
 
-    /// Has the daemon look at its plugins now, and waits until it has.
+    /// Makes the daemon scan its plugins now, and waits until it has.
     pub async fn rescan(&self) {
         let answer = self
             .http
@@ -274,12 +275,12 @@ impl Site {
         );
     }
 
-    /// An address of the apps API.
+    /// A URL of the apps API.
     pub fn apps(&self, path: &str) -> String {
         format!("http://{}{path}", self.addresses["apps"])
     }
 
-    /// An address of the admin port.
+    /// A URL of the admin port.
     pub fn admin(&self, path: &str) -> String {
         format!("http://{}{path}", self.addresses["admin"])
     }
@@ -311,7 +312,7 @@ impl Site {
             .await
     }
 
-    /// Posts an app that has to be accepted.
+    /// Posts an app that must be accepted.
     pub async fn post_app(&self, definition: &Value) -> Value {
         let answer = self
             .http
@@ -326,7 +327,7 @@ impl Site {
         body
     }
 
-    /// Changes how many instances are wanted.
+    /// Changes the number of instances.
     pub async fn scale(&self, app: &str, instances: u32) {
         let body = json!({"instances": instances});
         let answer = self
@@ -352,7 +353,7 @@ impl Site {
         .await
     }
 
-    /// The tasks of `app`, once they are as `accept` wants them.
+    /// The tasks of `app`, once `accept` accepts them.
     pub async fn tasks_when(&self, app: &str, what: &str, accept: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let url = self.apps(&format!("/v2/apps{app}/tasks"));
         eventually(what, || async {
@@ -367,7 +368,7 @@ impl Site {
         .await
     }
 
-    /// The answers to a DNS question over UDP, once `accept` likes them.
+    /// The answers to a DNS query over UDP, once `accept` accepts them.
     pub async fn resolves(
         &self,
         name: &str,

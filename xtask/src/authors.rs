@@ -1,8 +1,9 @@
-//! Builds what is written in Python and JavaScript: the examples in these languages and the guest of the tests, each with
+//! Builds the Python and JavaScript components, examples and a guest of the tests, each with
 //! `transom plugin build`, as their authors would.
 //!
-//! The languages' tools are kept below `target/authors`: a virtual environment and a `node_modules`, made once for each version that the
-//! projects name. A component is built again when anything in its project or its tool's version changed.
+//! The languages' tools are in `target/authors`: a virtual environment and a `node_modules`,
+//! created once for each version in the projects. A component is rebuilt when a file of its project
+//! or its tool's version changes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,14 +18,15 @@ use crate::needs;
 use crate::steps::{root, target};
 use crate::toolchain::run;
 
-/// Projects, and the folder below the components that each is built into.
+/// Projects, and the output folder of each, below the components.
 const PYTHON: [(&str, &str); 2] = [("examples/plugins/redact", "examples"), ("tests/nosy", "tests")];
 const JAVASCRIPT: [(&str, &str); 1] = [("examples/plugins/spread", "examples")];
 
-/// What a project's folder may have besides what it consists of.
+/// Files in a project's folder that are no input.
 const MADE: [&str; 4] = [".venv", "node_modules", "out", "__pycache__"];
 
-/// Builds the components of other languages beside the others, and returns what tests are told of these.
+/// Builds the components of other languages next to the others, and returns the environment
+/// variables for tests of these.
 pub(crate) fn step(components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     eprintln!("==> components of Python and JavaScript");
     let begun = Instant::now();
@@ -36,13 +38,13 @@ pub(crate) fn step(components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     Ok(told)
 }
 
-/// Builds them into `components`, with that `transom`. Returns what tests that build such projects themselves are told: variables, and
-/// their values.
+/// Builds them into `components`, with that `transom`. Returns the environment variables for tests
+/// that build such projects.
 fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     let progress = |line: &str| eprintln!("    {line}");
     let tools = target().join("authors");
     fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
-    // Two runs never install at once.
+    // Concurrent runs must not install at the same time.
     let lock = fs::File::create(tools.join("lock")).context("a lock")?;
     lock.lock().context("a lock")?;
     let mut told = vec![("TRANSOM_AUTHORS_TARGET", tools.join("cargo").into_os_string())];
@@ -84,7 +86,7 @@ fn in_front(folder: &Path) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// One project, unless what it was built from is what it is.
+/// Builds one project, unless its input is unchanged.
 fn component(
     mut transom: Command,
     project: &str,
@@ -118,7 +120,7 @@ fn component(
     Ok(())
 }
 
-/// Names and contents of all files that a project consists of, in order; links count as what they lead to.
+/// Names and contents of all input files of a project, in order; links are followed.
 fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     let mut entries: Vec<PathBuf> = fs::read_dir(dir)
         .with_context(|| format!("reading {}", dir.display()))?
@@ -146,7 +148,7 @@ fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     Ok(())
 }
 
-/// A virtual environment with what the requirements name.
+/// A virtual environment with the packages of the requirements.
 fn virtual_environment(tools: &Path, requirements: &str, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     made(tools, "python", requirements, |dir| {
         let file = dir.with_extension("txt");
@@ -166,7 +168,7 @@ fn virtual_environment(tools: &Path, requirements: &str, progress: &dyn Fn(&str)
     })
 }
 
-/// A `node_modules` with what the package names.
+/// A `node_modules` with the dependencies of the package.
 fn node_modules(tools: &Path, package: &str, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let dir = made(tools, "node", package, |dir| {
         fs::create_dir_all(dir)?;
@@ -179,7 +181,8 @@ fn node_modules(tools: &Path, package: &str, progress: &dyn Fn(&str)) -> Result<
     Ok(dir.join("node_modules"))
 }
 
-/// A folder that is made once for each `version`; the stamp in it is written last, so that an interrupted run leaves nothing that counts.
+/// A folder that is created once for each `version`; its stamp is written last, so that an
+/// interrupted run counts as none.
 fn made(tools: &Path, name: &str, version: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     version.hash(&mut hasher);
@@ -196,19 +199,19 @@ fn made(tools: &Path, name: &str, version: &str, make: impl FnOnce(&Path) -> Res
     Ok(dir)
 }
 
-/// A link to a folder, unless it is there.
+/// Creates a link to a folder, unless it exists.
 fn link(to: &Path, at: &Path) -> Result<()> {
     match fs::read_link(at) {
         Ok(found) if found == to => return Ok(()),
         Ok(_) => fs::remove_file(at)?,
-        // An author's own.
+        // A folder of the author's.
         Err(_) if at.exists() => return Ok(()),
         Err(_) => {}
     }
     std::os::unix::fs::symlink(to, at).with_context(|| format!("linking {}", at.display()))
 }
 
-/// A program, what it is asked to show that it will do, and Debian's package of it.
+/// A program, arguments that test it, and its Debian package.
 const PROGRAMS: [(&str, &[&str], &str); 3] = [
     ("python3", &["-c", "import ensurepip, venv"], "python3-venv"),
     ("npm", &["--version", "--silent"], "npm"),
@@ -222,7 +225,7 @@ const PROGRAMS: [(&str, &[&str], &str); 3] = [
     ),
 ];
 
-/// The programs that are not there, or lack what is needed of them, with their packages.
+/// The missing or insufficient programs, with their packages.
 fn missing() -> Vec<(&'static str, &'static str)> {
     let does = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();
@@ -236,7 +239,8 @@ fn missing() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// Builds them; where the languages are not there and cannot be installed, leaves it at a message, unless this machine judges changes.
+/// Builds them. If the languages are missing and cannot be installed, prints a message; in CI that
+/// is an error.
 fn build_where_possible(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     let lacking = missing();
     if lacking.is_empty() {

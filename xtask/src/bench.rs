@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: figures, with what they were measured on.
+//! `cargo xtask bench`: measurements, with their environment.
 //!
-//! A benchmark is a target of its package that prints one JSON document; what all of them have in common is added
-//! here. Nothing is asserted about times: ratios within one run can be compared, times between machines cannot.
+//! A benchmark is a target of its package that prints one JSON document; the common fields are
+//! added here. Times are not asserted: ratios within one run are comparable, times of different
+//! machines are not.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use crate::components::{self, Scope};
 use crate::steps::{cargo, root, step, target};
 
-/// Name, which is its target's too, and package. All need the feature `bench` and the components.
+/// Name, which is also the target's, and package. All need the feature `bench` and the components.
 const BENCHES: [(&str, &str); 5] = [
     ("discovery", "transom-discovery"),
     ("scheduler", "transom-scheduler"),
@@ -20,7 +21,7 @@ const BENCHES: [(&str, &str); 5] = [
     ("plugins", "transom-tests"),
     ("workflow", "transom-tests"),
 ];
-/// Those that start the daemon.
+/// The benchmarks that start the daemon.
 const WITH_A_DAEMON: [&str; 2] = ["plugins", "workflow"];
 
 /// Builds, measures, prints.
@@ -30,7 +31,7 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
     let components = components::step(None, Scope::All)?;
-    // The same selection for both, and both built at once, so that what they have in common is compiled once.
+    // The same selection for both, built together, so that common crates are compiled once.
     let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
     selection.extend(["--features".to_owned(), format!("{package}/bench")]);
     if name == "discovery" {
@@ -76,7 +77,7 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cargo's `bench` is `release` under another name; figures are told by what they were built with.
+/// Cargo's `bench` is `release` under another name; the document names the build profile.
 fn optimised_as(profile: &str) -> &str {
     match profile {
         "bench" => "release",
@@ -84,7 +85,7 @@ fn optimised_as(profile: &str) -> &str {
     }
 }
 
-/// Where Cargo puts what it builds with a profile.
+/// Cargo's output folder of a profile.
 fn folder(profile: &str) -> &str {
     match optimised_as(profile) {
         "dev" | "test" => "debug",
@@ -92,7 +93,7 @@ fn folder(profile: &str) -> &str {
     }
 }
 
-/// The commit, and whether something was changed since.
+/// The commit, and whether the tree has changes.
 fn commit() -> anyhow::Result<Value> {
     let git = |arguments: &[&str]| -> anyhow::Result<String> {
         let output = Command::new("git")
@@ -107,7 +108,7 @@ fn commit() -> anyhow::Result<Value> {
     Ok(json!({"id": git(&["rev-parse", "HEAD"])?, "changed_since": changed}))
 }
 
-/// What Linux tells; `null` where it does not.
+/// A value from Linux; `null` if unavailable.
 fn machine() -> Value {
     let field = |file: &str, name: &str| {
         let text = fs::read_to_string(file).ok()?;

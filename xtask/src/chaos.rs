@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: build, then become the program that disturbs everything.
+//! `cargo xtask chaos`: builds, then executes the chaos program.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     needs::install()?;
     build("programs", &["--bins"])?;
     let components = components::step(None, Scope::FirstParty)?;
-    // The program takes this process's place: a signal reaches it, and it ends what it started.
+    // The program replaces this process: it receives signals, and stops its children.
     let error = Command::new(target().join("debug/chaos"))
         .args(arguments)
         .current_dir(root())

@@ -1,12 +1,13 @@
-//! Builds the components: every crate below `plugins/`, `tests/guests/` and `examples/plugins` that has a manifest, `plugin.toml` or
-//! one called as the crate.
+//! Builds the components: every crate below `plugins/`, `tests/guests/` and `examples/plugins` with
+//! a manifest, `plugin.toml` or one named after the crate.
 //!
-//! A guest is compiled to a core module with the profile `guest`, wrapped into a component by the program `componentize`, and put
-//! into the output folder as `NAME.wasm` with its manifest `NAME.toml` beside it; guests of the tests go to `tests/` below that,
-//! examples to `examples/`. Files are replaced atomically, and only when their content changed, so that a daemon that watches the
-//! folder sees exactly the changes.
+//! A guest is compiled to a core module with the profile `guest`, wrapped into a component by the
+//! program `componentize`, and written to the output folder as `NAME.wasm` next to its manifest
+//! `NAME.toml`; guests of the tests go to `tests/`, examples to `examples/`. Files are replaced
+//! atomically, and only when their content changes, so that a daemon that watches the folder sees
+//! exactly the changes.
 //!
-//! Runs may overlap: a lock beside the output makes the second wait for the first.
+//! Concurrent runs are serialized by a lock next to the output.
 
 use std::fs;
 use std::io::Write;
@@ -21,12 +22,12 @@ use crate::toolchain::{self, TARGET};
 
 const PROFILE: &str = "guest";
 
-/// Which components are built.
+/// The selection of components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those that the daemon uses.
+    /// The first-party components.
     FirstParty,
-    /// The guests of the tests and the examples, too.
+    /// In addition the guests of the tests and the examples.
     All,
 }
 
@@ -35,7 +36,7 @@ struct Guest {
     /// Folder, package and component have one name.
     name: String,
     manifest: PathBuf,
-    /// Below the output folder.
+    /// The path below the output folder.
     folder: &'static str,
 }
 
@@ -55,8 +56,8 @@ pub(crate) fn step(out: Option<PathBuf>, scope: Scope) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Builds all components of the workspace at `root` into `out` and returns their paths, in the order of their names. `progress`
-/// gets a line for whatever takes longer than a second.
+/// Builds all components of the workspace at `root` into `out` and returns their paths, sorted by
+/// name. `progress` gets a line for each step that takes longer than a second.
 fn build(root: &Path, out: &Path, scope: Scope, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
     let target = root.join("target");
     fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
@@ -86,7 +87,8 @@ fn build(root: &Path, out: &Path, scope: Scope, progress: &dyn Fn(&str)) -> Resu
     Ok(components)
 }
 
-/// What makes cargo build components, as `NAME=VALUE` lines; empty where the present toolchain does by itself.
+/// The environment for cargo to build components, as `NAME=VALUE` lines; empty where the present
+/// toolchain needs none.
 pub(crate) fn toolchain() -> Result<String> {
     let found = toolchain::find(&steps::root().join("target/toolchain"), &|line| {
         eprintln!("    {line}");
@@ -119,7 +121,8 @@ fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
             .context("a folder has a name")?
             .to_string_lossy()
             .into_owned();
-        // First-party ones are all called alike; others are projects as `transom plugin new` makes them.
+        // First-party manifests have one name; others are projects as `transom plugin new` creates
+        // them.
         let manifests = ["plugin", &name].map(|it| folder.join(format!("{it}.toml")));
         let Some(manifest) = manifests.into_iter().find(|it| it.is_file()) else {
             continue;
@@ -155,7 +158,7 @@ fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
 /// Compiles the guests to core modules and returns the folder that they are in.
 fn compile(root: &Path, target: &Path, guests: &[Guest], progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let toolchain = toolchain::find(&target.join("toolchain"), progress)?;
-    // A target folder of its own: another compiler's files, and no waiting for the build around this one.
+    // A separate target folder: another compiler's files, and no lock shared with the outer build.
     let target = target.join("wasm");
     let mut command = toolchain.cargo_build(root);
     command
@@ -177,7 +180,7 @@ fn componentize(module: &Path) -> Result<Vec<u8>> {
     fs::read(&component).with_context(|| format!("reading {}", component.display()))
 }
 
-/// Writes a file beside its place and renames it, unless the content is there already.
+/// Writes a temporary file in the same folder and renames it, unless the content is unchanged.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|present| present == content) {
         return Ok(());
@@ -188,7 +191,7 @@ fn replace(path: &Path, content: &[u8]) -> Result<()> {
         .tempfile_in(folder)
         .context("a file to write to")?;
     file.write_all(content)?;
-    // A temporary file is its owner's alone; what stands there is for everyone to read.
+    // A temporary file is readable by its owner only; the result is readable by all.
     fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
     file.persist(path)
         .with_context(|| format!("writing {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Crates that the build has in several versions: each is compiled as often, so `deny.toml` names them with the reason.
+//! Crates in several versions, each of which is compiled: `deny.toml` names them with the reason.
 
 #[cfg(test)]
 mod tests {
@@ -7,7 +7,7 @@ mod tests {
 
     use crate::steps::{SELECTION, cargo, root};
 
-    /// `name@version` of every crate that a build consists of, with the features it is compiled with.
+    /// `name@version` of every crate of a build, with its features.
     fn crates(edges: &str) -> BTreeMap<String, BTreeSet<String>> {
         let output = cargo()
             .arg("tree")

@@ -1,4 +1,4 @@
-//! `cargo xtask dev` and `cargo xtask replay`: build, then become the program.
+//! `cargo xtask dev` and `cargo xtask replay`: build, then execute the program.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::steps::{self, cargo, root, target};
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     steps::build("daemon", &["--bin", "transom", "--bin", "componentize"])?;
     let components = components::step(None, Scope::FirstParty)?;
-    // The daemon takes this process's place: Ctrl-C reaches it alone, and nothing is left between.
+    // The daemon replaces this process: Ctrl-C reaches only the daemon.
     let error = Command::new(target().join("debug/transom"))
         .arg("dev")
         .arg("--components")
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Err(error).context("cannot start the daemon")
 }
 
-/// Replays the recorded requests at a master.
+/// Replays the recorded requests to a master.
 pub(crate) fn replay(arguments: &[String]) -> anyhow::Result<()> {
     let error = cargo()
         .args(["run", "--quiet", "--package", "transom-replay", "--"])

@@ -27,13 +27,13 @@ const NEEDS: [(&str, &[&str], &str); 6] = [
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
 ];
 
-/// What packages ask before they start a service; 101 says no.
+/// The script that packages run before they start a service; exit code 101 forbids it.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// The registry that tests pull components from. Installing its package would also start one, so it is only unpacked.
 const REGISTRY: &str = "docker-registry";
 
-/// Installs what is missing where that is possible, else says what to install.
+/// Installs missing programs where possible, else prints their packages.
 pub(crate) fn install() -> anyhow::Result<()> {
     install_servers()?;
     unpack_registry()?;

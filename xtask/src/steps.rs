@@ -1,4 +1,4 @@
-//! Steps that several commands share: where things are, running cargo, showing progress.
+//! Steps that several commands share: paths, running cargo, progress output.
 
 use std::collections::HashSet;
 use std::env;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: what has to hold before a change lands.
+//! `cargo xtask test`: the checks that every change must pass.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,11 +1,13 @@
-//! A Rust compiler that can build for `wasm32-unknown-unknown`, wherever one can be had.
+//! Finds a Rust compiler for `wasm32-unknown-unknown`.
 //!
-//! Tried in this order: the target in the present toolchain; a copy that an earlier run unpacked; `rustup target add`; Debian's
-//! newer compiler (`rustc-web`), downloaded and unpacked below the cache folder as plain files, without root and without
-//! installing anything. Where none works the error says what to install, and why each attempt failed.
+//! Tried in this order: the target in the present toolchain; a copy that an earlier run unpacked;
+//! `rustup target add`; Debian's newer compiler (`rustc-web`), downloaded and unpacked in the cache
+//! folder as plain files, without root or installation. If all fail, the error names the packages
+//! to install and the cause of each failure.
 //!
-//! The cache is written aside and renamed into place, so an interrupted run leaves nothing half done. Callers hold the lock of
-//! [`components`](crate::components): two runs never unpack at once.
+//! The cache is written to a temporary folder and renamed, so an interrupted run leaves nothing
+//! partial. Callers hold the lock of [`components`](crate::components), so two runs never unpack
+//! concurrently.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -32,7 +34,7 @@ pub(crate) struct Toolchain {
 }
 
 impl Toolchain {
-    /// The same for whoever calls cargo otherwise: `NAME=VALUE` lines of cargo's own variables.
+    /// The same for other callers of cargo: `NAME=VALUE` lines of cargo's own variables.
     pub(crate) fn variables(&self) -> String {
         let mut lines: Vec<String> = self
             .environment
@@ -47,7 +49,7 @@ impl Toolchain {
         lines.join("\n")
     }
 
-    /// `cargo build` for the target, in `root`; the caller says what is built, and where to.
+    /// `cargo build` for the target, in `root`; the caller adds packages and output folder.
     pub(crate) fn cargo_build(&self, root: &Path) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
@@ -273,7 +275,7 @@ fn dependencies(output: &str) -> Vec<String> {
         .collect()
 }
 
-/// apt with the system's package lists, or with lists in a folder of ours that needs no root.
+/// apt with the system's package lists, or with lists in our own folder, which needs no root.
 struct Apt(Vec<String>);
 
 impl Apt {

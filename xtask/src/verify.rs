@@ -1,4 +1,5 @@
-//! `cargo xtask verify`: build, then become the program that verifies the daemon against a master.
+//! `cargo xtask verify`: builds, then executes the program that verifies the daemon against a
+//! master.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -58,7 +58,8 @@ impl fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// The address in an offer; the IP address rather than the name, which others may not be able to look up.
+    /// The address in an offer; the IP address rather than the name, which may not resolve
+    /// elsewhere.
     pub fn of_offer(offer: &Offer) -> Option<Self> {
         let address = &offer.url.as_ref()?.address;
         let host = address.ip.clone().or_else(|| address.hostname.clone())?;
@@ -72,28 +73,28 @@ impl HostPort {
 /// A file or directory in an agent's file system.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct File {
-    /// Its whole path.
+    /// The full path.
     pub path: String,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// As `ls` writes it: `-rw-r--r--`.
+    /// The mode as `ls` prints it: `-rw-r--r--`.
     pub mode: String,
-    /// When it was last written to, in seconds since 1970.
+    /// The last modification, in seconds since 1970.
     pub mtime: f64,
-    /// How many links it has.
+    /// The number of links.
     pub nlink: u64,
-    /// Its owner's name.
+    /// The owner's name.
     pub uid: String,
-    /// Its group's name.
+    /// The group's name.
     pub gid: String,
 }
 
 /// A chunk of a file as text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct FileChunk {
-    /// The text; bytes that are not UTF-8 are replaced by the agent.
+    /// The text; the agent replaces bytes that are not UTF-8.
     pub data: String,
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub offset: u64,
 }
 
@@ -102,7 +103,7 @@ pub struct FileChunk {
 pub struct FileBytes {
     /// The bytes.
     pub data: Vec<u8>,
-    /// How long the whole file is.
+    /// The size of the whole file.
     pub size: u64,
 }
 
@@ -111,7 +112,7 @@ struct ReadFile {
     read_file: Encoded,
 }
 
-/// `data` in base64; left out, as by agents that leave out what is empty, it is empty.
+/// `data` in base64; empty if absent, because some agents omit empty fields.
 #[derive(Deserialize)]
 struct Encoded {
     size: u64,
@@ -130,12 +131,13 @@ impl Agents {
         Self { http }
     }
 
-    /// What is in a directory.
+    /// Lists a directory.
     pub async fn browse(&self, agent: impl Into<HostPort>, path: &str) -> Result<Vec<File>> {
         self.get(&agent.into(), "/files/browse", &[("path", path)]).await
     }
 
-    /// Up to `length` bytes of a file from `offset`; beyond its end: empty. Agents give at most some pages at once.
+    /// Reads up to `length` bytes of a file from `offset`; beyond its end: empty. Agents return at
+    /// most a few pages per call.
     pub async fn read(
         &self,
         agent: impl Into<HostPort>,
@@ -148,7 +150,7 @@ impl Agents {
         self.get(&agent.into(), "/files/read", &query).await
     }
 
-    /// As [`Agents::read`], byte for byte: what is not UTF-8, and a character of which only a part is there, stays as it is.
+    /// As [`Agents::read`], but returns bytes: invalid UTF-8 and a partial character are unchanged.
     pub async fn read_bytes(
         &self,
         agent: impl Into<HostPort>,
@@ -171,7 +173,7 @@ impl Agents {
         })
     }
 
-    /// How long a file is.
+    /// The size of a file.
     pub async fn size(&self, agent: impl Into<HostPort>, path: &str) -> Result<u64> {
         let query = [("path", path), ("offset", "-1")];
         self.get(&agent.into(), "/files/read", &query)
@@ -180,10 +182,11 @@ impl Agents {
     }
 
     /// Runs a command in a running task's container (`parent`, from the task's
-    /// [`ContainerStatus`](crate::v1::ContainerStatus)) and waits for its end, at most `limit`.
+    /// [`ContainerStatus`](crate::v1::ContainerStatus)) and waits until it ends, for at most
+    /// `limit`.
     ///
-    /// After the limit the command's connection is closed, upon which the agent ends it, the agent is told to kill it
-    /// as well, and the result is [`Error::TimedOut`].
+    /// After the limit the command's connection is closed, which makes the agent end it, a kill
+    /// call follows, and the result is [`Error::TimedOut`].
     pub async fn run_in_task(
         &self,
         agent: impl Into<HostPort>,
@@ -217,7 +220,8 @@ impl Agents {
     }
 }
 
-/// The path under which an agent shows the latest sandbox of an executor (a command task's executor has the task's id).
+/// The path at which an agent serves the latest sandbox of an executor (a command task's executor
+/// has the task's id).
 pub fn sandbox(framework: &FrameworkId, executor: &ExecutorId) -> String {
     format!("/frameworks/{framework}/executors/{executor}/runs/latest")
 }

@@ -1,9 +1,9 @@
-//! The client: which master to ask, and the questions that end by themselves.
+//! The client: the choice of the master, and all requests other than streams.
 //!
-//! Any master will do to begin with. One that does not lead answers with a redirect (307) to the one that does, which
-//! is followed; one that is not there, or knows of no leader yet, makes the next one be asked. The master that worked
-//! last is asked first the next time. With masters from ZooKeeper, the leader it names is asked first, and a question
-//! under way to another is put again as soon as ZooKeeper names that leader.
+//! Requests may go to any master. A follower redirects (307) to the leader, and the client follows.
+//! If a master is unreachable or knows of no leader, the next one is tried. The master that worked
+//! last is the first one next time. With masters from ZooKeeper, the leader is tried first, and a
+//! pending request to another master is sent again as soon as ZooKeeper names the leader.
 
 mod document;
 
@@ -28,19 +28,19 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use url::Url;
 
-/// So many redirects are followed for one request; one is enough while there is a leader.
+/// The maximum number of redirects of one request; one is enough while there is a leader.
 const MAX_REDIRECTS: usize = 5;
-/// The oldest version that has all that is used here: 1.6.
+/// The minimum version, which has all calls that are used here: 1.6.
 const MIN_VERSION: (u32, u32) = (1, 6);
-/// So many masters are remembered as new enough; with more, all are asked again.
+/// The maximum number of masters known to be new enough; beyond it all are checked again.
 const MAX_CHECKED_MASTERS: usize = 64;
 
-/// Makes the request for a URL.
+/// Builds the request for a URL.
 type Prepare<'a> = &'a (dyn Fn(Url) -> Result<Request> + Sync);
-/// Sends a request and reads of the answer what is wanted of it.
+/// Sends a request and reads the needed part of the answer.
 type Exchange<T> = for<'a> fn(&'a Http, &'a Request) -> Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Whether a master's version is asked for before anything else is.
+/// Whether a master's version is checked before the first request.
 #[derive(Clone, Copy)]
 enum VersionCheck {
     None,
@@ -57,7 +57,7 @@ pub struct Client {
     checked: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// What a request got, of whom.
+/// A result, and the URL that it came from.
 struct Found<T> {
     url: Url,
     value: T,
@@ -65,8 +65,8 @@ struct Found<T> {
 }
 
 impl Client {
-    /// Checks the configuration. Nothing is sent yet, but masters that are named by ZooKeeper begin to be followed, for
-    /// which this must be called within a Tokio runtime. Fails with [`Error::Config`] only.
+    /// Checks the configuration. It sends no request yet, but with ZooKeeper the detector starts,
+    /// for which this must be called within a Tokio runtime. Fails with [`Error::Config`] only.
     pub fn new(config: Config) -> Result<Self> {
         Ok(Self {
             masters: Masters::new(&config)?,
@@ -75,25 +75,27 @@ impl Client {
         })
     }
 
-    /// The same client, whose subscriptions and calls in a framework's name are sent only while there is a guard for
-    /// them, and given up when it ends: [`Error::NotFrameworkLeader`]. Questions are not restricted.
+    /// The same client with a guard: subscriptions and calls for a framework are sent only while
+    /// the guard allows them, and cancelled when it ends: [`Error::NotFrameworkLeader`]. Read
+    /// requests are not restricted.
     pub fn with_guard(&self, guard: Arc<dyn LeadershipGuard>) -> Self {
         let mut client = self.clone();
         client.http.guard = Some(guard);
         client
     }
 
-    /// Ends what runs in the background and waits for its end. Clones of this client hear of no other leader afterwards.
+    /// Stops the background task and waits until it has ended. Clones of this client then see no
+    /// further leader changes.
     pub async fn close(&self) {
         self.masters.close().await;
     }
 
-    /// Whether ZooKeeper tells who leads.
+    /// Whether ZooKeeper names the leader.
     pub fn follows_zookeeper(&self) -> bool {
         self.masters.follow_zookeeper()
     }
 
-    /// Who leads, as far as ZooKeeper has told; none when the masters are listed.
+    /// The leader as ZooKeeper named it; none when the masters are listed.
     pub fn leader(&self) -> Option<Arc<Master>> {
         self.masters.leader()
     }
@@ -103,17 +105,17 @@ impl Client {
         self.masters.registered()
     }
 
-    /// Changes of who leads from now on.
+    /// Later changes of the leader.
     pub fn leader_changes(&self) -> LeaderChanges {
         self.masters.changes()
     }
 
-    /// Changes of which masters are registered from now on.
+    /// Later changes of the registered masters.
     pub fn master_changes(&self) -> MasterChanges {
         self.masters.registrations()
     }
 
-    /// The configuration this client was made with.
+    /// The configuration of this client.
     pub fn config(&self) -> &Config {
         self.http.config()
     }
@@ -123,11 +125,12 @@ impl Client {
         Agents::new(self.http.clone())
     }
 
-    /// Subscribes a framework with the leading master: for the first time, or, when `info.id` is set, again. Returns
-    /// when the master has accepted the request; whether it accepted the framework is told by the first event.
+    /// Subscribes a framework with the leading master: for the first time, or, when `info.id` is
+    /// set, again. Returns when the master has accepted the request; the first event shows whether
+    /// it accepted the framework.
     ///
-    /// `info.principal` is filled in from the configuration when it is missing. A master that nobody has subscribed
-    /// with yet is asked for its version before, and refused when it is too old: [`Error::TooOld`].
+    /// A missing `info.principal` is set from the configuration. Before the first subscription with
+    /// a master its version is checked; an old master is rejected: [`Error::TooOld`].
     pub async fn subscribe(&self, info: &FrameworkInfo) -> Result<scheduler::Subscription> {
         let mut info = info.clone();
         if info.principal.is_none() {
@@ -144,7 +147,7 @@ impl Client {
         scheduler::Subscription::new(self.http.clone(), opened, info.id)
     }
 
-    /// Subscribes to what happens in the cluster. The first event holds everything that is there already.
+    /// Subscribes to the cluster's events. The first event contains the initial state.
     pub async fn watch(&self) -> Result<operator::Stream> {
         let body = json!({"type": "SUBSCRIBE"});
         let request = |url| Ok(Request::post(url, MASTER, "SUBSCRIBE", &body)?.logged_in_anew());
@@ -158,7 +161,7 @@ impl Client {
         self.call("GET_STATE", |answer: Answer| answer.get_state).await
     }
 
-    /// Agents, and those the master remembers but has not seen since it restarted.
+    /// Agents, and those that the master remembers but has not seen since its restart.
     pub async fn get_agents(&self) -> Result<operator::GetAgents> {
         self.call("GET_AGENTS", |answer: Answer| answer.get_agents).await
     }
@@ -168,19 +171,19 @@ impl Client {
         self.call("GET_TASKS", |answer: Answer| answer.get_tasks).await
     }
 
-    /// The version of a master (one that does not lead answers as well), such as `1.11.0`.
+    /// The version of a master (a follower answers as well), such as `1.11.0`.
     pub async fn version(&self) -> Result<String> {
         let (url, bytes) = self.document("/version").await?;
         read_version(&url, &bytes)
     }
 
-    /// The version, unless it is older than what this daemon is made for: [`Error::TooOld`].
+    /// The version, unless it is below the minimum: [`Error::TooOld`].
     pub async fn supported_version(&self) -> Result<String> {
         let (url, bytes) = self.document("/version").await?;
         supported(&url, read_version(&url, &bytes)?)
     }
 
-    /// A document, and who gave it.
+    /// A document, and the URL that it came from.
     async fn document(&self, path: &str) -> Result<(Url, Bytes)> {
         let request = |url| Ok(Request::get(url, MASTER, path));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
@@ -188,7 +191,7 @@ impl Client {
         Ok((found.url, found.value))
     }
 
-    /// A call of the operator API; `part` takes the field named like the call out of the answer.
+    /// A call of the operator API; `part` takes the field named like the call from the answer.
     async fn call<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<T> {
         let request = |url| Request::post(url, MASTER, call, &json!({"type": call}));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
@@ -213,7 +216,8 @@ impl Client {
         })
     }
 
-    /// Sends the request for the leader's URL of `path`, and again to the next leader should that change meanwhile.
+    /// Sends the request for the leader's URL of `path`, and again to the next leader if it changes
+    /// meanwhile.
     async fn at_leader<T>(
         &self,
         path: &str,
@@ -242,8 +246,8 @@ impl Client {
         }
     }
 
-    /// Asks one after the other, until one can be used. When none can, what a master said of itself tells more than that
-    /// another one was not there.
+    /// Tries the masters in turn until one works. If all fail, the error that a master answered
+    /// with is preferred to a connection error.
     async fn ask<T>(
         &self,
         candidates: &Candidates,
@@ -275,7 +279,7 @@ impl Client {
         Err(candidates.failed(failed))
     }
 
-    /// Sends the request to `url`, then to wherever it is redirected.
+    /// Sends the request to `url`, then to the target of each redirect.
     async fn follow<T>(
         &self,
         mut url: Url,
@@ -311,7 +315,7 @@ impl Client {
         })
     }
 
-    /// Asks a master for its version, unless that was done before, and refuses it when it is too old.
+    /// Checks a master's version once, and rejects an old master.
     async fn check_version(&self, url: &Url) -> Result<()> {
         let master = address(url);
         if self.checked_masters().contains(&master) {
@@ -360,7 +364,8 @@ fn supported(url: &Url, version: String) -> Result<String> {
     Ok(version)
 }
 
-/// Whether a version is known to be older. One that is not written as numbers and dots is not.
+/// Whether a version is older than the minimum. A version that is not numbers and dots counts as
+/// new.
 fn is_older(version: &str, than: (u32, u32)) -> bool {
     let mut numbers = version.split(['.', '-']).map(str::parse);
     match (numbers.next(), numbers.next()) {
@@ -369,8 +374,8 @@ fn is_older(version: &str, than: (u32, u32)) -> bool {
     }
 }
 
-/// Where a `Location` (scheme-relative, as masters write it, or any other form) leads from `from`. Credentials go
-/// along, so the scheme must stay.
+/// The target of a `Location` (scheme-relative, as masters write it, or any other form).
+/// Credentials are sent along, so the scheme must stay the same.
 fn target(from: &Url, location: &str) -> std::result::Result<Url, &'static str> {
     let to = from.join(location).map_err(|_| "it is not a URL")?;
     if to.scheme() != from.scheme() {

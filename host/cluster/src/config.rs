@@ -1,4 +1,4 @@
-//! How the cluster manager is reached.
+//! The configuration of the connection to the cluster manager.
 
 use crate::detector::{SCHEME, ZooKeeper, masked};
 use crate::error::{Error, Result};
@@ -6,39 +6,42 @@ use std::fmt;
 use std::time::Duration;
 use url::Url;
 
-/// How the cluster manager is reached.
+/// The configuration of the connection to the cluster manager.
 #[derive(Clone)]
 pub struct Config {
-    /// Masters as `host:port`, tried in turn; any of them leads to the one that leads. `http://` or `https://` may be
-    /// written in front and must then agree with `tls`.
+    /// Masters as `host:port`, tried in turn; each leads to the leading master. A prefix `http://`
+    /// or `https://` is allowed and must then agree with `tls`.
     ///
-    /// Or `zk://[user:password@]host:port,host:port/path`: the masters are those that register there. Cut at its
-    /// commas it is put together again. The user and password (digest) are sent to ZooKeeper and shown nowhere.
+    /// Or `zk://[user:password@]host:port,host:port/path`: the masters are those that register
+    /// there. An address that was split at its commas is joined again. The user and password
+    /// (digest) are sent to ZooKeeper and never shown.
     pub masters: Vec<String>,
-    /// Who the framework says it is. Left out of `FrameworkInfo` when none; the credentials' principal must be the same.
+    /// The framework's principal. Omitted from `FrameworkInfo` when none; it must equal the
+    /// principal of the credentials.
     pub principal: Option<String>,
-    /// What every request carries, when the cluster wants to know who asks.
+    /// The credentials of every request, if the cluster requires authentication.
     pub credentials: Option<Credentials>,
-    /// How the operator's configuration calls the keys of the credentials and where they stand; told when a request is
-    /// answered with 401.
+    /// The names and the file of the credentials' keys in the operator's configuration; part of the
+    /// error after a 401.
     pub credential_keys: String,
-    /// Who logs in elsewhere for a token that requests then carry instead of credentials.
+    /// The service account that logs in for a token, which requests then carry instead of
+    /// credentials.
     pub service_account: Option<ServiceAccount>,
-    /// TLS towards masters and agents; none: plain HTTP.
+    /// TLS for connections to masters and agents; none: plain HTTP.
     pub tls: Option<Tls>,
-    /// Masters as `host:port` that are asked while ZooKeeper has named none yet.
+    /// Masters as `host:port` that are tried until ZooKeeper has named one.
     pub fallback_masters: Vec<String>,
-    /// How long a connection may take to be made.
+    /// The timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// How long an answer may take to be complete; of a stream: to begin.
+    /// The timeout of a complete answer; of a stream: of its beginning.
     pub call_timeout: Duration,
-    /// How long the state document may take to be complete: that of a large cluster takes a while.
+    /// The timeout of the state document, which is large on a large cluster.
     pub state_timeout: Duration,
-    /// How long ZooKeeper keeps a session of which it hears nothing; a server that hangs is left after two fifths of it.
+    /// The session timeout of ZooKeeper; a hanging server is abandoned after two fifths of it.
     pub zookeeper_timeout: Duration,
 }
 
-/// Shows no secret.
+/// Omits secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let masters = self.masters.join(",");
@@ -58,12 +61,12 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Where the masters are known from.
+/// The source of the masters' addresses.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// These, as URLs without path, in order.
     Listed(Vec<Url>),
-    /// Those registered there, and whom to ask until they are known.
+    /// The masters that register at this path, and the URLs to try until they are known.
     ZooKeeper(ZooKeeper, Vec<Url>),
 }
 
@@ -86,7 +89,7 @@ impl Default for Config {
     }
 }
 
-/// A name and a secret for HTTP Basic. The secret never shows in logs.
+/// A user name and a password for HTTP Basic. The password is never logged.
 #[derive(Clone)]
 pub struct Credentials {
     /// The principal.
@@ -104,7 +107,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A service account: its login is signed with its key, and answered with a token.
+/// A service account: its login is signed with its key and returns a token.
 #[derive(Clone)]
 pub struct ServiceAccount {
     /// Its name.
@@ -113,11 +116,11 @@ pub struct ServiceAccount {
     pub private_key: Vec<u8>,
     /// The URL where it logs in.
     pub login_endpoint: String,
-    /// TLS towards that, where it is `https`.
+    /// TLS for that URL, where it is `https`.
     pub tls: Tls,
 }
 
-/// Shows no secret.
+/// Omits secrets.
 impl fmt::Debug for ServiceAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServiceAccount")
@@ -129,19 +132,18 @@ impl fmt::Debug for ServiceAccount {
     }
 }
 
-/// TLS. Certificates are verified unless that is switched off.
+/// TLS. Certificates are verified unless that is disabled.
 #[derive(Clone)]
 pub struct Tls {
-    /// Whether the other side must prove who it is.
+    /// Whether the server's certificate is verified.
     pub verify: bool,
-    /// Certificates (PEM, one or more) of the authorities to trust instead of the system's.
+    /// Root certificates (PEM, one or more) to trust instead of the system's.
     pub authorities: Option<Vec<u8>>,
-    /// A certificate (PEM, with those between it and its authority) and its key (PEM), for a side that wants to know who
-    /// asks.
+    /// A client certificate (PEM, with its chain) and its key (PEM), for servers that require one.
     pub identity: Option<Vec<u8>>,
 }
 
-/// Shows no secret.
+/// Omits secrets.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let authorities = self.authorities.as_ref().map(|pem| String::from_utf8_lossy(pem));
@@ -154,7 +156,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Default for Tls {
-    /// Verified against the system's authorities.
+    /// Verified against the system's root certificates.
     fn default() -> Self {
         Self {
             verify: true,
@@ -169,7 +171,7 @@ impl Config {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Where the masters are known from.
+    /// The source of the masters' addresses.
     pub(crate) fn source(&self) -> Result<Source> {
         if self.masters.is_empty() {
             return Err(Error::Config {

@@ -1,11 +1,14 @@
-//! Who leads, as ZooKeeper knows it: a task that follows the masters' registrations and publishes what it finds.
+//! Detects the leading master: a task that follows the masters' registrations in ZooKeeper and
+//! publishes them.
 //!
-//! Masters register below a path, each with a number; the lowest number leads. The task keeps one session with
-//! ZooKeeper, made anew after a loss or an expiry, and watches the path, so that a change is known as soon as
-//! ZooKeeper tells it. While ZooKeeper is away the masters known last stay: they lead on without it until it is back,
-//! and who asks the wrong one is redirected. Nothing is written to ZooKeeper.
+//! Masters register below a path, each with a number; the lowest number leads. The task keeps one
+//! session with ZooKeeper, restored after a loss or an expiry, and watches the path, so that it
+//! sees a change as soon as ZooKeeper reports it. While ZooKeeper is unavailable the last known
+//! masters remain: they lead on without it, and a master that does not lead redirects. Nothing is
+//! written to ZooKeeper.
 //!
-//! Everybody else reads the last [`View`] or waits for the next one; nobody waits for ZooKeeper itself.
+//! All other code reads the last [`View`] or waits for the next one, and never for ZooKeeper
+//! itself.
 
 mod address;
 mod protobuf;
@@ -25,14 +28,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-/// What is known of the masters.
+/// The known masters.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct View {
-    /// Those registered whose registration can be read, in the order of their numbers.
+    /// The masters with a valid registration, in the order of their numbers.
     pub(crate) masters: Vec<Arc<Master>>,
-    /// Whether the first of them leads: not when the registration before it cannot be read.
+    /// Whether the first of them leads: not when an earlier registration is invalid.
     pub(crate) first_leads: bool,
-    /// Why this may not be true any more, or why nothing is known.
+    /// Why this may be outdated, or why no master is known.
     pub(crate) trouble: Option<String>,
 }
 
@@ -42,7 +45,8 @@ impl View {
     }
 }
 
-/// The task and what it published last. Cloning is cheap; the task ends when it is closed or the last clone is gone.
+/// The task and its last view. Cloning is cheap; the task ends when it is closed or the last clone
+/// is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Detector {
     zookeeper: Arc<ZooKeeper>,
@@ -63,7 +67,7 @@ impl Drop for Owner {
 }
 
 impl Detector {
-    /// Starts the task on the present runtime; `timeout` is the session's.
+    /// Starts the task on the current runtime; `timeout` is the session's.
     pub(crate) fn start(zookeeper: ZooKeeper, timeout: Duration) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|_| Error::Config {
             what: format!("{zookeeper} can only be followed within a Tokio runtime"),
@@ -87,7 +91,7 @@ impl Detector {
         })
     }
 
-    /// Ends the task and waits for its end.
+    /// Stops the task and waits until it has ended.
     pub(crate) async fn close(&self) {
         self.owner.token.cancel();
         let task = self
@@ -103,16 +107,16 @@ impl Detector {
         }
     }
 
-    /// What is known now.
+    /// The present view.
     pub(crate) fn view(&self) -> Arc<View> {
         Arc::clone(&self.views.borrow())
     }
 
-    /// What is known as soon as any master is, or the reason why none is after `limit`.
+    /// The view as soon as any master is known, or the reason why none is after `limit`.
     pub(crate) async fn masters(&self, limit: Duration) -> Result<Arc<View>> {
         let mut views = self.views.clone();
         let known = views.wait_for(|view| !view.masters.is_empty());
-        // Too late, or closed.
+        // The time has passed, or the detector is closed.
         if let Ok(Ok(view)) = tokio::time::timeout(limit, known).await {
             return Ok(Arc::clone(&view));
         }
@@ -126,14 +130,14 @@ impl Detector {
         })
     }
 
-    /// Changes of who is registered from now on.
+    /// Later changes of the registered masters.
     pub(crate) fn registrations(&self) -> Registrations {
         let mut views = self.views.clone();
         let known = views.borrow_and_update().masters.clone();
         Registrations { views, known }
     }
 
-    /// Changes of who leads since `view` was current.
+    /// Changes of the leader since `view` was current.
     pub(crate) fn changes_since(&self, view: &View) -> Changes {
         Changes {
             views: self.views.clone(),
@@ -142,16 +146,17 @@ impl Detector {
     }
 }
 
-/// Tells when somebody else leads. While nobody is known to, nobody else is: the news is the next leader.
+/// Waits for changes of the leader. The loss of the leader is no change; the next leader is.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes {
     views: watch::Receiver<Arc<View>>,
-    /// The registration of the leader known last.
+    /// The registration of the last known leader.
     node: Option<String>,
 }
 
 impl Changes {
-    /// The next other leader. Never, once the detector is closed. Dropping this future loses nothing.
+    /// The next leader. Never returns once the detector is closed. Dropping this future loses
+    /// nothing.
     pub(crate) async fn next(&mut self) -> Arc<Master> {
         loop {
             let leader = self.views.borrow_and_update().leader().cloned();
@@ -176,17 +181,17 @@ impl Changes {
     }
 }
 
-/// Tells when other masters are registered, whoever leads.
+/// Waits for changes of the registered masters.
 #[derive(Clone, Debug)]
 pub(crate) struct Registrations {
     views: watch::Receiver<Arc<View>>,
-    /// Those told last.
+    /// The masters returned last.
     known: Vec<Arc<Master>>,
 }
 
 impl Registrations {
-    /// The next other ones. While there are none, those known last are taken to lead on. Never, once the detector is closed.
-    /// Dropping this future loses nothing.
+    /// The next list. While it would be empty, the last known masters are taken to lead on. Never
+    /// returns once the detector is closed. Dropping this future loses nothing.
     pub(crate) async fn next(&mut self) -> Vec<Arc<Master>> {
         loop {
             let masters = self.views.borrow_and_update().masters.clone();
@@ -224,7 +229,7 @@ mod tests {
         })
     }
 
-    /// What has been told by now, without waiting.
+    /// The change that is pending, without waiting.
     fn told(changes: &mut Changes, url: &Url) -> Option<u16> {
         let mut next = std::pin::pin!(changes.away_from(url));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

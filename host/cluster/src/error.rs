@@ -12,7 +12,7 @@ pub enum Error {
     /// The configuration is invalid.
     #[error("cluster configuration: {what}")]
     Config {
-        /// What is wrong and what was expected.
+        /// The error and the expected value.
         what: String,
     },
 
@@ -23,9 +23,9 @@ pub enum Error {
     Unreachable {
         /// Scheme, host and port.
         address: String,
-        /// Who should have answered: "a master", "an agent".
+        /// The kind of server: "a master", "an agent".
         role: &'static str,
-        /// What the attempt ended with.
+        /// The cause.
         #[source]
         source: TransportError,
     },
@@ -35,19 +35,19 @@ pub enum Error {
         "none of the masters {masters} can be used; check [cluster] master and that one of them is the leader"
     )]
     NoMaster {
-        /// All that were tried, separated by commas.
+        /// All masters that were tried, separated by commas.
         masters: String,
-        /// What one of them ended with.
+        /// The error of one of them.
         #[source]
         source: Box<Error>,
     },
 
-    /// ZooKeeper has named no master yet. Worth another try soon.
+    /// ZooKeeper has named no master yet. Retry soon.
     #[error("no leading master is known from {zookeeper}: {why}")]
     NoLeader {
         /// The address of ZooKeeper, without password.
         zookeeper: String,
-        /// What it ended with last.
+        /// The last failure.
         why: String,
     },
 
@@ -65,28 +65,28 @@ pub enum Error {
     NotReady {
         /// Scheme, host and port.
         address: String,
-        /// What it said.
+        /// The body of its answer.
         body: String,
     },
 
-    /// A master answered 404 to a call that every supported master offers. A master that starts does so for a moment,
-    /// before it answers 503; one that goes on doing so is too old, or no master. Worth another try soon.
+    /// A master answered 404 to a call that every supported master offers. A starting master does
+    /// so briefly, before it answers 503; otherwise it is too old, or no master. Retry soon.
     #[error(
         "{address} answers 404 to {call}: the master is still starting, or it is too old to offer this; check its version if this lasts"
     )]
     NotFound {
         /// Scheme, host and port.
         address: String,
-        /// What was asked for: a call's type (`SUBSCRIBE`) or a path.
+        /// The call's type (`SUBSCRIBE`) or the path.
         call: String,
     },
 
     /// The master is no longer the leader, so the subscription is over.
     #[error("{address} is no longer the leading master (it redirects to {leader}): subscribe again")]
     NotLeader {
-        /// Scheme, host and port of the master that was asked.
+        /// Scheme, host and port of the master that answered.
         address: String,
-        /// Where it pointed to.
+        /// The target of the redirect.
         leader: String,
     },
 
@@ -95,7 +95,7 @@ pub enum Error {
     Redirect {
         /// Scheme, host and port.
         address: String,
-        /// What was asked for.
+        /// The call's type or the path.
         call: String,
         /// The `Location` as it was sent.
         location: String,
@@ -106,18 +106,18 @@ pub enum Error {
     /// The cluster manager is older than the minimum version.
     #[error("the cluster manager at {address} has version {version}; the minimum is {oldest}")]
     TooOld {
-        /// Scheme, host and port of the master that was asked.
+        /// Scheme, host and port of the master that answered.
         address: String,
-        /// The version it tells.
+        /// Its version.
         version: String,
-        /// The oldest one that will do.
+        /// The minimum version.
         oldest: String,
     },
 
     /// The call was refused.
     #[error("{call} was refused with {status}: {body}")]
     Refused {
-        /// What was asked for: a call's type (`ACCEPT`) or a path.
+        /// The call's type (`ACCEPT`) or the path.
         call: String,
         /// The HTTP status.
         status: u16,
@@ -125,12 +125,12 @@ pub enum Error {
         body: String,
     },
 
-    /// Credentials are wanted and none are configured, or those configured are wrong (401).
+    /// Credentials are required and none are configured, or the configured ones are wrong (401).
     #[error("{address} answered {call} with 401: {}", advice(*.sent, keys))]
     Unauthorized {
         /// Scheme, host and port.
         address: String,
-        /// What was asked for.
+        /// The call's type or the path.
         call: String,
         /// Whether the request carried credentials or a token.
         sent: bool,
@@ -155,9 +155,9 @@ pub enum Error {
     /// The answer is invalid.
     #[error("{what} is invalid")]
     Decode {
-        /// What was being read.
+        /// The name of the parsed item.
         what: String,
-        /// Where and what was expected.
+        /// The position and the expected value.
         #[source]
         source: serde_json::Error,
     },
@@ -165,9 +165,9 @@ pub enum Error {
     /// A compressed body is invalid or truncated.
     #[error("{what} cannot be decompressed")]
     Corrupt {
-        /// What was being read.
+        /// The name of the decompressed item.
         what: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         #[source]
         source: std::io::Error,
     },
@@ -175,50 +175,50 @@ pub enum Error {
     /// The answer lacks a required part.
     #[error("{what} lacks {missing}")]
     Incomplete {
-        /// What was being read.
+        /// The name of the parsed item.
         what: String,
         /// The missing part.
         missing: &'static str,
     },
 
-    /// A record of a stream is longer than this daemon takes.
+    /// A record of a stream exceeds the limit.
     #[error("a record of {length} bytes exceeds the limit of {limit} bytes")]
     RecordTooLarge {
-        /// What its length line said.
+        /// The length in its header.
         length: u64,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
 
     /// A stream does not have a record's length where one must be.
     #[error("expected a record's length in decimal and a line feed, found {found:?}")]
     BadRecordLength {
-        /// What was there.
+        /// The text at that place.
         found: String,
     },
 
-    /// An answer's body is longer than this daemon takes.
+    /// The body of an answer exceeds the limit.
     #[error("the answer to {call} exceeds the limit of {limit} bytes")]
     BodyTooLarge {
-        /// What was asked for.
+        /// The call's type or the path.
         call: String,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
 
     /// A stream ended within a record.
     #[error("the stream ended inside a record, after {have} of its bytes")]
     Truncated {
-        /// How much of it had come.
+        /// The number of bytes received.
         have: usize,
     },
 
-    /// A connection broke while something was being received.
+    /// A connection broke while a body was being received.
     #[error("the connection to {address} was lost")]
     Broken {
         /// Scheme, host and port.
         address: String,
-        /// How.
+        /// The cause.
         #[source]
         source: TransportError,
     },
@@ -228,7 +228,7 @@ pub enum Error {
     Silent {
         /// Scheme, host and port.
         address: String,
-        /// How long was waited.
+        /// The heartbeat timeout.
         for_: Duration,
     },
 
@@ -237,31 +237,31 @@ pub enum Error {
     TimedOut {
         /// Scheme, host and port.
         address: String,
-        /// What was asked for.
+        /// The call's type or the path.
         call: String,
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
 }
 
-/// What an HTTP exchange ended with below HTTP: refused, reset, no such name, certificate not valid, too late.
+/// A failure below HTTP: connection refused or reset, unknown host, invalid certificate, timeout.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct TransportError(#[from] reqwest::Error);
 
 impl TransportError {
     pub(crate) fn new(source: reqwest::Error) -> Self {
-        // The address is in the error around this one.
+        // The enclosing error has the address.
         Self(source.without_url())
     }
 
-    /// Whether a connection could not be made at all.
+    /// Whether the connection could not be established.
     pub fn is_connect(&self) -> bool {
         self.0.is_connect()
     }
 }
 
-/// What an operator can do about a 401.
+/// The operator's options after a 401.
 fn advice(sent: bool, keys: &str) -> String {
     if sent {
         format!("the credentials of this daemon were rejected; check {keys}")
@@ -271,8 +271,8 @@ fn advice(sent: bool, keys: &str) -> String {
 }
 
 impl Error {
-    /// Whether the same request may well succeed a little later, perhaps at another master, without anybody changing
-    /// anything: connections, timeouts, leader elections.
+    /// Whether a retry of the same request, perhaps at another master, may succeed without an
+    /// operator's action: connections, timeouts, leader elections.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. }
@@ -302,8 +302,8 @@ impl Error {
         }
     }
 
-    /// Whether a master answered 404, see [`NotFound`](Self::NotFound); with several masters, the one whose
-    /// answer is told.
+    /// Whether a master answered 404, see [`NotFound`](Self::NotFound); with several masters, the
+    /// one whose error is returned.
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::NotFound { .. } => true,
@@ -312,8 +312,8 @@ impl Error {
         }
     }
 
-    /// Whether a master answered 503, see [`NotReady`](Self::NotReady); with several masters, the one whose
-    /// answer is told.
+    /// Whether a master answered 503, see [`NotReady`](Self::NotReady); with several masters, the
+    /// one whose error is returned.
     pub fn is_not_ready(&self) -> bool {
         match self {
             Self::NotReady { .. } => true,

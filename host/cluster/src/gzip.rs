@@ -1,19 +1,19 @@
-//! Bodies as they were before they were compressed, with a bound on what they become.
+//! Decompression of bodies, with a limit on the result.
 
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use std::io::{self, Write};
 
-/// Why a body cannot be had.
+/// Why decoding failed.
 #[derive(Debug)]
 pub(crate) enum DecodeError {
-    /// It is, or becomes, longer than allowed.
+    /// The body exceeds the limit, compressed or decompressed.
     TooLong,
-    /// It is no gzip, or was cut.
+    /// The body is no gzip, or truncated.
     Corrupt(io::Error),
 }
 
-/// What has been received so far of a body.
+/// The decoder of a body, with the part received so far.
 pub(crate) struct BodyDecoder(Encoding);
 
 enum Encoding {
@@ -22,7 +22,7 @@ enum Encoding {
 }
 
 impl BodyDecoder {
-    /// Nothing yet of a body that may become `limit` bytes.
+    /// A decoder for a body of up to `limit` bytes.
     pub(crate) fn new(gzip: bool, limit: u64) -> Self {
         let bounded = Bounded {
             bytes: Vec::new(),
@@ -36,7 +36,7 @@ impl BodyDecoder {
         })
     }
 
-    /// Takes the next part.
+    /// Adds the next chunk.
     pub(crate) fn take(&mut self, part: &[u8]) -> Result<(), DecodeError> {
         let taken = match &mut self.0 {
             Encoding::Plain(bounded) => bounded.write_all(part),
@@ -45,7 +45,7 @@ impl BodyDecoder {
         taken.map_err(|error| self.failed(error))
     }
 
-    /// All of it.
+    /// Returns the whole body.
     pub(crate) fn end(mut self) -> Result<Bytes, DecodeError> {
         if let Encoding::Gzip(decoder) = &mut self.0
             && let Err(error) = decoder.try_finish()
@@ -71,7 +71,7 @@ impl BodyDecoder {
     }
 }
 
-/// Bytes up to a bound; what goes beyond is refused.
+/// Bytes up to a limit; more are rejected.
 struct Bounded {
     bytes: Vec<u8>,
     limit: u64,
@@ -105,7 +105,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// In parts of that size.
+    /// In chunks of that size.
     fn received(gzip: bool, limit: u64, body: &[u8], size: usize) -> Result<Bytes, DecodeError> {
         let mut received = BodyDecoder::new(gzip, limit);
         for part in body.chunks(size) {

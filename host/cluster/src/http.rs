@@ -1,7 +1,8 @@
-//! One HTTP exchange with a master or an agent: sending, deadlines, statuses, bounded bodies.
+//! One HTTP exchange with a master or an agent: sending, timeouts, statuses, bounded bodies.
 //!
-//! There are two clients below: one for streams, whose connections are never used for anything else (the master would
-//! write the answer to a call into the middle of the stream), and one for everything that ends by itself.
+//! There are two clients below. The one for streams never uses their connections for anything else,
+//! because the master would write the answer to a call into the stream. The other one is for all
+//! exchanges that end.
 
 use crate::config::{Config, Tls};
 use crate::error::{Error, Result, TransportError};
@@ -20,18 +21,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 use url::{Position, Url};
 
-/// The longest document that is read: a state document of a cluster of tens of thousands of tasks.
+/// The maximum size of a document: the state document of a cluster with tens of thousands of tasks.
 const MAX_DOCUMENT_BYTES: u64 = 512 << 20;
-/// So much of a refusal's text is kept.
+/// The maximum size of an error body.
 const MAX_ERROR_BYTES: usize = 4096;
 /// How long an unused connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Who answers at an address, for messages.
+/// The kind of server at an address, for messages.
 pub(crate) const MASTER: &str = "a master";
 pub(crate) const AGENT: &str = "an agent";
 
-/// What is asked: by whom it can be answered, and what to call it in messages.
+/// A request: the kind of server, its name in messages, and its options.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) url: Url,
@@ -41,13 +42,13 @@ pub(crate) struct Request {
     /// A JSON body to POST; none: GET.
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: HeaderMap,
-    /// Done in a framework's name: sent only while there is a [`LeadershipGuard`] for it.
+    /// Acts for a framework: sent only while the [`LeadershipGuard`] allows it.
     pub(crate) acts: bool,
-    /// How long the answer may take, where that is not what calls may take.
+    /// The timeout, if it differs from that of calls.
     pub(crate) within: Option<Duration>,
-    /// Whether a service account logs in anew for it, or uses the token it has.
+    /// Whether a service account logs in again for it, or uses the present token.
     pub(crate) token: Token,
-    /// Sent on a connection of its own.
+    /// Sent on its own connection.
     pub(crate) afresh: bool,
 }
 
@@ -90,26 +91,26 @@ impl Request {
         })
     }
 
-    /// The same, in a framework's name.
+    /// The same, acting for a framework.
     pub(crate) fn acting(mut self) -> Self {
         self.acts = true;
         self
     }
 
-    /// The same, with its own time.
+    /// The same, with its own timeout.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.within = Some(limit);
         self
     }
 
-    /// The same, on a connection of its own: what is asked once in a while is to reach who listens there now, and not who
-    /// was left behind with a connection from before.
+    /// The same, on its own connection: a rare request must reach the process that listens now, and
+    /// not an earlier process with an open connection.
     pub(crate) fn afresh(mut self) -> Self {
         self.afresh = true;
         self
     }
 
-    /// The same, before which a service account logs in.
+    /// The same, after a new login of the service account.
     pub(crate) fn logged_in_anew(mut self) -> Self {
         self.token = Token::Anew;
         self
@@ -129,7 +130,7 @@ pub(crate) fn address(url: &Url) -> String {
     url[..Position::BeforePath].to_owned()
 }
 
-/// Until when a request in a framework's name may be under way; looked at last of all before it is sent.
+/// The deadline of a request that acts for a framework; checked last before it is sent.
 fn end_of(guard: &dyn LeadershipGuard, request: &Request) -> Result<Instant> {
     let left = guard.left();
     if left.is_zero() {
@@ -140,7 +141,7 @@ fn end_of(guard: &dyn LeadershipGuard, request: &Request) -> Result<Instant> {
     Ok(Instant::now() + left)
 }
 
-/// How an answer is called in messages.
+/// The name of an answer in messages.
 pub(crate) fn answer(url: &Url, call: &str) -> String {
     format!("the answer of {} to {call}", address(url))
 }
@@ -158,7 +159,7 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(config: Config) -> Result<Self> {
-        // Fails when a provider is there already, which is as good.
+        // Fails when a provider is already installed, which will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let calls = builder(&config, config.tls.as_ref())?.pool_idle_timeout(IDLE_TIMEOUT);
         let streams = builder(&config, config.tls.as_ref())?.pool_max_idle_per_host(0);
@@ -180,7 +181,8 @@ impl Http {
         &self.config
     }
 
-    /// Sends a request and waits for the answer's head; the body must be read with [`Body`] by the same deadline.
+    /// Sends a request and waits for the answer's head; the body must be read with [`Body`] within
+    /// the same deadline.
     async fn send(&self, client: &reqwest::Client, request: &Request, deadline: Instant) -> Result<Response> {
         let mut sending = match &request.body {
             Some(body) => client.post(request.url.clone()).body(body.clone()),
@@ -223,7 +225,7 @@ impl Http {
         }
     }
 
-    /// A request whose answer's content does not matter, only that it was accepted (202, 200).
+    /// A request whose answer has no relevant content: only success matters (202, 200).
     pub(crate) async fn tell(&self, request: &Request) -> Result<()> {
         let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.calls, request, deadline).await?;
@@ -231,7 +233,7 @@ impl Http {
         body.read(deadline).await.map(drop)
     }
 
-    /// A request that is answered with a document: all of it.
+    /// A request for a document: returns all of it.
     pub(crate) async fn fetch(&self, request: &Request) -> Result<Bytes> {
         let deadline = Instant::now() + request.limit(&self.config);
         let client = if request.afresh {
@@ -246,14 +248,14 @@ impl Http {
             .await
     }
 
-    /// A request that is answered with a JSON document.
+    /// A request for a JSON document.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         let bytes = self.fetch(request).await?;
         serde_json::from_slice(&bytes)
             .map_err(|source| Error::decode(answer(&request.url, &request.call), source))
     }
 
-    /// A request that is answered with a stream; it returns with the answer's head.
+    /// A request for a stream; it returns with the answer's head.
     pub(crate) async fn open(&self, request: &Request) -> Result<Response> {
         let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.streams, request, deadline).await?;
@@ -302,7 +304,7 @@ impl Http {
                 address,
                 body: body.text(deadline).await,
             },
-            // Nothing is asked of a master that a supported one does not have.
+            // Every call exists on every supported master.
             StatusCode::NOT_FOUND if request.role == MASTER => Error::NotFound {
                 address,
                 call: request.call.clone(),
@@ -316,7 +318,7 @@ impl Http {
     }
 }
 
-/// A redirect as an error; those that may be followed carry where to in `location`.
+/// A redirect as an error; one that may be followed has its target in `location`.
 fn redirect(request: &Request, location: String) -> Error {
     Error::Redirect {
         address: request.address(),
@@ -334,7 +336,7 @@ fn builder(config: &Config, tls: Option<&Tls>) -> Result<reqwest::ClientBuilder>
         .connect_timeout(config.connect_timeout)
         .tcp_nodelay(true);
     match tls {
-        // No certificates are needed, and a machine without any must do.
+        // No certificates are needed, and the machine may have none.
         None => Ok(builder.tls_certs_only([])),
         Some(tls) => with_tls(builder, tls),
     }
@@ -368,11 +370,12 @@ fn with_tls(mut builder: reqwest::ClientBuilder, tls: &Tls) -> Result<reqwest::C
 }
 
 impl Tls {
-    /// Whether certificates and keys can be read, for who does not use them at once. Fails with [`Error::Config`].
+    /// Checks that certificates and keys are valid, for a caller that uses them later. Fails with
+    /// [`Error::Config`].
     pub fn check(&self) -> Result<()> {
-        // Fails when a provider is there already, which is as good.
+        // Fails when a provider is already installed, which will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // The system's authorities are not looked at, only what was given.
+        // Only configured certificates are read, not those of the system.
         let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
         build(with_tls(builder, self)?).map(drop)
     }
@@ -384,7 +387,7 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client> {
     })
 }
 
-/// An answer whose body is still to be read.
+/// An answer whose body has not been read.
 struct Body<'a> {
     http: &'a Http,
     request: &'a Request,
@@ -392,7 +395,7 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// All of it, up to the bound, as it was before it was compressed.
+    /// All of it, up to the limit, decompressed.
     async fn read(mut self, deadline: Instant) -> Result<Bytes> {
         let gzip = self
             .response
@@ -428,7 +431,7 @@ impl Body<'_> {
         }
     }
 
-    /// The beginning of it as text; what can be had of it, for it only explains a refusal.
+    /// The beginning as text, best-effort, because it only explains an error.
     async fn text(mut self, deadline: Instant) -> String {
         let mut bytes = BytesMut::new();
         while bytes.len() < MAX_ERROR_BYTES {

@@ -1,5 +1,5 @@
-//! Names that the cluster manager gives out or is given: one type each, so that an agent's id cannot be passed where
-//! a task's is wanted.
+//! Identifiers of the cluster manager: one type each, so that an agent's id cannot be passed for a
+//! task's.
 //!
 //! On the wire every id is an object, `{"value": "..."}`; the state document writes the same ids as plain strings, for
 //! which [`plain`] is there. Cloning is cheap (the text is shared). The text is opaque: nothing is checked here.
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// What all ids have on the wire.
+/// The wire form of all ids.
 #[derive(Deserialize)]
 struct Wire {
     value: Arc<str>,
@@ -21,14 +21,14 @@ macro_rules! ids {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The text, as the cluster manager writes it.
+            /// The text from the cluster manager.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
         }
 
         impl Default for $name {
-            /// The empty text: no id the cluster manager ever gives out.
+            /// The empty text, which is no valid id.
             fn default() -> Self {
                 Self(Arc::from(""))
             }
@@ -82,29 +82,31 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An agent, given out by the master when the agent registers; kept over the agent's restarts.
+    /// An agent; assigned by the master at registration, kept over restarts of the agent.
     AgentId
-    /// A framework, given out by the master at the first subscription; kept as long as the framework wants to be itself.
+    /// A framework; assigned by the master at the first subscription, and sent again at each later
+    /// one.
     FrameworkId
-    /// A task, chosen by the framework; must not be used twice within a framework.
+    /// A task; chosen by the framework, unique within it.
     TaskId
-    /// An offer: good for one ACCEPT or DECLINE, or until it is rescinded.
+    /// An offer; valid for one ACCEPT or DECLINE, or until it is rescinded.
     OfferId
     /// An executor, chosen by the framework (a command task's executor has the task's id).
     ExecutorId
-    /// An offer operation that wants feedback, chosen by the framework.
+    /// An offer operation with feedback; chosen by the framework.
     OperationId
     /// A resource provider on an agent.
     ResourceProviderId
 }
 
-/// A container on an agent, given out by the agent. A container nested in another one (a task of a task group, a
-/// session in a running task) carries its parent; [`Display`](fmt::Display) joins the chain with dots, as agents do.
+/// A container on an agent; assigned by the agent. A nested container (a task of a task group, a
+/// session in a running task) has a parent; [`Display`](fmt::Display) joins the chain with dots, as
+/// agents do.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct ContainerId {
     /// The id within the parent.
     pub value: Arc<str>,
-    /// The container this one lives in; none for a top-level container.
+    /// The parent container; none for a top-level container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Arc<ContainerId>>,
 }
@@ -115,7 +117,7 @@ impl ContainerId {
         &self.value
     }
 
-    /// A container of that name inside this one.
+    /// The container of that name inside this one.
     pub fn child(&self, value: impl Into<Arc<str>>) -> Self {
         Self {
             value: value.into(),

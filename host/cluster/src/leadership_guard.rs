@@ -1,4 +1,4 @@
-//! Guards calls in a framework's name, for several processes of which one is the leader.
+//! Guards calls for a framework, for several processes of which one is the leader.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,28 +1,28 @@
-//! Reading long lists of what others wrote: one entry that cannot be read is left out and counted, so that one odd
-//! task does not hide all the others.
+//! Tolerant parsing of long lists: an invalid entry is omitted and counted, so that one invalid
+//! task does not hide all others.
 //!
-//! A document is read as it is first; only when that fails is it taken apart. What is not an entry of one of its lists
-//! must be right.
+//! A document is first parsed as a whole; only if that fails are its lists parsed entry by entry.
+//! Everything outside these lists must be valid.
 
 use crate::error::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A document with lists that may hold entries that cannot be read.
+/// A document with lists that may contain invalid entries.
 pub(crate) trait Lenient: DeserializeOwned {
-    /// Removes from the document, in its JSON form, the entries that cannot be read; how many those were.
+    /// Removes the invalid entries from the document's JSON; returns their number.
     fn prune(document: &mut Value) -> u64;
 
-    /// Writes down how many entries were removed.
+    /// Sets the number of removed entries.
     fn set_left_out(&mut self, count: u64);
 }
 
-/// Reads a document; `what` names it in the error.
+/// Parses a document; `what` names it in the error.
 pub(crate) fn read<T: Lenient>(bytes: &[u8], what: impl Fn() -> String) -> Result<T> {
     parse(bytes).map_err(|error| Error::decode(what(), error))
 }
 
-/// Reads a document, or says what is wrong with it as it is.
+/// Parses a document, or returns the error of the unchanged document.
 pub(crate) fn parse<T: Lenient>(bytes: &[u8]) -> serde_json::Result<T> {
     let strict = match serde_json::from_slice(bytes) {
         Ok(document) => return Ok(document),
@@ -39,7 +39,7 @@ pub(crate) fn parse<T: Lenient>(bytes: &[u8]) -> serde_json::Result<T> {
     Ok(document)
 }
 
-/// Removes the entries of the list at `pointer` that are no `T`; how many those were.
+/// Removes the entries of the list at `pointer` that are no `T`; returns their number.
 pub(crate) fn prune_list<T: DeserializeOwned>(document: &mut Value, pointer: &str) -> u64 {
     let Some(list) = document.pointer_mut(pointer).and_then(Value::as_array_mut) else {
         return 0;

@@ -1,22 +1,25 @@
-//! The cluster manager's HTTP API v1, typed: what masters and agents say, and a client that asks them.
+//! The cluster manager's HTTP API v1, typed: the messages of masters and agents, and a client.
 //!
-//! * [`v1`] has the messages, [`ids`] the names in them, [`state`] the older state document.
-//! * [`Client`] finds the leading master and asks it: [`Client::subscribe`] for a framework ([`scheduler`]),
-//!   [`Client::watch`] and the GET calls for an operator ([`operator`]), [`Client::agents`] for the agents ([`agent`]).
-//! * [`Config::masters`] lists masters or names a path in ZooKeeper where they register; in the second case
-//!   [`Client::leader_changes`] tells at once when another [`Master`] leads, and streams end by themselves.
-//! * [`Client::state_as`] reads the older state document into whatever form the caller wants of it, the leader's whichever
-//!   master is asked.
-//! * [`recordio`] cuts a stream into records.
-//! * [`Client::with_guard`] ties what is done in a framework's name to a [`LeadershipGuard`], for several processes of which one
-//!   at a time may act.
+//! * [`v1`] has the messages, [`ids`] the identifiers, [`state`] the older state document.
+//! * [`Client`] finds the leading master: [`Client::subscribe`] for a framework ([`scheduler`]),
+//!   [`Client::watch`] and the GET calls for an operator ([`operator`]), [`Client::agents`] for the
+//!   agents ([`agent`]).
+//! * [`Config::masters`] lists masters or names a path in ZooKeeper where they register; in the
+//!   second case [`Client::leader_changes`] reports a new leading [`Master`] immediately, and
+//!   streams from the old one end.
+//! * [`Client::state_as`] parses the leader's state document as the type that the caller needs.
+//! * [`recordio`] splits a stream into records.
+//! * [`Client::with_guard`] restricts calls for a framework with a [`LeadershipGuard`], for several
+//!   processes of which one is the leader.
 //!
-//! Promised: an event is given when its last byte has come, never when the next one begins. A stream that falls silent
-//! is noticed by its heartbeats. Calls never use the subscription's connection. Everything that waits has a deadline,
-//! everything that is received has a bound. Credentials never show in logs.
+//! Guarantees: an event is returned when its last byte has arrived, and not only when the next one
+//! begins. Missing heartbeats end a silent stream. Calls never use the subscription's connection.
+//! Every wait has a timeout, every received size a limit. Credentials are never logged.
 //!
-//! Not done here: nothing is retried, and no state is kept between subscriptions. The one task in the background is that
-//! which follows ZooKeeper; it ends with the last clone of the client, and [`Client::close`] waits for its end. Whoever calls decides what to do about an [`Error`]; [`Error::is_transient`] tells which are worth another try.
+//! Not done here: nothing is retried, and no state is kept between subscriptions. The only
+//! background task follows ZooKeeper; it ends with the last clone of the client, and
+//! [`Client::close`] waits for its end. The caller decides what to do about an [`Error`];
+//! [`Error::is_transient`] marks those worth a retry.
 #![forbid(unsafe_code)]
 
 pub mod agent;

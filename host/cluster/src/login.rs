@@ -1,8 +1,9 @@
-//! Logging in with a service account, as clusters of Mesosphere's distribution want it: a short text that says who asks and
-//! until when, signed with the account's RSA key (a JWT, RS256), is exchanged for a token that requests then carry.
+//! Login with a service account, as clusters of Mesosphere's distribution require it: a JWT (RS256)
+//! with the account's name and an expiry, signed with its RSA key, is exchanged for a token that
+//! requests then carry.
 //!
-//! Documents and subscriptions, which are few, log in anew each time: whether the account may still ask is then known at
-//! once. Calls use the token that is there, until a master does not accept it any more.
+//! Documents and subscriptions, which are few, log in each time, so a revoked account is noticed
+//! immediately. Calls use the present token until a master rejects it.
 
 use crate::config::ServiceAccount;
 use crate::error::{Error, Result, TransportError};
@@ -22,19 +23,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 use url::{Position, Url};
 
-/// How long a login is good for.
+/// The expiry of a login.
 const TOKEN_LIFETIME: Duration = Duration::from_hours(1);
-/// So much of an answer is read.
+/// The maximum size of an answer.
 const MAX_ANSWER: usize = 64 << 10;
 const CALL: &str = "the login";
 const ROLE: &str = "the login service";
 
-/// Which token a request carries.
+/// The choice of the token for a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Token {
     /// A new one.
     Anew,
-    /// The last one, if it was good so far.
+    /// The last one, if no master has rejected it.
     AsItIs,
 }
 
@@ -44,12 +45,12 @@ pub(crate) struct Login {
     key: RsaKeyPair,
     endpoint: Url,
     client: reqwest::Client,
-    /// What one login may take.
+    /// The timeout of one login.
     limit: Duration,
     last: Mutex<Option<HeaderValue>>,
 }
 
-/// Shows no secret.
+/// Omits secrets.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login")
@@ -66,7 +67,7 @@ struct Answer {
 }
 
 impl Login {
-    /// Reads the account. Fails with [`Error::Config`].
+    /// Parses the account. Fails with [`Error::Config`].
     pub(crate) fn new(account: &ServiceAccount, client: reqwest::Client, limit: Duration) -> Result<Self> {
         let wrong = |what: &str| Error::Config {
             what: format!("service account {:?}: {what}", account.uid),
@@ -121,7 +122,7 @@ impl Login {
         Ok(header)
     }
 
-    /// The token was not accepted.
+    /// Drops a token that a master has rejected.
     pub(crate) fn forget(&self) {
         *self.last() = None;
     }
@@ -173,7 +174,7 @@ impl Login {
         Ok(header)
     }
 
-    /// Who asks, until when, and the signature.
+    /// The signed JWT: account name, expiry, signature.
     fn signed(&self, now: SystemTime) -> Result<String> {
         let until = (now + TOKEN_LIFETIME)
             .duration_since(UNIX_EPOCH)

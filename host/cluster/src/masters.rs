@@ -1,4 +1,4 @@
-//! Whom to ask: masters from a list, or those that ZooKeeper names, and in which order.
+//! The masters to try, from a list or from ZooKeeper, and their order.
 
 use crate::config::{Config, Source};
 use crate::detector::{Changes, Detector, Master, Registrations};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use url::Url;
 
-/// Whom to ask. Cloning is cheap; clones share what is known.
+/// The masters to try. Cloning is cheap; clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct Masters {
     from: From,
@@ -20,33 +20,33 @@ pub(crate) struct Masters {
 #[derive(Clone, Debug)]
 enum From {
     List(Arc<[Url]>),
-    /// And whom to ask until that has named somebody.
+    /// ZooKeeper, and the masters to try until it has named one.
     ZooKeeper(Detector, Arc<[Url]>),
 }
 
-/// So long ZooKeeper is waited for where others can be asked meanwhile.
+/// The timeout for ZooKeeper's first leader where other masters can be tried meanwhile.
 const FIRST_LEADER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Whom to ask now.
+/// The masters to try now.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// In the order in which they shall be asked, with what [`Masters::worked`] wants to hear.
+    /// The URLs in order, each with its number for [`Masters::worked`].
     pub(crate) urls: Vec<(usize, Url)>,
-    /// What tells when somebody else leads than did when this was made.
+    /// Changes of the leader since this list was made.
     pub(crate) changes: Option<Changes>,
 }
 
-/// In which order those of a list are asked.
+/// The order of a list's masters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Order {
     /// The one that worked last first.
     ByLuck,
-    /// As they are listed: the first one is taken for the leader.
+    /// As they are listed: the first one is expected to lead.
     AsListed,
 }
 
 impl Masters {
-    /// Checks the configuration; with ZooKeeper in it, begins to follow that.
+    /// Checks the configuration; starts the detector if it names ZooKeeper.
     pub(crate) fn new(config: &Config) -> Result<Self> {
         let from = match config.source()? {
             Source::Listed(urls) => From::List(urls.into()),
@@ -68,8 +68,8 @@ impl Masters {
         }
     }
 
-    /// Whom to ask. From ZooKeeper: the leader, then the others, who know better while we do not hear of a change. While
-    /// nobody is known somebody is waited for, as long as a connection may take.
+    /// The masters to try. From ZooKeeper: the leader, then the others, which may know of a change
+    /// earlier. While none is known, waits for the first one, for at most the connection timeout.
     pub(crate) async fn candidates(&self, config: &Config, order: Order) -> Result<Candidates> {
         let preferred = match order {
             Order::ByLuck => self.preferred.load(Ordering::Relaxed),
@@ -109,7 +109,7 @@ impl Masters {
         }
     }
 
-    /// The one with this number is to be asked first the next time.
+    /// Makes this master the first to try next time.
     pub(crate) fn worked(&self, number: usize) {
         self.preferred.store(number, Ordering::Relaxed);
     }
@@ -146,7 +146,7 @@ impl Masters {
     }
 }
 
-/// Numbered, from that number on and around.
+/// Numbered, in rotation from that number.
 fn beginning_with(number: usize, urls: Vec<Url>) -> Vec<(usize, Url)> {
     let mut urls: Vec<_> = urls.into_iter().enumerate().collect();
     let first = number.checked_rem(urls.len()).unwrap_or_default();
@@ -155,7 +155,7 @@ fn beginning_with(number: usize, urls: Vec<Url>) -> Vec<(usize, Url)> {
 }
 
 impl Candidates {
-    /// The error when none of them could be used.
+    /// The error after all of them have failed.
     pub(crate) fn failed(&self, last: Option<Error>) -> Error {
         match last {
             Some(source) if self.urls.len() > 1 => {
@@ -173,13 +173,13 @@ impl Candidates {
     }
 }
 
-/// Changes of who leads, as ZooKeeper tells them.
+/// Changes of the leading master, from ZooKeeper.
 #[derive(Clone, Debug)]
 pub struct LeaderChanges(Option<Changes>);
 
 impl LeaderChanges {
-    /// Waits for the next other leader. Never returns when the masters are listed, or when the client was closed.
-    /// Dropping this future loses no change.
+    /// Waits for the next leader. Never returns when the masters are listed, or when the client was
+    /// closed. Dropping this future loses no change.
     pub async fn next(&mut self) -> Arc<Master> {
         match &mut self.0 {
             Some(changes) => changes.next().await,
@@ -188,13 +188,13 @@ impl LeaderChanges {
     }
 }
 
-/// Changes of which masters are registered, as ZooKeeper tells them, whoever of them leads.
+/// Changes of the registered masters, from ZooKeeper; the leader may stay the same.
 #[derive(Clone, Debug)]
 pub struct MasterChanges(Option<Registrations>);
 
 impl MasterChanges {
-    /// Waits for the next other list of masters, the leader first. Never returns when the masters are listed, or when the
-    /// client was closed. Dropping this future loses no change.
+    /// Waits for the next list of masters, the leader first. Never returns when the masters are
+    /// listed, or when the client was closed. Dropping this future loses no change.
     pub async fn next(&mut self) -> Vec<Arc<Master>> {
         match &mut self.0 {
             Some(registrations) => registrations.next().await,

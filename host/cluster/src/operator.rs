@@ -1,7 +1,8 @@
-//! The operator API: what runs in the cluster, and what happens to it.
+//! The operator API: the state of the cluster, and its events.
 //!
-//! The stream pushes changes, but not all of them: an agent that becomes unreachable or is marked gone is told only
-//! through its tasks' updates. A watcher that must be right asks for the whole state from time to time.
+//! The stream omits some changes: an agent that becomes unreachable or is marked gone appears only
+//! in its tasks' updates. A client that needs an exact state must fetch the whole state at
+//! intervals.
 
 mod snapshot;
 mod types;
@@ -18,7 +19,7 @@ use crate::error::Result;
 use crate::scheduler::interval;
 use crate::stream::RecordStream;
 
-/// The longest event that is read: SUBSCRIBED carries the whole state.
+/// The maximum size of an event: SUBSCRIBED contains the whole state.
 pub(crate) const MAX_RECORD: u64 = 512 << 20;
 
 /// The events of the cluster.
@@ -32,8 +33,9 @@ impl Stream {
         Self { records }
     }
 
-    /// Reads on to the snapshot that the stream begins with, and tells it entry by entry, on a thread for such work; none
-    /// when the master has ended the stream before. An entry that cannot be read is left out, and that is told.
+    /// Reads the snapshot at the beginning of the stream and reports it entry by entry, on a
+    /// blocking thread; none when the master has ended the stream before. Invalid entries are
+    /// omitted and reported.
     ///
     /// Fails as [`next`](Self::next); when dropped, the snapshot may be lost.
     pub async fn snapshot<S: Snapshot + Send + 'static>(&mut self, mut into: S) -> Result<Option<S>> {
@@ -43,7 +45,7 @@ impl Stream {
                 Ok((into, told))
             });
             let told;
-            // A panic goes on here; otherwise reading ends early only with the runtime.
+            // Propagates a panic; otherwise parsing ends early only with the runtime.
             (into, told) = match reading.await {
                 Ok(read) => read?,
                 Err(error) => match error.try_into_panic() {

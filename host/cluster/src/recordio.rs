@@ -1,24 +1,25 @@
 //! RecordIO: each record is its length in decimal, a line feed, and that many bytes.
 //!
-//! A record is there with its last byte, never only when the next one begins, and however the bytes are cut. A length
-//! is not trusted: beyond the bound it is an error, and within it memory grows only with what really comes. After an
-//! error the stream cannot be followed any more, so the decoder keeps reporting that error's kind.
+//! A record is complete with its last byte, not only when the next one begins, however the bytes
+//! are split. The length is not trusted: above the limit it is an error, and below it memory grows
+//! only with received bytes. After an error the stream is unusable, and the decoder keeps returning
+//! an error of that kind.
 
 use crate::error::{Error, Result};
 use bytes::{Buf, Bytes, BytesMut};
 
-/// The longest length line that is looked at: the digits of `u64::MAX`.
+/// The maximum length of a length line: the digits of `u64::MAX`.
 const LENGTH_DIGITS: usize = 20;
 
-/// Bytes of a record whose memory is not kept for the next ones.
+/// The size above which a record's memory is not kept for the next ones.
 const LARGE: usize = 64 << 10;
 
-/// Cuts a stream of bytes into records.
+/// Splits a stream of bytes into records.
 #[derive(Debug)]
 pub struct Decoder {
     limit: u64,
     buffer: BytesMut,
-    /// The length of the record that is being received, once it is known.
+    /// The length of the record that is being received, if known.
     expected: Option<usize>,
     broken: bool,
 }
@@ -34,8 +35,8 @@ impl Decoder {
         }
     }
 
-    /// Takes the next bytes of the stream and gives the records that are complete with them. What the iterator has not
-    /// given when it is dropped comes first the next time.
+    /// Adds the next bytes of the stream and returns the records that they complete. Records that
+    /// remain when the iterator is dropped come first the next time.
     pub fn push(&mut self, bytes: &[u8]) -> Records<'_> {
         self.buffer.extend_from_slice(bytes);
         Records { decoder: self }
@@ -66,13 +67,14 @@ impl Decoder {
         self.expected = None;
         let record = self.buffer.split_to(length).freeze();
         if length > LARGE {
-            // What came behind it would keep its memory for as long as the stream lives.
+            // Copied: the bytes behind the record would otherwise keep its memory for as long as
+            // the stream lives.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
         Ok(Some(record))
     }
 
-    /// Takes a length line off the front; none when its line feed is not there yet.
+    /// Removes a length line from the front; none if its line feed has not arrived.
     fn take_length(&mut self) -> Result<Option<usize>> {
         let head = &self.buffer[..self.buffer.len().min(LENGTH_DIGITS + 1)];
         let digits = head.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -101,7 +103,7 @@ impl Decoder {
     }
 }
 
-/// The records that are complete; after an error nothing more comes until the next [`push`](Decoder::push).
+/// The complete records; after an error none follows until the next [`push`](Decoder::push).
 #[derive(Debug)]
 pub struct Records<'a> {
     decoder: &'a mut Decoder,

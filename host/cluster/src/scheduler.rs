@@ -1,9 +1,9 @@
 //! The scheduler API: one subscription per framework, and the calls made on its behalf.
 //!
-//! [`Client::subscribe`](crate::Client::subscribe) gives both halves. Events come on a connection of their own that
-//! nothing else uses; calls go over others and carry the subscription's `Mesos-Stream-Id`. A subscription ends when
-//! its stream does: a new one must be made with the framework's id, and the old [`Caller`] is of no use any more (the
-//! master answers 400 to it). Nothing is retried here.
+//! [`Client::subscribe`](crate::Client::subscribe) returns both halves. Events arrive on their own
+//! connection; calls use others and carry the subscription's `Mesos-Stream-Id`. A subscription ends
+//! with its stream: the next one needs the framework's id, and the old [`Caller`] is then useless
+//! (the master answers 400). Nothing is retried here.
 
 mod call;
 mod event;
@@ -20,7 +20,7 @@ use crate::v1::FrameworkInfo;
 use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-/// The longest event that is read: OFFERS of a very large cluster at once.
+/// The maximum size of an event: OFFERS of a very large cluster.
 const MAX_RECORD: u64 = 64 << 20;
 
 const STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
@@ -30,7 +30,7 @@ const STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
 pub struct Subscription {
     /// Makes calls on the framework's behalf.
     pub caller: Caller,
-    /// What the master tells; [`Event::Subscribed`] first, or [`Event::Error`].
+    /// The master's events; [`Event::Subscribed`] first, or [`Event::Error`].
     pub events: Stream,
 }
 
@@ -63,20 +63,22 @@ impl Subscription {
 #[derive(Debug)]
 pub struct Stream {
     records: RecordStream,
-    /// Learns the framework's id from here.
+    /// Receives the framework's id from here.
     caller: Caller,
 }
 
 impl Stream {
-    /// The next event; none when the master has ended the stream (a failover, a teardown, after an ERROR).
+    /// The next event; none when the master has ended the stream (a failover, a teardown, after an
+    /// ERROR).
     ///
-    /// Fails with [`Error::Broken`] or [`Error::Truncated`] when the connection broke, with [`Error::Silent`] when
-    /// nothing came for two advertised heartbeat intervals and a little more (15 s are assumed before SUBSCRIBED),
-    /// with [`Error::LeaderMoved`] when ZooKeeper names another leader than the master that it comes from, with
-    /// [`Error::BadRecordLength`] or [`Error::RecordTooLarge`] when it cannot be followed: then it is over. After
-    /// [`Error::Decode`] or [`Error::Incomplete`], about this event alone, it goes on.
+    /// Fails with [`Error::Broken`] or [`Error::Truncated`] when the connection broke, with
+    /// [`Error::Silent`] when nothing arrived for two advertised heartbeat intervals and a margin
+    /// (15 s are assumed before SUBSCRIBED), with [`Error::LeaderMoved`] when ZooKeeper names
+    /// another leader than the stream's master, with [`Error::BadRecordLength`] or
+    /// [`Error::RecordTooLarge`] when it cannot be parsed: then it is over. [`Error::Decode`] and
+    /// [`Error::Incomplete`] concern one event, and the stream continues.
     ///
-    /// The future may be dropped and made anew without losing an event or the time that has passed in silence.
+    /// The future may be dropped and created again without losing an event or the elapsed silence.
     pub async fn next(&mut self) -> Result<Option<Event>> {
         let Some(record) = self.records.next().await? else {
             return Ok(None);
@@ -92,7 +94,7 @@ impl Stream {
     }
 }
 
-/// The body of SUBSCRIBE; the id of a framework that comes back stands in two places.
+/// The body of SUBSCRIBE; the id of a framework that reconnects appears twice.
 pub(crate) fn subscribe_body(info: &FrameworkInfo) -> Value {
     let mut body = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": info}});
     if let (Some(id), Some(object)) = (&info.id, body.as_object_mut()) {

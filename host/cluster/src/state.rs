@@ -1,8 +1,9 @@
-//! The state document, `GET /state`: the older, larger way to ask a master what runs.
+//! The state document, `GET /state`: the older and larger source of a master's state.
 //!
-//! It differs from the v1 messages in form: ids are plain strings, agents are "slaves", counts and amounts are floats,
-//! ports are a text (`"[31000-31001, 31010-31010]"`), attributes and resources are objects keyed by name, labels are
-//! lists. Modelled is what discovery and the tests use; the rest is ignored.
+//! It differs from the v1 messages in form: ids are plain strings, agents are "slaves", counts and
+//! amounts are floats, ports are a text (`"[31000-31001, 31010-31010]"`), attributes and resources
+//! are objects keyed by name, labels are lists. Only the fields that discovery and the tests use
+//! are modelled.
 
 use crate::error::Result;
 use crate::ids::{AgentId, ExecutorId, FrameworkId, TaskId};
@@ -13,9 +14,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 messages! {
-    /// What one master knows. `leader` and `pid` are `master@ip:port`; `leader` is missing while none leads. `flags`
-    /// are the master's command line. Times are seconds since 1970. `left_out` counts agents, frameworks and tasks that
-    /// could not be read.
+    /// The state of one master. `leader` and `pid` are `master@ip:port`; `leader` is missing while
+    /// none leads. `flags` are the master's command line. Times are seconds since 1970. `left_out`
+    /// counts invalid agents, frameworks and tasks.
     State {
         must {
             #[serde(default)] id: String,
@@ -79,7 +80,7 @@ messages! {
         }
         may { ports: Option<String> }
     }
-    /// A framework. `pid` is there for frameworks of the older API only.
+    /// A framework. Only frameworks of the older API have a `pid`.
     Framework {
         must {
             #[serde(with = "crate::ids::plain")] id: FrameworkId,
@@ -132,19 +133,20 @@ messages! {
             statuses: Vec<Status>,
         }
     }
-    /// The last update of each state a task was in, shortened: no message, reason, uuid or check result.
+    /// The last update of each state of a task, shortened: no message, reason, uuid or check
+    /// result.
     Status {
         must { state: TaskState, #[serde(default)] timestamp: f64 }
         may { labels: Vec<Label>, container_status: Option<ContainerStatus>, healthy: Option<bool> }
     }
 }
 
-/// A form of the state document, for who wants only some of it.
+/// A type for the state document, for callers that need only some of it.
 pub trait Document: Sized + Send + 'static {
-    /// Reads it.
+    /// Parses it.
     fn read(document: &[u8]) -> serde_json::Result<Self>;
 
-    /// The leading master's process id, as the document has it.
+    /// The leading master's process id in the document.
     fn leader(&self) -> Option<&str>;
 
     /// The process id of the master that wrote it.
@@ -180,14 +182,14 @@ impl Lenient for State {
 }
 
 impl State {
-    /// Reads the document. Agents, frameworks and tasks that cannot be read are left out and counted.
+    /// Parses the document. Invalid agents, frameworks and tasks are omitted and counted.
     pub fn decode(document: &[u8]) -> Result<Self> {
         lenient::read(document, || "the state document".to_owned())
     }
 }
 
 impl Resources {
-    /// The port ranges, each from first to last included. What does not look like a range is left out.
+    /// The port ranges, each from first to last inclusive. Invalid ranges are omitted.
     pub fn port_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let text = self.ports.as_deref().unwrap_or_default();
         text.trim_matches(['[', ']']).split(',').filter_map(|part| {

@@ -1,5 +1,4 @@
-//! A long answer made of records: reading it, and noticing that nothing comes any more, or that nothing more shall be
-//! read because another master leads.
+//! Reading a stream of records, with its ends: a heartbeat timeout, and a change of the leader.
 
 use crate::detector::{Changes, Master};
 use crate::error::{Error, Result, TransportError};
@@ -13,12 +12,12 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-/// The interval that is assumed until the stream advertises its own.
+/// The assumed interval until the stream advertises its own.
 pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
-/// What is allowed beyond two intervals, at most.
+/// The maximum margin beyond two intervals.
 const MAX_GRACE: Duration = Duration::from_secs(5);
 
-/// An answer that is a stream, who gives it, and what tells when somebody else leads.
+/// A stream, its master's URL, and the changes of the leader that end it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) url: Url,
@@ -33,7 +32,7 @@ pub(crate) struct RecordStream {
     decoder: Decoder,
     ready: VecDeque<Result<Bytes>>,
     silence: Duration,
-    /// When something came last, or reading began.
+    /// When data last arrived, or reading began.
     heard: Instant,
     ended: bool,
 }
@@ -50,13 +49,13 @@ impl RecordStream {
         }
     }
 
-    /// From now on something is promised every `interval`.
+    /// Sets the advertised heartbeat interval.
     pub(crate) fn expect_every(&mut self, interval: Duration) {
         self.silence = silence(interval);
     }
 
-    /// The next record; none when the other side has ended the stream in good order. After an error the stream is
-    /// over, and so is it after the end: both then stay what they were, as none. Dropping this future loses nothing.
+    /// The next record; none when the server has ended the stream properly. After an error or the
+    /// end, every further call returns none. Dropping this future loses nothing.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some(record) = self.ready.pop_front() {
@@ -66,7 +65,7 @@ impl RecordStream {
             if self.ended {
                 return Ok(None);
             }
-            // What has come while nobody was reading is taken before the time is looked at.
+            // Data that arrived between two reads counts before the timeout is checked.
             let deadline = self.heard.checked_add(self.silence).unwrap_or_else(far);
             let Opened {
                 url,
@@ -105,7 +104,7 @@ impl RecordStream {
     }
 }
 
-/// The next leader that is not the one at `url`; never, when nobody tells.
+/// The next leader that is not at `url`; never returns without a source of changes.
 async fn elsewhere(changes: Option<&mut Changes>, url: &Url) -> Arc<Master> {
     match changes {
         Some(changes) => changes.away_from(url).await,
@@ -113,12 +112,12 @@ async fn elsewhere(changes: Option<&mut Changes>, url: &Url) -> Arc<Master> {
     }
 }
 
-/// A deadline for those that have none.
+/// A deadline in the far future.
 fn far() -> Instant {
     Instant::now() + Duration::from_hours(24 * 365)
 }
 
-/// How long nothing may come: two heartbeats may be missed, and the last be a little late.
+/// The heartbeat timeout: two heartbeats may be missed, and the last be a little late.
 fn silence(interval: Duration) -> Duration {
     interval
         .saturating_mul(2)

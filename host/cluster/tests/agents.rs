@@ -158,7 +158,7 @@ async fn a_command_that_takes_too_long_is_ended() {
         matches!(&error, Error::TimedOut { after, .. } if *after == Duration::from_millis(200)),
         "{error:?}"
     );
-    // The session's connection is closed, and the agent is told as well.
+    // The session's connection is closed, and the agent gets a kill call as well.
     server.closed(1).await;
     assert_eq!(
         server.asked().last().unwrap().json()["type"],

@@ -119,7 +119,7 @@ const KEY: &[u8] = include_bytes!("login/key.pem");
 const OLDER_KEY: &[u8] = include_bytes!("login/key-pkcs1.pem");
 const PUBLIC: &[u8] = include_bytes!("login/public.der");
 
-/// What a login said, its signature checked.
+/// The content of a login, after its signature was verified.
 fn login_of(body: &Value) -> Value {
     assert_eq!(body["uid"], "dns");
     let token = body["token"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! What is done in a framework's name ends with the right to it.
+//! Calls for a framework end when its leadership ends.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ impl LeadershipGuard for Until {
     }
 }
 
-/// A master that takes subscriptions, and falls silent when it is told to kill a task.
+/// A master that accepts subscriptions, and never answers a KILL call.
 async fn master() -> Server {
     let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
         "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": 15.0, "master_info": {"id": "m"},

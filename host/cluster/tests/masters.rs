@@ -27,7 +27,7 @@ fn client(masters: &[String]) -> Client {
     Client::new(config(masters)).unwrap()
 }
 
-/// An address on which nobody listens.
+/// An address without a listener.
 async fn nobody() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
@@ -248,7 +248,7 @@ async fn a_redirect_is_followed_with_credentials() {
 
 #[tokio::test]
 async fn the_recorded_redirect_leads_where_it_says() {
-    // The recorded leader is on another port; nobody is there, and that is what the error names.
+    // The recorded leader is on another port without a listener, which the error names.
     let raw = String::from_utf8(recorded("10-zookeeper/nonleader-GET_state.raw")).unwrap();
     let leader = nobody().await;
     assert!(raw.contains("//localhost:5060/"));
@@ -477,7 +477,7 @@ fn secretive(server: &Server, host: &str, tls: Tls) -> Client {
     .unwrap()
 }
 
-/// The certificate is a trusted one, but for another name: whoever answers is somebody else.
+/// The certificate is a trusted one, but for another name: the server is not the configured one.
 #[tokio::test]
 async fn over_tls_a_certificate_for_another_name_is_refused_and_hears_no_secret() {
     let server =
@@ -515,7 +515,7 @@ async fn over_tls_a_certificate_for_another_name_is_refused_and_hears_no_secret(
     );
 }
 
-/// What is configured by nobody: certificates are verified, against what the system trusts.
+/// Without configuration, certificates are verified against the system's root certificates.
 #[tokio::test]
 async fn verification_is_on_unless_it_is_switched_off() {
     let server = Server::secured(|_| json_answer(&json!({"version": "1.11.0"}))).await;
@@ -524,7 +524,7 @@ async fn verification_is_on_unless_it_is_switched_off() {
         tls,
         ..config(&[server.name()])
     });
-    // Where the system trusts nobody at all, that is told at once.
+    // Without any root certificate in the system the error is immediate.
     let error = match client {
         Ok(client) => client.version().await.unwrap_err(),
         Err(error) => error,
@@ -574,7 +574,7 @@ async fn authorities_that_are_none_are_refused() {
     assert!(matches!(&error, Error::Config { .. }), "{error:?}");
 }
 
-/// What is done with a client is done in tasks, so every future must be able to move between threads.
+/// Tasks use the client, so every future must be `Send`.
 #[tokio::test]
 async fn futures_can_move_between_threads() {
     fn movable<T: Send>(future: T) -> T {

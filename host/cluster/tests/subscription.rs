@@ -1,4 +1,5 @@
-//! Subscriptions against a server that says awkward bytes: cut anywhere, silent, cut off, redirecting, refusing.
+//! Subscriptions against a server that sends awkward bytes: split anywhere, silent, truncated,
+//! redirecting, rejecting.
 
 #![allow(
     clippy::unwrap_used,

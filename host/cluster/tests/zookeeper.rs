@@ -98,7 +98,7 @@ async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
     let leader = next_leader("a JSON master follows", &mut changes).await;
     assert_eq!((&leader.node, leader.port), (&third, 5070));
 
-    // Nobody leads, then somebody again.
+    // No leader, then a leader again.
     masters.delete(&format!("/a/mesos/{third}"), None).await.unwrap();
     within("nobody leads", async {
         while client.leader().is_some() {
@@ -180,7 +180,7 @@ async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is
     })
     .await;
 
-    // Away for good: whoever leads is known and asked.
+    // Unavailable for good: the last known leader stays in use.
     server.stop().await;
     let error = client.version().await.unwrap_err();
     assert!(
@@ -235,7 +235,7 @@ async fn credentials_in_the_address_open_what_an_acl_protects() {
     }
 }
 
-/// A master that leads: it accepts every subscription and says nothing more.
+/// A leading master: it accepts every subscription and sends nothing more.
 async fn leading() -> Server {
     Server::master(|asked| match asked.line.as_str() {
         "POST /api/v1/scheduler" | "POST /master/api/v1/scheduler" => {
@@ -331,7 +331,7 @@ async fn a_master_named_by_zookeeper_may_redirect() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     let leader = leading().await;
     let location = format!("//localhost:{}/master", leader.address.port());
-    // It has lost the lead, and ZooKeeper has not told us so.
+    // It has lost the lead, and ZooKeeper has not reported that.
     let follower = Server::master(move |asked| {
         let path = asked.line.split(' ').nth(1).unwrap_or_default();
         redirect(&format!("{location}{path}"))

@@ -13,7 +13,7 @@ pub enum Error {
     Config {
         /// The setting's key.
         key: &'static str,
-        /// What is wrong and what was expected.
+        /// The error and the expected value.
         what: String,
     },
     /// The DNS port cannot be bound.

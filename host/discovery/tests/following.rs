@@ -449,7 +449,7 @@ async fn resync_differences_count_missed_events_but_not_lost_agents() {
     })
     .await;
     assert_eq!(drift(), 0);
-    // An agent and a task that nobody told of.
+    // An agent and a task without an event.
     master.set(|says| says.snapshot = Some(snapshot(2, &tasks)));
     until("the next comparison", async || {
         discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
@@ -512,7 +512,7 @@ async fn answers_respect_the_edns_size() {
     assert!(plain.to_vec().unwrap().len() <= 512);
     let larger = discovery.udp(&with_edns(srv.clone(), 4096, 0)).await;
     assert!(larger.metadata.truncation && larger.answers.len() > plain.answers.len());
-    // Who speaks EDNS is answered in it, cut or not, and told what we take.
+    // A query with EDNS gets an answer with EDNS, truncated or not, with the supported size.
     let little = discovery.udp(&with_edns(srv.clone(), 600, 0)).await;
     assert!(little.metadata.truncation && little.to_vec().unwrap().len() <= 600);
     for answer in [&larger, &little] {

@@ -106,7 +106,7 @@ async fn new_leader_ends_the_retry_delay() {
     discovery.stop().await;
 }
 
-/// Comparisons are an hour apart: what is seen sooner was told by ZooKeeper.
+/// Comparisons are an hour apart: earlier changes are due to ZooKeeper.
 #[tokio::test]
 async fn changes_of_masters_are_published_immediately() {
     for streams in [true, false] {

@@ -1,4 +1,4 @@
-//! Limits on answers hold whoever asks, and from however many threads.
+//! Limits on answers apply to every client, and across threads.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::net::IpAddr;

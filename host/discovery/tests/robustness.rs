@@ -223,7 +223,7 @@ async fn any_packet_is_answered_correctly_or_ignored() {
         .await
         .unwrap();
     let good = good();
-    // Another seed every time finds more; the one that found something is told.
+    // Another seed every time finds more; a failure prints its seed.
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);

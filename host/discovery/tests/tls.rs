@@ -50,7 +50,7 @@ fn certify(dir: &Path) -> CertificateDer<'static> {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["dns.test".to_owned()]).unwrap();
     let certificate = params.self_signed(&key).unwrap();
-    // Written aside and renamed: whoever looks sees all or nothing of a file.
+    // Written to a temporary file and renamed, so that a reader sees the whole file or none.
     for (name, text) in [("key.pem", key.serialize_pem()), ("cert.pem", certificate.pem())] {
         std::fs::write(dir.join("new"), text).unwrap();
         std::fs::rename(dir.join("new"), dir.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Changes that happen together.
+//! Changes that are applied together.
 
 use bytes::Bytes;
 
@@ -11,21 +11,21 @@ pub struct Change {
     pub key: String,
     /// The new value; `None` deletes.
     pub value: Option<Bytes>,
-    /// What must be there before.
+    /// The condition on the current entry.
     pub expect: Expect,
 }
 
-/// A condition of a [`Batch`]: the lease `lease` is held, under exactly this fencing number.
+/// A condition of a [`Batch`]: the lease `lease` is held under exactly this fencing number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The lease's name.
     pub lease: String,
-    /// The number that [`Store::acquire`](crate::Store::acquire) gave out with it.
+    /// The number that [`Store::acquire`](crate::Store::acquire) returned with it.
     pub fencing: u64,
 }
 
-/// Changes that are made all together or not at all, in the order they were added: a later change of the same key sees
-/// (and compares against) what an earlier one left.
+/// Changes that are applied all together or not at all, in the order in which they were added. A
+/// later change of the same key is compared with the result of an earlier one.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     changes: Vec<Change>,
@@ -33,7 +33,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch without changes; committing it does nothing.
+    /// A batch without changes; committing it has no effect.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,8 +58,9 @@ impl Batch {
         self
     }
 
-    /// Adds a fence: the batch is refused with [`Error::Fenced`](crate::Error::Fenced) unless at the moment of the commit
-    /// the lease is still held under this number. Fences are looked at before what the changes expect.
+    /// Adds a fence: the batch is rejected with [`Error::Fenced`](crate::Error::Fenced) unless the
+    /// lease is still held under this number at the time of the commit. Fences are checked before
+    /// the conditions of the changes.
     pub fn fenced(mut self, lease: impl Into<String>, fencing: u64) -> Self {
         let lease = lease.into();
         self.fences.push(Fence { lease, fencing });
@@ -80,7 +81,7 @@ impl Batch {
         self.changes
     }
 
-    /// Whether there is nothing to do: no change, and no fence to look at either.
+    /// Whether the batch is empty: neither changes nor fences.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.fences.is_empty()
     }

@@ -11,27 +11,28 @@ use crate::file::FileStore;
 use crate::redis::RedisStore;
 use crate::{Error, Result, Store};
 
-/// How a store is configured. What is `None` here is as the address says, if it says it.
+/// The configuration of a store. A field that is `None` has the value in the address, if there is
+/// one.
 #[derive(Clone)]
 pub struct Config {
     /// The address: `file:DIR`, `HOST:PORT` (a Redis; an IPv6 address in square brackets), or
     /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, with `rediss` for TLS.
     pub server: String,
-    /// The Redis user; without one the password is the server's own.
+    /// The Redis user; without one the password is that of the default user.
     pub user: Option<String>,
     /// The Redis password.
     pub password: Option<Password>,
     /// The number of the Redis database, from 0.
     pub database: Option<u16>,
-    /// TLS to the Redis; `rediss://` alone is TLS that trusts the system's authorities.
+    /// TLS to the Redis; `rediss://` alone means TLS with the system's root certificates.
     pub tls: Option<Tls>,
-    /// How long one call to a Redis may take, waiting for its connection included.
+    /// The timeout of one call to a Redis, including the wait for the connection.
     pub call_timeout: Duration,
-    /// How long one attempt to connect to a Redis may take.
+    /// The timeout of one attempt to connect to a Redis.
     pub connect_timeout: Duration,
 }
 
-/// A password, which [`fmt::Debug`] does not show.
+/// A password, omitted from [`fmt::Debug`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
 
@@ -64,10 +65,10 @@ impl fmt::Debug for Config {
 /// TLS to a Redis.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// Whether the server's certificate is checked, name included. Switching it off makes the connection open to whoever
-    /// is between.
+    /// Whether the server's certificate and its name are verified. Without verification the
+    /// connection is open to man-in-the-middle attacks.
     pub verify: bool,
-    /// The authorities to trust, as PEM; without them those that the system trusts.
+    /// The root certificates to trust, as PEM; without them those of the system.
     pub authorities: Option<Vec<u8>>,
 }
 
@@ -81,7 +82,7 @@ impl Default for Tls {
 }
 
 impl Config {
-    /// What `server` says, with the usual times.
+    /// The configuration for the address `server`, with default timeouts.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),
@@ -96,12 +97,13 @@ impl Config {
 
     /// Opens the store.
     ///
-    /// A Redis that cannot be reached is no error: the store keeps trying, says so in the log, and answers
+    /// An unreachable Redis is no error: the store keeps reconnecting, logs this, and returns
     /// [`Error::Unavailable`] until it is connected.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for what is no address of a store; from the embedded store [`Error::Locked`] when another
-    /// process has it open, and what else [`FileStore::open`] says.
+    /// [`Error::Unsupported`] when the address is invalid; from the embedded store
+    /// [`Error::Locked`] when another process has it open, and the other errors of
+    /// [`FileStore::open`].
     pub async fn open(self) -> Result<Arc<dyn Store>> {
         match self.place()? {
             Place::File(dir) => Ok(Arc::new(FileStore::open(dir).await?)),
@@ -114,10 +116,10 @@ impl Config {
         }
     }
 
-    /// Host and port of the server that keeps the store; none for the embedded store.
+    /// Host and port of the store's server; none for the embedded store.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for what is no address of a store.
+    /// [`Error::Unsupported`] when the address is invalid.
     pub fn address(&self) -> Result<Option<(String, u16)>> {
         Ok(match self.place()? {
             Place::File(_) => None,
@@ -130,7 +132,7 @@ impl Config {
         })
     }
 
-    /// What the configuration names, without asking anybody.
+    /// The parsed address, without any connection.
     fn place(&self) -> Result<Place> {
         let server = self.server.trim();
         if let Some(dir) = server.strip_prefix("file:") {
@@ -156,7 +158,7 @@ impl Config {
         Ok(Place::Redis(Box::new(info)))
     }
 
-    /// The address, over TLS if it is to be.
+    /// The address, with TLS if configured.
     fn secured(&self, addr: ConnectionAddr) -> Result<ConnectionAddr> {
         Ok(match (addr, &self.tls) {
             (ConnectionAddr::Unix(_), _) => return Err(self.unsupported("it is a socket file")),
@@ -199,13 +201,13 @@ impl Config {
     }
 }
 
-/// What an address names.
+/// The kind of store that an address names.
 enum Place {
     File(PathBuf),
     Redis(Box<ConnectionInfo>),
 }
 
-/// Takes `HOST:PORT` apart.
+/// Splits `HOST:PORT`.
 fn host_and_port(server: &str) -> std::result::Result<(String, u16), &'static str> {
     let (host, port) = server.rsplit_once(':').ok_or("the port is missing")?;
     let port = port
@@ -224,7 +226,7 @@ fn host_and_port(server: &str) -> std::result::Result<(String, u16), &'static st
     Ok((host.to_owned(), port))
 }
 
-/// The address without what stands before the last `@`, where a user and a password would be.
+/// The address without the part before the last `@`, which would hold a user and a password.
 fn without_secrets(server: &str) -> String {
     match server.rsplit_once('@') {
         None => server.to_owned(),

@@ -1,7 +1,7 @@
-//! What every store must do, as tests that run against any of them.
+//! Tests that every store must pass.
 //!
-//! A store's own tests call [`run`]; a promise that is not kept is a panic that names it. Every case keeps to keys of its
-//! own under `conformance/`, which must be empty before.
+//! A store's own tests call [`run`]; a broken guarantee causes a panic that names it. Every case
+//! uses only its own keys under `conformance/`, which must be empty before.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)] // A test suite: failing is its answer.
 
 mod bounds;

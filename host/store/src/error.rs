@@ -6,97 +6,97 @@ use std::time::Duration;
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The underlying cause, of whichever store it was.
+/// The underlying cause, from either store.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a store could not be opened or did not do what it was asked.
+/// Why a store could not be opened or an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A key was not as the batch expected; nothing of the batch was done.
+    /// The version of a key was not the expected one; no change was applied.
     #[error("conflict at `{key}`: {}", describe(*.found))]
     Conflict {
         /// The first key of the batch that differed.
         key: String,
-        /// The version it has now; `None` when it is not there.
+        /// The key's current version; `None` when the key is absent.
         found: Option<u64>,
     },
-    /// A fence of the batch does not hold, or the lease to renew is not the caller's any more: it ran out, was given back,
-    /// or was given to somebody else. Nothing was done.
+    /// A fence of the batch does not hold, or the lease to renew is no longer the caller's: it
+    /// expired, was released, or was granted to another holder. Nothing was changed.
     #[error("the lease `{lease}` with number {fencing} is no longer held: {}", holder(*.current))]
     Fenced {
         /// The lease's name.
         lease: String,
-        /// The number that was shown.
+        /// The outdated fencing number.
         fencing: u64,
-        /// The number it is held under now; `None` when nobody holds it.
+        /// The current fencing number; `None` when the lease is not held.
         current: Option<u64>,
     },
-    /// Somebody else holds the lease.
+    /// Another holder has the lease.
     #[error("the lease `{lease}` is held by {holder}")]
     Held {
         /// The lease's name.
         lease: String,
-        /// Who holds it, as they named themselves.
+        /// The name of the holder.
         holder: String,
-        /// How long it is theirs if they do not renew it.
+        /// The remaining time, unless the holder renews the lease.
         left: Duration,
     },
-    /// Something is larger than a store takes; see [`limits`](crate::limits). Nothing was done.
+    /// A size exceeds a limit of all stores; see [`limits`](crate::limits). Nothing was changed.
     #[error("{what} is too large for the store: {size}, at most {limit}")]
     TooLarge {
-        /// What is too large, and in which unit it is counted.
+        /// The kind of size, and its unit.
         what: String,
-        /// How large it is.
+        /// The size.
         size: usize,
-        /// How large it may be.
+        /// The limit.
         limit: usize,
     },
-    /// A lease was asked for with a time to live that no store grants.
+    /// A time to live outside the bounds of leases.
     #[error(
         "the time to live of a lease must be from {:?} to {:?}, not {ttl:?}",
         crate::limits::MIN_TTL,
         crate::limits::MAX_TTL
     )]
     TimeToLive {
-        /// What was asked for.
+        /// The requested time to live.
         ttl: Duration,
     },
-    /// This kind of store does not do what was asked.
+    /// This kind of store does not support the operation.
     #[error("this store does not support {what}")]
     Missing {
-        /// What it does not have.
+        /// The unsupported feature.
         what: &'static str,
     },
     /// The store could not be reached or could not write. Whether a commit happened is not known.
     #[error("the store cannot {what}")]
     Unavailable {
-        /// What was tried, as the end of "the store cannot …".
+        /// The operation, as the end of "the store cannot …".
         what: &'static str,
-        /// What the system or the database said.
+        /// The error of the system or the database.
         #[source]
         source: Cause,
     },
-    /// What the store holds cannot be read as an entry: it was written by something else or damaged.
+    /// A stored entry is invalid: it was written by another program or damaged.
     #[error("invalid data in the store at {place}")]
     Corrupt {
         /// Key or file.
         place: String,
-        /// What did not parse, where that is known.
+        /// The parse error, where known.
         #[source]
         source: Option<Cause>,
     },
-    /// The store was closed, or its writer ended after a failure that was reported to someone else.
+    /// The store was closed, or its writer ended after a failure that another caller received.
     #[error("the store is closed")]
     Closed,
-    /// The configured address, or what belongs to it, is not of a kind that this version can open.
+    /// This version cannot open the configured address, or its settings are invalid.
     #[error(
         "`{server}` is not a valid store address: {reason}; write `file:DIR` for the embedded store, or `HOST:PORT`, \
          `redis://HOST:PORT/DATABASE` or `rediss://…` (TLS) for a Redis"
     )]
     Unsupported {
-        /// The address as configured, without user and password.
+        /// The configured address, without user and password.
         server: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
     /// Another process has the directory open.

@@ -1,4 +1,4 @@
-//! A store whose every commit carries a fence.
+//! A store that adds a fence to every commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,10 @@ use async_trait::async_trait;
 
 use crate::{Batch, Entry, Lease, Result, Store, Watch};
 
-/// A view of a store for the holder of a lease: every batch that is committed through it is refused with
-/// [`Error::Fenced`](crate::Error::Fenced) once the lease is not held under that number any more, so that parts which
-/// know nothing of leases cannot write what a later holder does not expect. Reading is not fenced.
+/// A view of a store for the holder of a lease. Every batch that is committed through it is
+/// rejected with [`Error::Fenced`](crate::Error::Fenced) once the lease is no longer held under
+/// that number, so code that knows nothing of leases cannot write after a later holder took over.
+/// Reading is not fenced.
 #[derive(Clone, Debug)]
 pub struct Fenced {
     store: Arc<dyn Store>,
@@ -18,8 +19,8 @@ pub struct Fenced {
 }
 
 impl Fenced {
-    /// The view of `store` for the holder of `lease`. Renewing it does not change the number, so the view lasts for as
-    /// long as the lease is held.
+    /// The view of `store` for the holder of `lease`. A renewal keeps the number, so the view is
+    /// valid for as long as the lease is held.
     pub fn new(store: Arc<dyn Store>, lease: &Lease) -> Self {
         Self {
             store,

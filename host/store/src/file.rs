@@ -1,17 +1,18 @@
-//! The embedded store: one redb file in a directory of its own.
+//! The embedded store: one redb file in its own directory.
 //!
-//! All writing happens on one thread. It takes whatever batches wait, makes them one transaction and syncs once, so many
-//! callers share the price of one sync and the order of batches is the order in which they were handed over. Readers see
-//! committed snapshots and never wait for the writer.
+//! One thread does all writing. It combines all pending batches into one transaction with one sync,
+//! so many callers share the cost of a sync. Batches keep the order in which they were submitted.
+//! Readers see committed snapshots and never wait for the writer.
 //!
-//! The directory belongs to one process at a time; a second one is refused with [`Error::Locked`] by a lock on the file,
-//! which the system lets go of when its holder dies, however it dies. A file left behind by a kill is repaired while it
-//! is opened.
+//! The directory belongs to one process at a time. A lock on the file, which the system releases
+//! when its holder ends, rejects a second process with [`Error::Locked`]. A file left behind by a
+//! kill is repaired when it is opened.
 //!
-//! Leases end with the process that holds the store: no other can be there to respect them. Their numbers go on.
+//! Leases end with the process that has the store open, because no other process can use it. Their
+//! fencing numbers continue.
 //!
-//! After a failed write (disk full, I/O error) the waiting callers get [`Error::Unavailable`] and the database refuses to
-//! write until the store is opened again; reading goes on.
+//! After a failed write (disk full, I/O error) the pending callers receive [`Error::Unavailable`],
+//! and the database rejects writes until the store is opened again. Reading still works.
 
 mod leases;
 mod table;
@@ -35,14 +36,14 @@ use crate::{Batch, Entry, Error, Lease, Result, Store, Watch, limits};
 use leases::{Held, Leases, Work};
 use writer::{Request, Writer};
 
-/// Batches that may wait for the writer before [`Store::commit`] itself waits.
+/// The maximum number of batches in the writer's queue; then [`Store::commit`] waits.
 const WAITING: usize = 1024;
-/// Memory the database may use for pages of the file.
+/// The size of the database's page cache.
 const CACHE_BYTES: usize = 64 << 20;
-/// The database's name within the store's directory.
+/// The name of the database file.
 const FILE: &str = "store.redb";
 
-/// The embedded store. Dropping it finishes the batches already handed over and lets go of the directory.
+/// The embedded store. Dropping it finishes the submitted batches and releases the directory.
 #[derive(Debug)]
 pub struct FileStore {
     path: PathBuf,
@@ -54,11 +55,12 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in `dir`, making directory and file (readable by their owner only) when they are missing.
+    /// Opens the store in `dir`. Creates a missing directory and file, readable by their owner
+    /// only.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another process, or another handle of this one, has it open; [`Error::Corrupt`] when the
-    /// file is not one of ours; [`Error::Unavailable`] when the directory cannot be used.
+    /// [`Error::Locked`] when this or another process has it open; [`Error::Corrupt`] when the file
+    /// is not a database of this store; [`Error::Unavailable`] when the directory cannot be used.
     pub async fn open(dir: PathBuf) -> Result<Self> {
         let path = dir.clone();
         let (database, fencing) = blocking("open its directory", move || {
@@ -90,12 +92,12 @@ impl FileStore {
         })
     }
 
-    /// The directory the store lives in.
+    /// The store's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Hands a request to the writer and waits for what becomes of it.
+    /// Sends a request to the writer and waits for the result.
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let requests = self.requests.as_ref().ok_or(Error::Closed)?;
@@ -186,8 +188,8 @@ impl Store for FileStore {
 impl Drop for FileStore {
     fn drop(&mut self) {
         drop(self.requests.take());
-        // At most the batches already handed over, one sync as a rule. Waiting for it means that whoever drops the last
-        // handle may open the directory again at once.
+        // Waits for the submitted batches, usually one sync. Thus a caller that drops the last
+        // handle can open the directory again immediately.
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {
@@ -196,7 +198,7 @@ impl Drop for FileStore {
     }
 }
 
-/// Runs file work where it may block.
+/// Runs file operations on a thread that may block.
 async fn blocking<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> Result<T> + Send + 'static,

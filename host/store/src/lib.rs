@@ -1,28 +1,31 @@
-//! The state store: what the daemon must still know after it was killed.
+//! The state store: the data that a daemon needs again after a restart.
 //!
-//! A [`Store`] is an ordered map from text keys to bytes. Several parts of the daemon share one store and keep apart by
-//! key prefix (`<framework>/tasks/<task id>`); nobody keeps anything outside its own prefix.
+//! A [`Store`] is an ordered map from text keys to bytes. Several parts of the daemon share one
+//! store. Each has its own key prefix (`<framework>/tasks/<task id>`) and writes nothing outside
+//! it.
 //!
-//! What every store promises:
-//! * **Durable when told.** [`Store::commit`] returns after the batch is on disk. What was acknowledged survives a kill
-//!   at any moment; what was not is there either whole or not at all.
-//! * **Atomic batches.** All changes of a [`Batch`] happen, or none of them.
-//! * **Versions.** Every put gives its key a version that this store never gave out before, so a version names one
-//!   value of one key for ever, also when the key was deleted and made again. [`Expect`] compares against it.
-//! * **Snapshots.** A [`Store::scan`] sees the store as it was at one moment.
+//! Guarantees of every store:
+//! * **Durability.** [`Store::commit`] returns after the batch is on disk. An acknowledged batch
+//!   survives a kill at any moment; an unacknowledged one was applied as a whole or not at all.
+//! * **Atomic batches.** All changes of a [`Batch`] are applied, or none of them.
+//! * **Versions.** Every put assigns a version that this store never assigned before. A version
+//!   thus identifies one value of one key for ever, even if the key is deleted and created again.
+//!   [`Expect`] compares with it.
+//! * **Snapshots.** A [`Store::scan`] sees the store at one point in time.
+//! * **Leases.** At most one holder at a time, each with a fencing number greater than every one
+//!   before it. A batch can require that its lease is still held ([`Batch::fenced`]), so a replaced
+//!   holder cannot overwrite newer data. [`Election`] runs leader elections on leases.
+//! * **Watches.** A [`Watch`] reports changed keys, or reports that it missed some.
 //!
-//! * **Leases.** At most one holder at a time, each with a fencing number greater than every one before it; a batch can
-//!   demand that its lease is still held ([`Batch::fenced`]). What was put cannot be changed by a holder that was replaced.
-//!   [`Election`] runs leader elections on them.
-//! * **Watches.** A [`Watch`] tells which keys change, or says that it missed some.
+//! Not supported: expiry of entries, values that do not fit in memory (see [`limits`]), and queries
+//! other than by key prefix.
 //!
-//! What it does not do: no expiry, no values beyond what fits in memory (see [`limits`]), no queries but by key prefix.
+//! Failures: a lost race is an [`Error::Conflict`] and changed nothing. After
+//! [`Error::Unavailable`] a commit may or may not have been applied; read before trying again.
 //!
-//! How it fails: a lost race is [`Error::Conflict`] and changed nothing. After [`Error::Unavailable`] from a commit it is
-//! not known whether the batch happened; read before trying again.
-//!
-//! [`open`] picks the store from the configured address, [`Config`] says more: the embedded one
-//! ([`file`](mod@file)) or a Redis ([`redis`](mod@redis)). Both pass the same suite (module `conformance`).
+//! [`open`] opens the store at the configured address, [`Config`] has more settings: the embedded
+//! store ([`file`](mod@file)) or a Redis ([`redis`](mod@redis)). Both pass the same tests (module
+//! `conformance`).
 
 #![forbid(unsafe_code)]
 
@@ -59,25 +62,25 @@ pub use watch::{Notice, Watch};
 pub struct Entry {
     /// The whole key, prefix included.
     pub key: String,
-    /// What was put.
+    /// The stored value.
     pub value: Bytes,
-    /// Names this value: greater than every version this store gave out before it, never 0.
+    /// Identifies this value: greater than every earlier version of this store, never 0.
     pub version: u64,
 }
 
-/// What a change expects to find under its key; anything else is an [`Error::Conflict`].
+/// The expected entry of a change; any other is an [`Error::Conflict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Whatever is there, also nothing.
+    /// Any entry, or none.
     Any,
-    /// Nothing.
+    /// No entry.
     Absent,
     /// The value of this version.
     Version(u64),
 }
 
 impl Expect {
-    /// Whether a key that now has the version `found` (none: absent) is as expected.
+    /// Whether a key with the current version `found` (none: absent) is as expected.
     pub fn accepts(self, found: Option<u64>) -> bool {
         match self {
             Self::Any => true,
@@ -87,63 +90,69 @@ impl Expect {
     }
 }
 
-/// A durable ordered map; see the crate's documentation for what it promises.
+/// A durable ordered map; the crate's documentation lists the guarantees.
 ///
-/// Handles are shared as `Arc<dyn Store>`; calls may be made from any number of tasks at once. Leases and watches have
-/// defaults that answer [`Error::Missing`], for wrappers in tests that need neither; both stores of this crate have them.
+/// Handles are shared as `Arc<dyn Store>`; any number of tasks may call concurrently. Leases and
+/// watches have defaults that return [`Error::Missing`], for wrappers in tests that need neither;
+/// both stores of this crate implement them.
 #[async_trait]
 pub trait Store: Debug + Send + Sync {
     /// The entry under `key`, if there is one.
     async fn get(&self, key: &str) -> Result<Option<Entry>>;
 
-    /// All entries whose key begins with `prefix`, in byte order of their keys, as of one moment.
+    /// All entries whose key begins with `prefix`, in byte order of their keys, at one point in
+    /// time.
     async fn scan(&self, prefix: &str) -> Result<Vec<Entry>>;
 
-    /// Makes all changes of the batch or none, and returns when they are durable: the new version of each put, 0 for
-    /// each delete, in the batch's order. Deleting a key that is not there is no error unless a version was expected.
+    /// Applies all changes of the batch or none, and returns when they are durable: the new version
+    /// of each put, 0 for each delete, in the batch's order. Deleting an absent key is no error
+    /// unless a version was expected.
     ///
-    /// Dropping the future does not withdraw a batch that was already handed over.
+    /// Dropping the future does not withdraw a submitted batch.
     ///
     /// # Errors
-    /// [`Error::Conflict`], [`Error::Fenced`], [`Error::TooLarge`]: nothing happened. [`Error::Unavailable`]: not known.
+    /// [`Error::Conflict`], [`Error::Fenced`], [`Error::TooLarge`]: nothing was applied.
+    /// [`Error::Unavailable`]: unknown.
     async fn commit(&self, batch: Batch) -> Result<Vec<u64>>;
 
-    /// Takes the lease `name` for `ttl`. `holder` says who asks, in words that no two processes share. Whoever holds the
-    /// lease already gets it again with a new number, and the old number is void: so a call whose answer was lost can be
-    /// made again.
+    /// Acquires the lease `name` for `ttl`. `holder` is a text that no two processes share. The
+    /// present holder gets a new number and its old number becomes void, so a call without a reply
+    /// can be repeated.
     ///
     /// # Errors
-    /// [`Error::Held`] when somebody else holds it.
+    /// [`Error::Held`] when another holder has it.
     async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
         let _ = (name, holder, ttl);
         Err(Error::Missing { what: "leases" })
     }
 
-    /// Prolongs a lease by its whole time to live, from now on. It keeps its number.
+    /// Extends a lease by its whole time to live, from now on. It keeps its number.
     ///
     /// # Errors
-    /// [`Error::Fenced`] when it is not held under its number any more, also when it merely ran out: then it may be
-    /// acquired again.
+    /// [`Error::Fenced`] when it is no longer held under its number, even if it only expired: then
+    /// it can be acquired again.
     async fn renew(&self, lease: &Lease) -> Result<Lease> {
         let _ = lease;
         Err(Error::Missing { what: "leases" })
     }
 
-    /// Gives a lease back, so that others need not wait for its end. Nothing happens if it is not held any more.
+    /// Releases a lease, so that others need not wait until it expires. No effect if it is no
+    /// longer held.
     async fn release(&self, lease: &Lease) -> Result<()> {
         let _ = lease;
         Err(Error::Missing { what: "leases" })
     }
 
-    /// Who holds the lease `name` at this moment.
+    /// The present holder of the lease `name`.
     async fn lease(&self, name: &str) -> Result<Option<Lease>> {
         let _ = name;
         Err(Error::Missing { what: "leases" })
     }
 
-    /// Watches the keys that begin with `prefix`. What is committed from now on, by whomever, will be told.
+    /// Watches the keys that begin with `prefix`. It reports every later commit of any process.
     ///
-    /// To follow the store: watch first, then scan, then apply what is told; scan again after [`Notice::Lagged`].
+    /// To follow the store: watch first, then scan, then apply the notices; scan again after
+    /// [`Notice::Lagged`].
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         let _ = prefix;
         Err(Error::Missing { what: "watches" })
@@ -161,8 +170,9 @@ pub trait Store: Debug + Send + Sync {
     }
 }
 
-/// Opens the store that `server` names: `file:DIR` is the embedded store in that directory, which is made when missing;
-/// `HOST:PORT`, `redis://…` and `rediss://…` are a Redis. Short for [`Config::open`].
+/// Opens the store at `server`: `file:DIR` is the embedded store in that directory, which is
+/// created if it is missing; `HOST:PORT`, `redis://…` and `rediss://…` are a Redis. Short for
+/// [`Config::open`].
 ///
 /// # Errors
 /// [`Error::Unsupported`] for every other address, [`Error::Locked`] when another process has the directory open.

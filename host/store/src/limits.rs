@@ -1,5 +1,4 @@
-//! What every store takes at most. The numbers are the same for all of them, so that what fits into one fits into another
-//! when an installation changes its store.
+//! Limits of every store. They are equal for all stores, so an installation can change its store.
 
 use std::time::Duration;
 

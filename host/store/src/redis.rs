@@ -1,19 +1,23 @@
 //! The store in a Redis server, version 6 or later, shared by any number of daemons.
 //!
-//! A value lies under its own key, as text that `redis-cli` shows, so everything of a framework begins with its name. A lease is
-//! the hash `NAME:lease`, which expires by the server's clock. Beside them are the hash `transom:versions` by key, the sorted
-//! set `transom:index` that keeps keys in byte order, and the counters `transom:version` and `transom:fencing`. Each call is one
-//! Lua script (`redis/lua`), so nothing is ever half done; only a long scan takes several, and still sees one moment. A server
-//! of one's own, or one database of it: not a Redis Cluster, whose scripts see one slot.
+//! A value is stored under its own key as text that `redis-cli` can show, so all keys of a
+//! framework begin with its name. A lease is the hash `NAME:lease`, which expires by the server's
+//! clock. Further keys are the hash `transom:versions` by key, the sorted set `transom:index` with
+//! the keys in byte order, and the counters `transom:version` and `transom:fencing`. Each call is
+//! one Lua script (`redis/lua`) and therefore atomic; only a long scan takes several, and still
+//! returns a snapshot. The store needs its own server or its own database. Redis Cluster is not
+//! supported, because its scripts see one slot.
 //!
-//! One connection carries everything, watches too: scripts publish what they changed on a channel of their database.
-//! When it breaks it is made anew, with growing pauses, for as long as the store exists; see `redis/link.rs`. Until it is
-//! back calls answer [`Error::Unavailable`]; every call has a deadline. A commit whose answer did not come may still happen.
+//! One connection carries all calls and watches: scripts publish their changes on a channel of
+//! their database. A lost connection is restored with a growing backoff for as long as the store
+//! exists; see `redis/connection.rs`. Until then calls return [`Error::Unavailable`]; every call has a
+//! timeout. A commit without a reply may still be applied.
 //!
-//! **Durable** means what the server makes of it: with `appendonly yes` and `appendfsync always` an acknowledged batch is
-//! on disk, with less a crash of the server may lose the last ones. That and a `maxmemory-policy` that throws keys away
-//! are told in the log. Versions and fencing numbers follow the server's clock, in microseconds, so that not even a
-//! server that forgot everything gives one out again.
+//! **Durability** depends on the server: with `appendonly yes` and `appendfsync always` an
+//! acknowledged batch is on disk; with weaker settings a crash of the server may lose the last
+//! batches. The store logs a warning about these settings and about a `maxmemory-policy` that
+//! evicts keys. Versions and fencing numbers follow the server's clock, in microseconds, so that
+//! even a server that lost its data assigns none twice.
 
 mod connection;
 mod scan;
@@ -48,23 +52,25 @@ fn lease_key(name: &str) -> String {
 pub struct RedisStore {
     link: Link,
     feed: Feed,
-    /// Where scripts publish. Channels know no databases, so the database's number is part of the name.
+    /// The channel of the scripts. Channels are shared by all databases, so its name contains the
+    /// database's number.
     channel: Arc<str>,
     call_timeout: Duration,
 }
 
 impl RedisStore {
-    /// Starts connecting to `server` and returns at once. Must be called within a Tokio runtime.
+    /// Starts connecting to `server` and returns immediately. Must be called within a Tokio
+    /// runtime.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when `authorities` are no certificates.
+    /// [`Error::Unsupported`] when `authorities` contains no valid certificates.
     pub(crate) fn open(
         server: ConnectionInfo,
         authorities: Option<Vec<u8>>,
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Result<Self> {
-        // Somebody else may have chosen the process's provider already, which is as good.
+        // Fails if the process already has a crypto provider, which will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let address: Arc<str> = server.addr().to_string().into();
         let settings = server.redis_settings().clone();
@@ -94,7 +100,7 @@ impl RedisStore {
         })
     }
 
-    /// Runs a script within the deadline. `what` ends the sentence "the store cannot …".
+    /// Runs a script with a timeout. `what` ends the sentence "the store cannot …".
     async fn run(&self, what: &'static str, script: &ScriptInvocation<'_>) -> Result<Reply> {
         let call = async {
             let mut connection = self.link.connection().await?;
@@ -263,7 +269,7 @@ impl Store for RedisStore {
     }
 }
 
-/// Rounded up, so that the server never takes a lease back before its holder expects it.
+/// Rounded up, so that the server never expires a lease before its holder expects it.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

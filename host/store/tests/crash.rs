@@ -1,7 +1,7 @@
-//! What was acknowledged survives a kill at any moment, and no batch survives in part.
+//! Acknowledged batches survive a kill at any moment, and no batch survives in part.
 //!
-//! The test starts this same binary again as the writer (told by an environment variable), kills it with SIGKILL in the
-//! middle of its writes, and looks into the directory that it left.
+//! The test starts this binary again as the writer (marked by an environment variable), kills it
+//! with SIGKILL during its writes, and checks the directory.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test: a failure is its answer.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ async fn acknowledged_batches_survive_being_killed() {
     let mut acknowledged = BTreeMap::new();
     for round in 0..ROUNDS {
         let before = acknowledged.len();
-        // Each round is cut after another number of acknowledgements, so that the kill meets other moments of a commit.
+        // Each round ends after another number of acknowledgements, so that the kill hits other
+        // moments of a commit.
         kill_a_writer(dir.path(), round, 40 + 37 * round, &mut acknowledged);
         assert!(acknowledged.len() > before, "round {round} wrote something");
         check(dir.path(), &acknowledged).await;
@@ -81,7 +82,7 @@ fn kill_a_writer(dir: &Path, round: usize, after: usize, acknowledged: &mut BTre
     };
     lines.by_ref().take(after).for_each(&mut note);
     child.kill().unwrap();
-    // What it had printed before it died was acknowledged too.
+    // The lines that it printed before it died were acknowledged too.
     lines.for_each(note);
     assert!(!child.wait().unwrap().success(), "it was killed while it wrote");
 }

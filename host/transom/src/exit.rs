@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use transom_plugins::shown;
 
-/// Marks an error: the command line or the configuration is wrong, nothing was started.
+/// Marks an error of the command line or the configuration: nothing was started.
 #[derive(Debug)]
 pub(crate) struct Misconfigured;
 
-/// Marks an error: an address, a directory or a daemon that is needed cannot be had.
+/// Marks an error of the environment: an address, a directory or a daemon is unavailable.
 #[derive(Debug)]
 pub(crate) struct Unavailable;
 
-/// A mark says nothing of its own: what happened stands below it.
+/// A mark has no text of its own: the cause is its source.
 impl fmt::Display for Misconfigured {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
@@ -31,7 +31,7 @@ impl fmt::Display for Unavailable {
 pub(crate) fn report(outcome: &anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough, as `head` has.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
         Err(error) => {
             let messages: Vec<String> = error

@@ -1,6 +1,6 @@
-//! `transom`: parse the command line, run the command, turn its outcome into an exit code.
+//! `transom`: parses the command line, runs the command, converts its result to an exit code.
 //!
-//! What each command does is in [`cli`]; what the daemon is made of is in [`daemon`].
+//! The commands are in [`cli`], the parts of the daemon in [`daemon`].
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -23,7 +23,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let command_line = cli::CommandLine::parse();
-    // One TLS implementation for the whole process; a second call would only say that it is there already.
+    // One TLS implementation for the whole process; a second call only fails because one is already
+    // installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

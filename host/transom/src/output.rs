@@ -1,4 +1,4 @@
-//! How a command shows its result: a table for people or JSON for programs.
+//! The output of a command: a table for people or JSON for programs.
 
 use std::io::{self, Write};
 
@@ -37,7 +37,7 @@ pub(crate) fn print<T: Serialize>(
                 .set_content_arrangement(ContentArrangement::Disabled);
             table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
             for row in rows {
-                // What it says may be a guest's words.
+                // A value may contain a guest's text.
                 table.add_row(row.iter().map(|cell| shown(cell)));
             }
             writeln!(out, "{}", table.trim_fmt())?;

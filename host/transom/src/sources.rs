@@ -1,4 +1,5 @@
-//! What `[plugins.oci]` and `[plugins.signatures]` mean for the plugin host: the files that they name are read here.
+//! Converts `[plugins.oci]` and `[plugins.signatures]` for the plugin host: reads the files that
+//! they name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::config::{self, OciCredentials};
 /// Reads certificates and passwords.
 ///
 /// # Errors
-/// A file that cannot be read, or a login without a password; each is named.
+/// An unreadable file, or a login without a password; each is named.
 pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
     let mut logins = section
         .credentials
@@ -27,7 +28,7 @@ pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
         let text = read(file, "plugins.oci.docker_config")?;
         let found =
             docker_logins(&text).with_context(|| format!("plugins.oci.docker_config: {}", file.display()))?;
-        // What is said here goes first.
+        // This configuration takes precedence.
         logins.extend(found);
     }
     let authorities = section
@@ -44,10 +45,10 @@ pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
     })
 }
 
-/// Reads public keys. A key goes by its file's name.
+/// Reads public keys. A key's name is its file's name.
 ///
 /// # Errors
-/// A file that cannot be read. Whether it is a key the plugin host says.
+/// An unreadable file. The plugin host checks the keys.
 pub(crate) fn signatures(section: &config::Signatures) -> anyhow::Result<Signatures> {
     let keys = section.keys.iter().map(|file| {
         let name = file.file_name().unwrap_or(file.as_os_str());
@@ -88,7 +89,7 @@ fn login(section: &OciCredentials) -> anyhow::Result<Login> {
     })
 }
 
-/// As `docker login` writes it. Passwords that a helper keeps are not asked for.
+/// A file in the format of `docker login`. Passwords in a credential helper are not used.
 #[derive(Deserialize)]
 struct DockerConfig {
     #[serde(default)]
@@ -101,7 +102,7 @@ struct DockerAuth {
 }
 
 fn docker_logins(text: &[u8]) -> anyhow::Result<Vec<Login>> {
-    // The parser's own words may quote what they are about.
+    // The parser's own text may quote a secret.
     let config: DockerConfig =
         serde_json::from_slice(text).map_err(|_| anyhow::anyhow!("expected JSON with `auths`"))?;
     let mut logins = Vec::new();

@@ -1,8 +1,9 @@
 //! Protection against web pages: which host names and origins a port accepts.
 //!
-//! A browser on an operator's machine reaches ports that other machines do not, loopback included. A page of any site could
-//! have it send requests there (cross-site request forgery), or point the page's own host name at this port's address and
-//! also read the answers (DNS rebinding). [`guarded`] refuses both, on every path and for every method:
+//! A browser on an operator's machine can reach ports that other machines cannot, loopback
+//! included. A page of any site could make it send requests there (cross-site request forgery), or
+//! point the page's own host name at this port's address and also read the answers (DNS rebinding).
+//! [`guarded`] rejects both, on every path and for every method:
 //!
 //! | request | answer |
 //! |---|---|
@@ -11,15 +12,17 @@
 //! | `Sec-Fetch-Site` is not `same-origin` or `none`, without an allowed `Origin` | 403 |
 //! | a body of another content type than JSON, which a browser sends without asking first | 415 |
 //!
-//! Names of the port are `localhost` and names below it, loopback addresses, the address that the client connected to, the
-//! configured host name, and `allowed_hosts`. The port in `Host` does not matter, as there may be a tunnel. Requests without
-//! `Host` or `Origin` pass: browsers always send the one, and the other wherever it matters. Following a link to a port (a
-//! `GET` that the browser calls a navigation to a document) is allowed from any site, so a `GET` must not change anything.
+//! Names of the port are `localhost` and names below it, loopback addresses, the address that the
+//! client connected to, the configured host name, and `allowed_hosts`. The port in `Host` is
+//! ignored, because of tunnels. Requests without `Host` or `Origin` pass: browsers always send the
+//! former, and the latter wherever it matters. A link to a port (a `GET` that the browser marks as
+//! a navigation) is allowed from any site, so a `GET` must not change anything.
 //!
-//! Pages of `allowed_origins` may also read the answers: preflights are answered here, and answers carry the CORS headers.
+//! Pages of `allowed_origins` may also read the answers: preflights are answered here, and answers
+//! carry CORS headers.
 //!
-//! What it does not do: it knows no users. Programs that choose their own headers pass; see [`crate::trusted`] and
-//! [`crate::Credentials`].
+//! Users are not authenticated here. Programs that choose their own headers pass; see
+//! [`crate::trusted`] and [`crate::Credentials`].
 
 mod name;
 
@@ -42,11 +45,12 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Headers by which a port judges a browser's request. They say nothing to another daemon that the request is forwarded to.
+/// Headers by which a port checks a browser's request. They are meaningless to a daemon that the
+/// request is forwarded to.
 pub(crate) const CHECKED_HEADERS: [HeaderName; 4] =
     [header::ORIGIN, SEC_FETCH_SITE, SEC_FETCH_MODE, SEC_FETCH_DEST];
 
-/// How long a browser may remember the answer to a preflight, in seconds.
+/// How long a browser may cache the answer to a preflight, in seconds.
 const PREFLIGHT_AGE: HeaderValue = HeaderValue::from_static("600");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE");
 
@@ -59,7 +63,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Loopback and the address connected to, `hosts` and `origins`. Error texts name the settings of `[section]`.
+    /// Accepts loopback, the address connected to, `hosts` and `origins`. Error texts name the
+    /// settings of `[section]`.
     pub fn new(section: &'static str, hosts: Vec<AllowedHost>, origins: Vec<Origin>) -> Self {
         Self {
             section,
@@ -68,7 +73,7 @@ impl Access {
         }
     }
 
-    /// Adds a configured host name of this machine. A text that is no host name changes nothing.
+    /// Adds a configured host name of this machine. An invalid host name is ignored.
     #[must_use]
     pub fn named(mut self, host: &str) -> Self {
         self.hosts.extend(host.parse::<AllowedHost>());
@@ -82,7 +87,7 @@ impl Access {
             || self.hosts.iter().any(|allowed| allowed.matches(host))
     }
 
-    /// Judges a request. `Ok(Some(_))`: it comes from a page of another site that is allowed.
+    /// Checks a request. `Ok(Some(_))`: it comes from an allowed page of another site.
     fn judge(&self, request: &Request) -> Result<Option<Origin>, ApiError> {
         let authority = self.judge_host(request)?;
         let origin = self.judge_origin(request, authority.as_ref())?;
@@ -95,7 +100,7 @@ impl Access {
         let local = request.extensions().get::<LocalAddr>().map(|local| local.0);
         let in_headers = request.headers().get_all(header::HOST).iter();
         let texts = in_headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        // A proxy's form of request names the host a second time.
+        // An absolute-form request, as for a proxy, names the host a second time.
         let in_target = request.uri().authority().map(ToString::to_string);
         let mut last = None;
         for text in texts.chain(in_target).filter(|text| !text.is_empty()) {
@@ -153,7 +158,7 @@ impl Access {
     }
 }
 
-/// A link to this port that a person follows: the page with the link never sees the answer.
+/// A link to this port that a person follows: the linking page never sees the answer.
 fn is_followed_link(request: &Request) -> bool {
     let is = |name, value: &str| {
         let found = request.headers().get(name);
@@ -164,7 +169,7 @@ fn is_followed_link(request: &Request) -> bool {
         && is(SEC_FETCH_DEST, "document")
 }
 
-/// Forms and plain texts are what a page can post without a preflight.
+/// A page can post forms and plain texts without a preflight.
 fn judge_content_type(request: &Request) -> Result<(), ApiError> {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if reads || request.body().is_end_stream() {
@@ -189,8 +194,8 @@ fn is_json(value: &HeaderValue) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Lets only requests through that `access` accepts, and answers browsers of its origins as CORS asks for. The address
-/// connected to is known where [`crate::serve`] serves the router.
+/// Passes only requests that `access` accepts, and answers browsers of its origins with CORS
+/// headers. The address connected to is known if [`crate::serve`] serves the router.
 pub fn guarded(router: Router, access: Access) -> Router {
     let access = Arc::new(access);
     router.layer(middleware::from_fn(move |request: Request, next: Next| {
@@ -224,7 +229,7 @@ async fn guard(access: &Access, request: Request, next: Next) -> Response {
     response
 }
 
-/// The answer to a browser that asks whether a page may send a request.
+/// The answer to a preflight.
 fn preflight(request: &Request) -> Option<Response> {
     let asked = request.headers();
     if request.method() != Method::OPTIONS || !asked.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
@@ -240,7 +245,7 @@ fn preflight(request: &Request) -> Option<Response> {
     Some(response)
 }
 
-/// Tells a browser that pages of `origin` may read the answer, all of its headers included.
+/// Allows pages of `origin` to read the answer, with all of its headers.
 fn readable_by(origin: &Origin, headers: &mut HeaderMap) {
     let names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
     let exposed = HeaderValue::from_str(&names.join(", "));
@@ -249,7 +254,7 @@ fn readable_by(origin: &Origin, headers: &mut HeaderMap) {
         (header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed),
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, origin),
     ] {
-        // Header names, and origins that were parsed: both are always values of headers.
+        // Header names and parsed origins are always valid header values.
         if let Ok(value) = value {
             headers.insert(name, value);
         }

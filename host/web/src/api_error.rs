@@ -1,4 +1,4 @@
-//! What a handler fails with.
+//! The error type of handlers.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -63,7 +63,7 @@ impl ApiError {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Object is not valid").details(Value::Array(details))
     }
 
-    /// 500. The cause goes to the log; the client learns only that it is not its fault.
+    /// 500. The cause is logged; the client only learns that the error is internal.
     pub fn internal(cause: &(dyn std::error::Error + 'static)) -> Self {
         let causes = std::iter::successors(Some(cause), |cause| cause.source());
         let causes: Vec<_> = causes.map(ToString::to_string).collect();
@@ -77,7 +77,8 @@ impl ApiError {
         )
     }
 
-    /// One entry of `details`: what is wrong at a path such as `/container/portMappings(0)`; `/` is the whole object.
+    /// One entry of `details`: the error at a path such as `/container/portMappings(0)`; `/` is the
+    /// whole object.
     pub fn detail<E: Into<String>>(path: &str, errors: impl IntoIterator<Item = E>) -> Value {
         let errors: Vec<String> = errors.into_iter().map(Into::into).collect();
         serde_json::json!({ "path": path, "errors": errors })
@@ -89,7 +90,7 @@ impl ApiError {
         self
     }
 
-    /// Adds a field beside `message`.
+    /// Adds a field next to `message`.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.0.body.fields.insert(name.into(), value.into());
         self
@@ -101,12 +102,12 @@ impl ApiError {
         self
     }
 
-    /// The status it answers with.
+    /// The status of the answer.
     pub fn status(&self) -> StatusCode {
         self.0.status
     }
 
-    /// The message it answers with.
+    /// The message of the answer.
     pub fn message(&self) -> &str {
         &self.0.body.message
     }
@@ -119,7 +120,7 @@ impl IntoResponse for ApiError {
             headers,
             body,
         } = *self.0;
-        // Text and JSON values only: writing them cannot fail.
+        // Text and JSON values only: serialization cannot fail.
         let text = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, "application/json")], text).into_response();
         response.headers_mut().extend(headers);

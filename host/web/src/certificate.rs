@@ -1,6 +1,7 @@
-//! The certificate that a port shows, and its key.
+//! A port's certificate and its key.
 //!
-//! It is read again when its files change; one that cannot be used then leaves the one before it in service.
+//! The files are read again when they change; if they are then invalid, the last valid certificate
+//! stays in use.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -17,14 +18,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{Error, Result};
 
-/// Bytes of a file at most; chains and keys have a few thousand.
+/// The maximum size of a file; chains and keys have a few thousand bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A chain of certificates and the key to its first, from two PEM files.
+/// A certificate chain and the key of its first certificate, from two PEM files.
 #[derive(Debug)]
 pub struct Certificate {
     files: Files,
-    /// What the files had when they were looked at last.
+    /// The digest of the files when they were last read.
     seen: u64,
     shown: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
@@ -37,7 +38,7 @@ struct Files {
     hasher: RandomState,
 }
 
-/// The certificate of new connections.
+/// The certificate for new connections.
 #[derive(Debug)]
 struct CurrentCertificate(ArcSwap<CertifiedKey>);
 
@@ -48,11 +49,12 @@ impl ResolvesServerCert for CurrentCertificate {
 }
 
 impl Certificate {
-    /// Reads the files: `certificate` begins with the server's own, the rest of the chain follows. `protocol`: what a
-    /// handshake calls what is spoken (ALPN).
+    /// Reads the files: `certificate` begins with the server's own, the rest of the chain follows.
+    /// `protocol`: the ALPN name of the protocol.
     ///
     /// # Errors
-    /// [`Error::Certificate`] when a file cannot be read, has nothing of its kind, or the key is another's.
+    /// [`Error::Certificate`] when a file cannot be read, contains no certificate or key, or the
+    /// key does not match.
     pub async fn read(certificate: &Path, key: &Path, protocol: &[u8]) -> Result<Self> {
         let files = Files {
             certificate: certificate.to_owned(),
@@ -78,12 +80,12 @@ impl Certificate {
         })
     }
 
-    /// Shakes hands with whatever is shown at the time.
+    /// Performs handshakes with the present certificate.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// The certificates of the file, as PEM: what those trust who are to trust this port and no other.
+    /// The certificates of the file, as PEM: the trust anchors for a client of this port only.
     ///
     /// # Errors
     /// [`Error::Certificate`] when the file cannot be read.
@@ -91,8 +93,8 @@ impl Certificate {
         read("tls_certificate", &self.files.certificate).await
     }
 
-    /// Looks whether the files have changed. What they have then is shown from now on, if it can be used; if not, that is
-    /// logged once for each change.
+    /// Checks whether the files have changed. Valid new contents are used for new connections;
+    /// invalid ones are logged once for each change.
     pub async fn reload_if_changed(&mut self) {
         let looked = match self.files.texts().await {
             Ok((seen, _)) if seen == self.seen => return,
@@ -100,7 +102,7 @@ impl Certificate {
                 self.seen = seen;
                 self.files.parsed(&texts, self.config.crypto_provider())
             }
-            // Nothing that any file's text has, so that it is looked at again when it is back.
+            // Differs from the text of any file, so that the file is read again when it is back.
             Err(_) if self.seen == 0 => return,
             Err(error) => {
                 self.seen = 0;
@@ -119,14 +121,14 @@ impl Certificate {
     }
 }
 
-/// What the two files have.
+/// The contents of the two files.
 struct Texts {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Files {
-    /// Their texts, and what tells them from others without keeping the key.
+    /// Their texts, and a digest that detects changes without keeping the key.
     async fn texts(&self) -> Result<(u64, Texts)> {
         let texts = Texts {
             certificate: read("tls_certificate", &self.certificate).await?,
@@ -151,7 +153,7 @@ impl Files {
             let what = "has no certificate; expected PEM, the server's own first";
             return Err(unusable("tls_certificate", &self.certificate, what));
         }
-        // What is wrong is not quoted: it may be part of the key.
+        // The error omits the text: it may be part of the key.
         let key = PrivateKeyDer::from_pem_slice(&texts.key).map_err(|_| {
             unusable(
                 "tls_key",

@@ -1,4 +1,4 @@
-//! The user and the password of a port, as HTTP basic authentication carries them.
+//! The user and the password of a port, for HTTP basic authentication.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, header};
 use ring::digest;
 
-/// User and password of a port. `Debug` shows neither.
+/// User and password of a port. `Debug` omits both.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The user.
@@ -16,19 +16,20 @@ pub struct Credentials {
     pub password: String,
 }
 
-/// What a request shows of credentials.
+/// The result of checking a request's credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presented {
     /// There is no `Authorization` header.
     Nothing,
     /// User and password are right.
     Valid,
-    /// They are not, or the header is of another kind.
+    /// They are wrong, or the header has another scheme.
     Invalid,
 }
 
 impl Credentials {
-    /// What the headers of a request show. The comparison takes a time that does not depend on how much of them is right.
+    /// Checks the headers of a request, in a time that does not depend on how much of them is
+    /// right.
     pub fn presented(&self, headers: &HeaderMap) -> Presented {
         if !headers.contains_key(header::AUTHORIZATION) {
             return Presented::Nothing;
@@ -39,7 +40,7 @@ impl Credentials {
         }
     }
 
-    /// The value of the header `Authorization` that shows them.
+    /// The value of the header `Authorization` with these credentials.
     pub fn authorization(&self) -> String {
         format!("Basic {}", STANDARD.encode(self.text()))
     }
@@ -56,7 +57,7 @@ impl Credentials {
     }
 }
 
-/// `user:password`, as shown. A request with several such headers shows nothing that is right.
+/// `user:password` from the header. A request with several such headers is never valid.
 fn decoded(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else {

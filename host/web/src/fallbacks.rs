@@ -10,10 +10,11 @@ use http::{Method, StatusCode};
 
 use crate::ApiError;
 
-/// Adds JSON answers for unknown routes (404) and methods (405, with `Allow`), and a log line a request at `debug`.
+/// Adds JSON answers for unknown routes (404) and methods (405, with `Allow`), and a log line per
+/// request at `debug`.
 ///
-/// A router with other answers for those sets its own `fallback` after this. Limits on bodies, heads and connections are
-/// [`crate::serve`]'s.
+/// A router with its own answers for those sets its `fallback` after this. [`crate::serve`] sets
+/// the limits on bodies, heads and connections.
 pub fn with_fallbacks(router: Router) -> Router {
     router
         .fallback(async |request: Request| {

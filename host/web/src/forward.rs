@@ -11,9 +11,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use crate::access::CHECKED_HEADERS;
 use crate::{ApiError, Error, Result};
 
-/// For connecting to the leader.
+/// The timeout of a connection to the leader.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For the head of the leader's answer; longer than any wait of a handler.
+/// The timeout of the head of the leader's answer; longer than any wait of a handler.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// The maximum number of daemons that forward a request.
 const MAX_HOPS: usize = 3;
@@ -50,10 +50,10 @@ impl From<ForwardError> for ApiError {
     }
 }
 
-/// Passes requests on, and streams the answers back. Cheap to clone.
+/// Forwards requests, and streams the answers back. Cheap to clone.
 ///
-/// A header on the way says by whom, so that daemons which take each other for the leader notice instead of passing a
-/// request round and round.
+/// A header lists the forwarding daemons, so that daemons which take each other for the leader
+/// detect the loop.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     http: reqwest::Client,
@@ -63,24 +63,26 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Passes on in the name of `own`, this daemon's host and port, which goes into the header `via`.
+    /// Forwards as `own`, this daemon's host and port, which is added to the header `via`.
     ///
     /// # Errors
-    /// [`Error::Forwarder`] when `own` is no text for a header.
+    /// [`Error::Forwarder`] when `own` is no valid header value.
     pub fn new(via: HeaderName, own: &str) -> Result<Self> {
         Self::trusting(via, own, None)
     }
 
-    /// The same to daemons that speak TLS, whose certificates are one of `issuers` (PEM) or issued by one.
+    /// The same over TLS, to daemons whose certificates are one of `issuers` (PEM) or issued by
+    /// one.
     ///
     /// # Errors
-    /// [`Error::Forwarder`] when `own` is no text for a header, or `issuers` has no certificates.
+    /// [`Error::Forwarder`] when `own` is no valid header value, or `issuers` contains no
+    /// certificates.
     pub fn secured(via: HeaderName, own: &str, issuers: &[u8]) -> Result<Self> {
         Self::trusting(via, own, Some(issuers))
     }
 
     fn trusting(via: HeaderName, own: &str, issuers: Option<&[u8]>) -> Result<Self> {
-        // Fails when a provider is there already, which is as good.
+        // Fails when a provider is already installed, which will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Forwarder {
             own: own.to_owned(),
@@ -105,10 +107,10 @@ impl Forwarder {
         })
     }
 
-    /// Passes a request on to `leader` (host and port) and returns its answer.
+    /// Forwards a request to `leader` (host and port) and returns its answer.
     ///
     /// # Errors
-    /// After [`ForwardError::Unreachable`] it may be tried again; after the others not.
+    /// After [`ForwardError::Unreachable`] a retry is safe; after the others it is not.
     pub async fn forward(
         &self,
         leader: &str,
@@ -122,7 +124,8 @@ impl Forwarder {
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut headers = end_to_end(&head.headers);
         headers.remove(header::HOST);
-        // This daemon has judged where the request comes from; the leader has another name and would refuse it.
+        // This daemon has checked the request's origin; the leader has another name and would
+        // reject it.
         for name in CHECKED_HEADERS {
             headers.remove(name);
         }
@@ -160,7 +163,7 @@ impl Forwarder {
     }
 }
 
-/// Without what belongs to one connection: the usual headers, and those that `Connection` names.
+/// Removes the headers of one connection: the standard ones, and those that `Connection` names.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)

@@ -1,4 +1,4 @@
-//! Reading JSON bodies, with errors that say where.
+//! JSON bodies, with errors that contain the path.
 
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,8 @@ use crate::ApiError;
 
 /// A JSON body: read from a request, or written as a response.
 ///
-/// As an extractor it asks for no content type (clients of the app API send all sorts) and refuses, in this order:
+/// As an extractor it accepts any content type (clients of the app API send various ones) and
+/// rejects, in this order:
 ///
 /// | body | status | answer |
 /// |---|---|---|
@@ -21,26 +22,27 @@ use crate::ApiError;
 /// | not JSON | 400 | `{"message": "Invalid JSON", "details": text}` |
 /// | of another shape than `T` | 422 | `{"message": "Invalid JSON", "details": [{"path": "/cpus", "errors": [text]}]}` |
 ///
-/// Paths are written as clients know them: `/container/portMappings(0)/hostPort`, and `/` for the whole body.
+/// Paths have the form that clients know: `/container/portMappings(0)/hostPort`, and `/` for the
+/// whole body.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> Json<T> {
-    /// Reads bytes by the rules above.
+    /// Parses bytes by the rules above.
     pub fn parse(body: &[u8]) -> Result<T, ApiError> {
         if body.trim_ascii().is_empty() {
             return Err(
                 ApiError::bad_request("Please specify data in JSON format").details("the body is empty")
             );
         }
-        // Syntax first, whole: a body that is both cut off and of the wrong shape is not JSON.
+        // Syntax first: a truncated body of the wrong shape is not JSON.
         if let Err(syntax) = serde_json::from_slice::<IgnoredAny>(body) {
             return Err(ApiError::bad_request("Invalid JSON").details(syntax.to_string()));
         }
         shape(&mut serde_json::Deserializer::from_slice(body))
     }
 
-    /// Reads a value that was parsed (and perhaps changed) already.
+    /// Parses a value that is already JSON (and perhaps changed).
     pub fn from_value(value: serde_json::Value) -> Result<T, ApiError> {
         shape(value)
     }
@@ -69,7 +71,7 @@ pub(crate) fn too_large(limit: Option<MaxBody>) -> String {
     }
 }
 
-/// A path as the app API writes it: names after slashes, indexes in round brackets.
+/// A path as the app API writes it: names after slashes, indexes in parentheses.
 fn written(path: &Path) -> String {
     let mut text = String::new();
     for segment in path {
@@ -86,7 +88,7 @@ fn written(path: &Path) -> String {
                 text.push('/');
                 text.push_str(key);
             }
-            // Inside something whose key is no text; what is known of the path ends here.
+            // Inside a map whose key is no text; the known path ends here.
             Segment::Unknown => break,
         }
     }

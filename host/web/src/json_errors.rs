@@ -1,4 +1,4 @@
-//! Errors that no handler writes, in the form of those that handlers write.
+//! Errors that no handler creates, in the form of handlers' errors.
 
 use axum::Router;
 use axum::extract::Request;
@@ -9,11 +9,12 @@ use http::{HeaderMap, StatusCode, header};
 use crate::json::MaxBody;
 use crate::{ApiError, json};
 
-/// Bytes of a text that becomes a message; those of the framework are one line.
+/// The maximum size of a text that becomes a message; the framework's texts are one line.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// Makes every error of a router an [`ApiError`]: what extractors refuse in plain text (a body that turns out larger than
-/// the port accepts, for one) gets a JSON body, and a path that is not UTF-8 is refused before it reaches a route.
+/// Converts every error of a router to an [`ApiError`]: rejections by extractors in plain text (of
+/// a body that turns out larger than the limit, for example) get a JSON body, and a path that is
+/// not UTF-8 is rejected before routing.
 pub fn json_errors(router: Router) -> Router {
     router.layer(middleware::from_fn(rewrite))
 }
@@ -52,7 +53,7 @@ fn is_plain(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"))
 }
 
-/// Whether a path is UTF-8 when it is decoded. A percent sign without two digits stands for itself.
+/// Whether a decoded path is UTF-8. A percent sign without two digits is literal.
 fn is_utf8(path: &str) -> bool {
     if !path.contains('%') {
         return true;

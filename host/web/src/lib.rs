@@ -1,20 +1,23 @@
-//! What every HTTP port of the daemon shares, so that all of them fail, stop and defend themselves in one way.
+//! The common part of the daemon's HTTP ports: errors, shutdown, access control.
 //!
-//! * [`Listener`] takes a port early and says clearly when it cannot; [`serve`] answers on it until it is told to stop.
-//! * [`layers`] gives a router JSON answers for unknown routes and methods, and a log line a request.
-//! * [`Json`] reads bodies, [`ApiError`] is what a handler fails with: the error bodies that clients of the app API read.
-//! * [`Forwarder`] passes requests on to the daemon that leads, where several share a store.
+//! * [`Listener`] binds a port early, with a clear error; [`serve`] serves it until shutdown.
+//! * [`layers`] adds JSON answers for unknown routes and methods, and a log line per request.
+//! * [`Json`] parses bodies, [`ApiError`] is the error of a handler, with the body that clients of
+//!   the app API read.
+//! * [`Forwarder`] forwards requests to the leader, where several daemons share a store.
 //! * [`metrics`] renders a registry.
-//! * A [`Certificate`] makes a port speak TLS, and nothing else.
-//! * [`trusted`] answers only the networks that the configuration names.
-//! * [`guarded`] refuses what web pages of other sites send, and host names that are not the port's.
-//! * [`json_errors`] gives a JSON body to what extractors refuse.
-//! * [`Credentials`] compares HTTP basic authentication; who needs it is the port's decision.
+//! * A [`Certificate`] makes a port accept TLS only.
+//! * [`trusted`] restricts a port to the configured networks.
+//! * [`guarded`] rejects requests from web pages of other sites, and host names that are not the
+//!   port's.
+//! * [`json_errors`] gives a JSON body to rejections by extractors.
+//! * [`Credentials`] checks HTTP basic authentication; each port decides where to require it.
 //!
-//! What it does not do: no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
+//! Not done here: no HTTP/2 yet; routes, texts and statuses belong to each service.
 //!
-//! How it fails: binding is the only thing that returns an [`Error`]. Once a port serves, a broken connection ends alone
-//! and is logged at `debug`; running out of file descriptors pauses accepting for a moment and is logged as a warning.
+//! Failures: only binding returns an [`Error`]. Once a port serves, a broken connection ends alone
+//! and is logged at `debug`; without free file descriptors accepting pauses briefly and a warning
+//! is logged.
 
 #![forbid(unsafe_code)]
 
@@ -49,45 +52,45 @@ use std::net::SocketAddr;
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a port could not be taken or served.
+/// Why a port could not be bound or served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something else listens there.
+    /// Another socket listens there.
     #[error(
         "port {} on {} is in use, so `{name}` cannot listen there; stop the other program or choose a port with `--port {name}=N`",
         .addr.port(), .addr.ip()
     )]
     Taken {
-        /// The listener's name, as `--port` knows it.
+        /// The listener's name in `--port`.
         name: &'static str,
-        /// Where it should have listened.
+        /// The requested address.
         addr: SocketAddr,
     },
-    /// The address cannot be listened on: no permission, not an address of this machine.
+    /// The address cannot be bound: no permission, or not an address of this machine.
     #[error("`{name}` cannot listen on {addr}; check the address, or move it with `--port {name}=N`")]
     Bind {
-        /// The listener's name, as `--port` knows it.
+        /// The listener's name in `--port`.
         name: &'static str,
-        /// Where it should have listened.
+        /// The requested address.
         addr: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// The certificate or its key cannot be used.
+    /// The certificate or its key is invalid.
     #[error("`{key}`: {what}")]
     Certificate {
         /// The setting: `tls_certificate` or `tls_key`.
         key: &'static str,
-        /// What is wrong, and with which file.
+        /// The error, with the file's name.
         what: String,
     },
-    /// Requests cannot be passed on in this name.
+    /// The name of this daemon is invalid for forwarding.
     #[error("cannot forward requests as {own:?}; check the configured hostname")]
     Forwarder {
-        /// Host and port of this daemon, as it should have been called.
+        /// The host and port that were given for this daemon.
         own: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -1,11 +1,11 @@
-//! Taking a port.
+//! Binding a port.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::{Certificate, Error, Result};
 
-/// A TCP port that was taken and is not served yet. Connections made meanwhile wait until [`crate::serve`] takes it.
+/// A bound TCP port that is not served yet. Connections queue until [`crate::serve`] accepts them.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) name: &'static str,
@@ -15,10 +15,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes a port; port 0 takes a free one. `name` is what `--port NAME=N` calls it; logs and errors use it.
+    /// Binds a port; port 0 binds a free one. `name` is its name in `--port NAME=N`, in logs and in
+    /// errors.
     ///
     /// # Errors
-    /// [`Error::Taken`] when something listens there, [`Error::Bind`] for everything else.
+    /// [`Error::Taken`] when another socket listens there, [`Error::Bind`] for everything else.
     pub fn bind(name: &'static str, addr: SocketAddr) -> Result<Self> {
         let bind = || -> io::Result<Self> {
             let socket = TcpListener::bind(addr)?;
@@ -37,7 +38,7 @@ impl Listener {
         })
     }
 
-    /// Speaks TLS, and nothing else.
+    /// Accepts TLS only.
     #[must_use]
     pub fn with_certificate(self, certificate: Certificate) -> Self {
         Self {
@@ -46,7 +47,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port it really has.
+    /// The bound address, with the actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }

@@ -1,4 +1,4 @@
-//! Showing a registry to whoever scrapes it.
+//! Serves a registry's metrics.
 
 use std::sync::Arc;
 

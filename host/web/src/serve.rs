@@ -1,4 +1,4 @@
-//! Answering on a port until told to stop.
+//! Serves a port until shutdown.
 
 mod refusals;
 
@@ -33,16 +33,17 @@ use crate::stream::until_stopped;
 use crate::json::{self, MaxBody};
 use crate::{ApiError, Certificate, Error, Listener, Result};
 
-/// What a port puts up with.
+/// The limits of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a request's body; more is 413.
     pub max_body: usize,
     /// Bytes of a request's head, at least 8192; more is 431.
     pub max_head: usize,
-    /// For the first byte of a new connection, for each request's head, and between two requests.
+    /// The timeout of the first byte of a new connection, of each request's head, and between two
+    /// requests.
     pub header_timeout: Duration,
-    /// Connections at a time; further ones wait in the system's queue.
+    /// The maximum number of connections; further ones wait in the system's queue.
     pub max_connections: usize,
 }
 
@@ -61,17 +62,19 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 
-/// hyper reads heads into a buffer that cannot be smaller.
+/// The minimum size of hyper's buffer for heads.
 const MIN_HEAD_BYTES: usize = 8192;
-/// For a TLS handshake.
+/// The timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks at the certificate's files.
+/// The interval of checks of the certificate's files.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause after an accept that failed for want of resources; retrying at once would only burn the processor.
+/// The pause after an accept that failed for lack of resources; an immediate retry would only use
+/// CPU.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Serves a router until `token` is cancelled: then no connection is accepted any more, idle ones are closed, event
-/// streams (`text/event-stream`) end, requests being answered get `grace` to finish, and what is left is cut.
+/// Serves a router until `token` is cancelled. Then it accepts no more connections, closes idle
+/// ones, ends event streams (`text/event-stream`), gives pending requests `grace` to finish, and
+/// closes the rest.
 ///
 /// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers find the client's address as
 /// [`ConnectInfo`]`<SocketAddr>`.
@@ -166,7 +169,7 @@ async fn accept(
     Ok((stream, client, slot))
 }
 
-/// A connection that broke before it was accepted says nothing about the listener.
+/// A connection that broke before it was accepted is no error of the listener.
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
@@ -175,7 +178,7 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
-/// Waits for the first byte: hyper's own timer starts with it; who connects and says nothing is shown out here.
+/// Waits for the first byte with a timeout, because hyper's own timer starts with it.
 async fn spoken_to(
     stream: TcpStream,
     client: SocketAddr,
@@ -219,7 +222,7 @@ async fn shake_hands(
     spoke.then_some(stream)
 }
 
-/// The two ends of a connection.
+/// The local and the remote address of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     client: SocketAddr,
@@ -254,7 +257,7 @@ async fn connection<S>(
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            // As the programs write them whose place is taken, for clients that look for nothing else.
+            // As Marathon and Mesos-DNS write them, for clients that accept no other form.
             .title_case_headers(true)
             .header_read_timeout(limits.header_timeout)
             .max_buf_size(max_head)
@@ -272,7 +275,8 @@ async fn connection<S>(
     }
 }
 
-/// A body that announces its size is refused before it is read, whether or not the handler would have read it.
+/// A body with a too large `Content-Length` is rejected before it is read, whether or not the
+/// handler would read it.
 async fn refuse_large_body(max: usize, request: Request, next: Next) -> Response {
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced

@@ -1,4 +1,4 @@
-//! Ending endless answers.
+//! Ends endless answers at shutdown.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,8 +9,8 @@ use http::{Response, header};
 use http_body::{Frame, SizeHint};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Lets an event stream end, complete and in order, when the token is cancelled; other answers pass unchanged, they end by
-/// themselves and may take the time they need.
+/// Ends an event stream, complete and in order, when the token is cancelled. Other answers end
+/// anyway and pass unchanged.
 pub(crate) fn until_stopped(response: Response<Body>, token: &CancellationToken) -> Response<Body> {
     let endless = response
         .headers()
@@ -36,7 +36,7 @@ impl http_body::Body for UntilStopped {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        // What is ready goes out first: the job may still say good-bye on its own stream.
+        // Ready data is sent first: the service may still send its last event.
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Pending => self.stopped.as_mut().poll(context).map(|()| None),
             ready @ Poll::Ready(_) => ready,

@@ -1,4 +1,4 @@
-//! Requests that are passed on, over real sockets on loopback.
+//! Forwarded requests, over real sockets on loopback.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ impl Server {
         Self { addr, token, task }
     }
 
-    /// Passes everything on to `leader`.
+    /// Forwards everything to `leader`.
     fn standby(leader: SocketAddr) -> Self {
         Self::start(|own| passing_on(&own.to_string(), leader.to_string()))
     }
@@ -53,7 +53,7 @@ fn passing_on(own: &str, leader: String) -> Router {
     })
 }
 
-/// Tells what it got.
+/// Answers with the request that it received.
 fn leader(_: SocketAddr) -> Router {
     Router::new().fallback(async |request: Request| {
         let (parts, body) = request.into_parts();

@@ -1,4 +1,4 @@
-//! Ports as clients meet them: real sockets on loopback.
+//! Ports from the client's side: real sockets on loopback.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ impl Server {
         stream
     }
 
-    /// One request on a connection of its own; the whole answer.
+    /// One request on its own connection; the whole answer.
     async fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -74,7 +74,7 @@ async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Reads until `text` has come.
+/// Reads until `text` has arrived.
 async fn until(stream: &mut TcpStream, text: &str) -> String {
     let mut seen = String::new();
     while !seen.contains(text) {

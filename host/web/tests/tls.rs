@@ -92,10 +92,11 @@ async fn a_port_with_a_certificate_speaks_tls_and_nothing_else() {
         let answer = trusting.get(url("https")).send().await.unwrap();
         assert_eq!(answer.text().await.unwrap(), "hello 127.0.0.1");
     }
-    // Who knows nothing of it does not talk to it, and who does not speak TLS gets no answer.
+    // A client without the certificate rejects the connection, and a plain HTTP client gets no
+    // answer.
     assert!(client(None).get(url("https")).send().await.is_err());
     assert!(trusting.get(url("http")).send().await.is_err());
-    // Who connects and says nothing is shown out.
+    // A silent connection is closed.
     let mut silent = TcpStream::connect(server.addr).await.unwrap();
     let mut rest = Vec::new();
     let shown_out = tokio::time::timeout(Duration::from_secs(10), silent.read_to_end(&mut rest)).await;
@@ -132,7 +133,7 @@ async fn requests_are_passed_on_within_tls() {
     );
     standby.stop().await;
 
-    // To one that shows another certificate nothing is said.
+    // A client sends nothing to a server with another certificate.
     let (other, _) = certify();
     let strangers = read(&other).await.unwrap().issuers().await.unwrap();
     let wary = Forwarder::secured(via.clone(), "own:1", &strangers).unwrap();

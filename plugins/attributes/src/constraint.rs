@@ -89,7 +89,7 @@ impl Found {
 pub struct Rule {
     /// What it looks at.
     pub field: Field,
-    /// What it asks.
+    /// The test of its value.
     pub test: Test,
 }
 
@@ -127,7 +127,7 @@ pub enum PlacedTest {
 }
 
 impl Rule {
-    /// Makes a constraint ready, or says what is wrong with it.
+    /// Compiles a constraint, or returns its error.
     pub fn parse(constraint: &FieldConstraint, patterns: &Cache) -> Result<Self, String> {
         let FieldConstraint {
             field,

@@ -4,9 +4,9 @@
 //! are not trimmed. Only an agent's text attributes count: their names trimmed, their values
 //! without blanks and without quotes around them.
 //!
-//! An entry `A?:B` is split at its first `?:`. It says nothing when the text A stands among the
-//! plain entries; otherwise the agent must not match A and must match B. So `gpu:true?:cpu:true`
-//! keeps the agents with a GPU free and uses those without, unless the task itself asks for one.
+//! An entry `A?:B` is split at its first `?:`. It has no effect when the text A is among the plain
+//! entries; otherwise the agent must not match A and must match B. So `gpu:true?:cpu:true` keeps
+//! the agents with a GPU free and uses those without, unless the task itself requests one.
 
 use transom_sdk::matcher::{Agent, Constraint, Value};
 
@@ -94,7 +94,7 @@ impl Expression {
     }
 }
 
-/// What is wrong with an entry, where it could never be met.
+/// Returns an error for an entry that no agent could satisfy.
 pub fn check(text: &str) -> Result<(), String> {
     let needed = text.split_once("?:").map_or(text, |(_, this)| this);
     if needed.contains(':') {

@@ -57,8 +57,7 @@ impl<'agents> Question<'agents> {
             handles.iter().filter_map(|handle| agents.get(*handle)).collect()
         };
         let placed = known(&task.placed);
-        // What is being ended still stands beside what is placed now, but a spread is for those
-        // that stay.
+        // Ending instances are among the placed ones, but a spread counts only those that stay.
         let staying = known(&staying(task));
         let mut names_domain = false;
         let mut open = Vec::new();

@@ -1,5 +1,5 @@
-//! An agent set as the scheduler uses it: loaded once, changed, evaluated, and asked for several
-//! places at once.
+//! An agent set as the scheduler uses it: loaded once, changed, evaluated, and queried for several
+//! places in one call.
 
 #![allow(
     clippy::unwrap_used,
@@ -108,7 +108,7 @@ fn places_are_chosen_one_after_the_other() {
             &[1, 3, 1, 3, 1],
         ),
         ("rack GROUP_BY", Some("2"), 5, &[5, 6], &EVERYWHERE, 5, &[1, 1, 1]),
-        // All three racks, without being told how many there are.
+        // All three racks, without a configured number of racks.
         ("rack GROUP_BY", None, 6, &[], &EVERYWHERE, 6, &[1, 3, 5, 1, 3, 5]),
         (
             "rack GROUP_BY",
@@ -159,7 +159,7 @@ fn rooms_of_one() -> [(u32, u32); 6] {
 
 const NONE: [u32; 0] = [];
 
-/// What is chosen of all six agents, or of those that are left when `lost` ones are gone.
+/// The choice among all six agents, or among the rest without the `lost` ones.
 fn chosen(
     rule: &str,
     operand: Option<&str>,
@@ -214,7 +214,7 @@ fn ending_instance_counts_for_unique_and_not_for_spread() {
     assert_eq!(chosen("rack UNIQUE", None, 3, &[1, 3, 5], "5", &[]), NONE);
     assert_eq!(chosen("rack MAX_PER", Some("1"), 3, &[1, 3, 5], "5", &[]), NONE);
     assert_eq!(chosen("rack CLUSTER", None, 2, &[5], "5", &[]), [5, 5]);
-    // What is said of an agent without an instance, or in other words, says nothing.
+    // Entries about an agent without an instance, or in another form, are ignored.
     assert_eq!(chosen("rack GROUP_BY", None, 3, &[1, 3, 5], "2 x -1", &[]), NONE);
 }
 

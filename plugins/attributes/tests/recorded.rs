@@ -1,5 +1,5 @@
-//! Replays recorded behaviour of the programs whose definitions this plugin reads: each case says
-//! what was posted or offered and what became of it.
+//! Replays recorded behaviour of the programs whose definitions this plugin reads: each case has
+//! the posted or offered input and its outcome.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-/// `foo:bar;rack:1;jdk:[6-7];gpu:{0,1}`, as agents are told their attributes on the command line.
+/// `foo:bar;rack:1;jdk:[6-7];gpu:{0,1}`, the form of an agent's command line.
 fn attributes(text: &str) -> Vec<Attribute> {
     text.split(';')
         .filter(|entry| !entry.is_empty())
@@ -192,7 +192,7 @@ fn constraints_are_refused_as_recorded() {
             field(1).unwrap_or_default(),
             field(2),
         );
-        // Behind one that is right, so that the index says something.
+        // After a valid one, so that the index matters.
         let errors = matcher.validate(&[constraint("@hostname", "UNIQUE", None), posted]);
         if case.expect.outcome == "accept" {
             assert_eq!(errors, [], "{}", case.id);

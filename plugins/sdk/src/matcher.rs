@@ -15,8 +15,7 @@ pub trait Matcher: Plugin {
     /// The agents of the cluster.
     type AgentSet: AgentSet;
 
-    /// What is wrong with a definition's constraints; empty: nothing. Asked when a definition is
-    /// posted.
+    /// The errors of a definition's constraints; empty: none. Called when a definition is posted.
     fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError>;
 
     /// An empty agent set. `home_region`: the master's region.

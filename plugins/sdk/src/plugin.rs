@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::exports::transom::plugin::about;
 
-/// What a plugin says of itself, for an operator's table and for admission.
+/// A plugin's description, for an operator's table and for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Its own name; operators know it by the name of the file.
@@ -26,12 +26,12 @@ pub struct Description {
     pub config_schema: Option<&'static str>,
 }
 
-/// What is wrong with one value of a configuration.
+/// An error in one value of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// JSON Pointer (RFC 6901) of the value; empty: the whole document.
     pub pointer: String,
-    /// What was expected there.
+    /// The expected value.
     pub message: String,
 }
 
@@ -50,7 +50,7 @@ impl ConfigError {
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
 
-/// What is common to all plugins. The value is what a configuration came to; it lives as long as
+/// The common trait of all plugins. The value is built from a configuration; it lives as long as
 /// its instance.
 pub trait Plugin: Sized + 'static {
     /// What the operator may write under `[config]`.

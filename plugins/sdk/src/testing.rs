@@ -24,7 +24,7 @@ pub fn plugin<P: Plugin>(document: &str) -> Result<Rc<P>, Vec<ConfigError>> {
     configure(document).map(Rc::new)
 }
 
-/// An attempt that is driven by hand; it keeps the steps that it was told to take.
+/// An attempt that a test drives; it records the steps.
 #[derive(Debug)]
 pub struct Run<A> {
     attempt: A,
@@ -47,7 +47,7 @@ impl<A: Attempt> Run<A> {
         self.steps.last()
     }
 
-    /// Hands back what came of the last step, and says what comes next.
+    /// Passes the answer to the last step, and returns the next step.
     pub fn answer(&mut self, answer: Answer) -> &Step {
         let next = self.attempt.next(Some(answer));
         self.steps.push(next);
@@ -162,7 +162,7 @@ pub fn query(event_types: &[&str]) -> Query {
     }
 }
 
-/// An event of this kind, with a body of its own.
+/// An event of this kind, with its own body.
 pub fn event(sequence: u64, kind: &str) -> Event {
     Event {
         sequence,

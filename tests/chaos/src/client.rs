@@ -1,4 +1,4 @@
-//! A client of the apps API that writes down what it was answered.
+//! A client of the apps API that records the outcome of its writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::spec::{Op, Slot, Spec};
 /// Longer than the daemon's own timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// Sends a write to one of the daemons, whether it leads or not; what it was answered, and that in words.
+/// Sends a write to one of the daemons, leader or not; returns the outcome, and its description.
 pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bool) -> (Outcome, String) {
     // Every app has its own clients.
     let daemon = usize::from(slot.0);
@@ -55,7 +55,7 @@ async fn answered(response: Response) -> (Outcome, String) {
     (outcome, format!("{} {text}", status.as_u16()))
 }
 
-/// All definitions, as a daemon shows them. A definition that does not read is an error of its own.
+/// All definitions that a daemon returns. An invalid definition is an error of its own.
 pub(crate) async fn definitions(
     site: &Site,
     run: &str,

@@ -1,4 +1,4 @@
-//! The faults there are, and how one is picked.
+//! The kinds of faults, and the choice of one.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use serde_json::{Value, json};
 
-/// Something that goes wrong: a kind with its numbers. Kinds that need a number less leave it unused.
+/// A fault: a kind with its parameters. A kind may leave a parameter unused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// How long it stays so.
+    /// The duration.
     pub(crate) time: Duration,
-    /// Which one of several it befalls: an agent, or the first of the tasks.
+    /// The index of the target: an agent, or the first of the tasks.
     pub(crate) pick: usize,
-    /// How many: tasks, or updates.
+    /// The number of tasks, or updates.
     pub(crate) count: usize,
 }
 
-/// What a fault befalls; a step disturbs each subject once.
+/// The target of a fault; a step disturbs each target once.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Subject {
     Daemon,
@@ -30,43 +30,43 @@ pub(crate) enum Subject {
     Master,
 }
 
-/// A fault without its numbers: what is counted and picked.
+/// A fault without its parameters: what is counted and picked.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Kind {
-    /// kill -9, and a start after the time.
+    /// kill -9, and a start after the duration.
     KillDaemon,
-    /// SIGTERM, and a start the time after it has ended.
+    /// SIGTERM, and a start at the duration after its end.
     StopDaemon,
-    /// SIGSTOP, and SIGCONT after the time.
+    /// SIGSTOP, and SIGCONT after the duration.
     FreezeDaemon,
     /// kill -9 of running tasks.
     KillTasks,
-    /// SIGSTOP of the Redis, and SIGCONT after the time.
+    /// SIGSTOP of the Redis, and SIGCONT after the duration.
     FreezeStore,
-    /// kill -9 of the Redis, and a start after the time.
+    /// kill -9 of the Redis, and a start after the duration.
     KillStore,
-    /// An agent and its tasks die; it starts again after the time.
+    /// An agent and its tasks die; it starts again after the duration.
     KillAgent,
-    /// An agent dies and its tasks live on; it starts again after the time.
+    /// An agent dies and its tasks live on; it starts again after the duration.
     KillAgentKeepTasks,
     PauseAgent,
     PartitionAgent,
-    /// Updates of agents do not arrive at their first try.
+    /// The first attempt of agents' updates fails.
     LoseUpdates,
     /// The event stream ends in the middle of a record.
     CutStream,
-    /// The master forgets all, and is down for the time.
+    /// The master loses its state, and is down for the duration.
     RestartMaster,
-    /// The same, and the other master leads then.
+    /// The same, and then the other master leads.
     FailOver,
     /// An operator removes the framework, its tasks with it.
     RemoveFramework,
-    /// Answers and events of the cluster are late, for the time.
+    /// Answers and events of the cluster are delayed, for the duration.
     Delay,
     RescindOffers,
 }
 
-/// Every kind: what it befalls, how often it is picked in comparison, how many milliseconds it lasts.
+/// Every kind: its target, its relative frequency, its duration in milliseconds.
 const KINDS: [(Kind, Subject, u32, std::ops::Range<u64>); 17] = [
     (Kind::KillDaemon, Subject::Daemon, 16, 0..1_500),
     (Kind::StopDaemon, Subject::Daemon, 4, 0..1_000),
@@ -129,8 +129,8 @@ impl Fault {
             .map_or(Subject::Daemon, |(_, subject, ..)| *subject)
     }
 
-    /// What is asked of the cluster's fault page when it begins, and when it is over; `None` for faults that are not the
-    /// cluster's.
+    /// The requests to the cluster's fault page at the begin and at the end; `None` for faults
+    /// outside the cluster.
     pub(crate) fn calls(&self, framework: &str) -> Option<(Value, Option<Value>)> {
         let agent = format!("S{}", self.pick % 3);
         let ms = self.time.as_millis() as u64;
@@ -196,7 +196,7 @@ impl fmt::Display for Fault {
 pub(crate) struct Menu(Vec<(Kind, u32, std::ops::Range<u64>)>);
 
 impl Menu {
-    /// Those of the subjects that there are.
+    /// The kinds for the existing targets.
     pub(crate) fn of(subjects: &[Subject]) -> Self {
         let there = KINDS.iter().filter(|(_, subject, ..)| subjects.contains(subject));
         Self(
@@ -206,7 +206,7 @@ impl Menu {
         )
     }
 
-    /// One of them, with its numbers.
+    /// One of them, with its parameters.
     pub(crate) fn pick(&self, random: &mut StdRng) -> Fault {
         let picked = self.0.choose_weighted(random, |(_, weight, _)| *weight);
         let (kind, times) = picked.map_or((Kind::KillDaemon, 0..1), |(kind, _, times)| {

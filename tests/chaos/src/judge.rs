@@ -1,20 +1,20 @@
-//! The invariants, as rules about what was seen. Pure.
+//! The invariants, as pure functions of the observations.
 
 use std::collections::BTreeMap;
 
 use crate::observe::{Journals, Process};
 use crate::spec::{Slot, Spec};
 
-/// What holds, whatever happens.
+/// The invariants.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Invariant {
-    /// At quiet moments each app has as many tasks as are wanted, all of its present revision.
+    /// At quiet moments each app has the wanted number of tasks, all of its present revision.
     WantedRunOnce,
     /// At quiet moments no other task runs.
     NoneUnwanted,
-    /// Definitions are as they were acknowledged last, and deleted ones stay deleted.
+    /// Definitions equal the last acknowledged ones, and deleted ones stay deleted.
     WritesKept,
-    /// No task's process is started again or outlives its end.
+    /// No task's process is started twice or outlives its end.
     TerminalStays,
     /// No task has two processes, at any moment.
     NeverTwice,
@@ -44,10 +44,10 @@ impl Invariant {
     }
 }
 
-/// An invariant that does not hold, and what shows it.
+/// A violated invariant, with the evidence.
 pub(crate) type Breach = (Invariant, String);
 
-/// Holds what runs at a quiet moment against what is wanted.
+/// Compares the running tasks at a quiet moment with the wanted ones.
 pub(crate) fn compare(wanted: &BTreeMap<Slot, Spec>, running: &[Process]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let mut by_app: BTreeMap<&str, Vec<&Process>> = BTreeMap::new();
@@ -94,7 +94,7 @@ fn tasks_of(processes: &[&Process]) -> String {
     each.join(", ")
 }
 
-/// What must hold at every moment. `journals` were read before `running` was looked at.
+/// The invariants of every moment. `journals` were read before the processes in `running`.
 pub(crate) fn always(journals: &Journals, running: &[Process]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let mut by_task: BTreeMap<&str, Vec<i32>> = BTreeMap::new();

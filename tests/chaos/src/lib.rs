@@ -1,9 +1,10 @@
-//! Does it hold when things go wrong? A seeded run of writes and faults against the real binary.
+//! Chaos test: a seeded run of writes and faults against the real binary.
 //!
-//! [`run`] starts a cluster manager with three agents and a daemon as processes, and carries out a schedule: apps are
-//! posted, scaled, changed and deleted over the HTTP API, while the daemon is killed, stopped and frozen, its store and
-//! tasks are killed, and the cluster has faults of its own. From time to time the schedule lets everything come to rest;
-//! then, and some of it always, the invariants have to hold:
+//! [`run`] starts a cluster manager with three agents and a daemon as processes, and executes a
+//! schedule: apps are posted, scaled, changed and deleted over the HTTP API, while the daemon is
+//! killed, stopped and frozen, its store and tasks are killed, and the cluster injects its own
+//! faults. At intervals the schedule stops all faults; at these quiet moments, and some of them
+//! always, the invariants must hold:
 //!
 //! | invariant | judged by |
 //! |---|---|
@@ -14,19 +15,21 @@
 //! | no task has two processes | the process table, at all times |
 //! | nothing is left running at the end | the process table |
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! * The sequence of writes and faults comes from the seed alone, whatever comes of them and however fast the machine is.
-//!   The moments at which they fall do not repeat to the millisecond: a seed that fails may have to be run more than once.
-//! * What runs is never asked of the daemon. A task's process is known by its environment.
-//! * A write counts as lost only when it was acknowledged. What became of one without an answer is unknown, and both
-//!   outcomes are right.
-//! * All programs and tasks are gone when a run ends, also by failing or by a signal, short of SIGKILL.
+//! * The sequence of writes and faults depends on the seed only, not on their outcome or the
+//!   machine's speed. Their timing does not repeat to the millisecond: a failing seed may have to
+//!   be run more than once.
+//! * Running tasks are observed without the daemon. A task's process is known by its environment.
+//! * Only an acknowledged write can be lost. The outcome of a write without an answer is unknown,
+//!   and both outcomes are valid.
+//! * All programs and tasks end with the run, also after a failure or a signal, except SIGKILL.
 //!
-//! # How it fails
+//! # Failures
 //!
-//! A broken invariant is part of the [`Report`], with the command that repeats the run; logs, journals and what daemon and
-//! master said of it are kept. An error means that the run could not be carried out.
+//! A violated invariant is part of the [`Report`], with the command that repeats the run; logs,
+//! journals and the views of daemon and master are kept. An error means that the run could not be
+//! executed.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

@@ -74,7 +74,7 @@ async fn carry_out(arguments: Arguments) -> anyhow::Result<bool> {
     eprintln!("{}", options.command());
     let (mut interrupted, mut terminated) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    // What is dropped unfinished stops what it started.
+    // Dropping the unfinished run stops its programs.
     let report = tokio::select! {
         report = run(&options) => report?,
         _ = interrupted.recv() => bail!("interrupted"),

@@ -1,14 +1,14 @@
-//! What the answers to the writes allow: for each app the states that it may be in now.
+//! The possible states of each app, from the answers to the writes.
 //!
-//! A write that was answered with 2xx has happened, one that was refused has not, and of one without an answer (the daemon
-//! was killed, the store was away) nobody knows. So an app has one possible state most of the time, and two or more after
-//! writes without an answer. Pure.
+//! A write with a 2xx answer was applied, a rejected one was not, and the outcome of one without an
+//! answer (the daemon was killed, the store was unavailable) is unknown. So an app usually has one
+//! possible state, and two or more after writes without an answer. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::spec::{Op, Slot, Spec};
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
     /// 2xx.
@@ -22,12 +22,12 @@ pub(crate) enum Outcome {
 /// `None`: there is no such app.
 type State = Option<Spec>;
 
-/// The states that each app may be in.
+/// The possible states of each app.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model(BTreeMap<Slot, BTreeSet<State>>);
 
 impl Model {
-    /// Takes in a write and its outcome. The error: no state that the earlier answers allow permits this one.
+    /// Applies a write and its outcome. The error: the outcome contradicts the earlier answers.
     pub(crate) fn wrote(&mut self, slot: Slot, op: &Op, outcome: Outcome) -> Result<(), String> {
         let before = self.possible(slot);
         let after: BTreeSet<State> = before.iter().filter_map(|state| applied(state, op)).collect();
@@ -46,7 +46,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes in what an app is now. The error: the answers do not allow it.
+    /// Applies the observed state of an app. The error: the answers exclude it.
     pub(crate) fn seen(&mut self, slot: Slot, state: &State) -> Result<(), String> {
         let possible = self.possible(slot);
         if !possible.contains(state) {
@@ -66,7 +66,7 @@ impl Model {
         self.0.keys().copied()
     }
 
-    /// Whether it is known that the app is just this.
+    /// Whether this is the only possible state of the app.
     pub(crate) fn is(&self, slot: Slot, state: Option<&Spec>) -> bool {
         let possible = self.possible(slot);
         possible.len() == 1 && possible.first().is_some_and(|only| only.as_ref() == state)
@@ -80,7 +80,7 @@ impl Model {
     }
 }
 
-/// The state after the write; `None` where it would be refused.
+/// The state after the write; `None` where it would be rejected.
 fn applied(state: &State, op: &Op) -> Option<State> {
     match (state, op) {
         (None, Op::Create(spec)) | (_, Op::Change(spec)) => Some(Some(spec.clone())),

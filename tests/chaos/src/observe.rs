@@ -1,4 +1,4 @@
-//! What really runs, seen from outside: the process table, and what the agents wrote down.
+//! The running tasks as seen from outside: the process table and the agents' journals.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ pub(crate) struct Process {
     pub(crate) start: u64,
 }
 
-/// This run's tasks, by the variables that its definitions set. A process that ends while it is looked at is none.
+/// This run's tasks, by the variables in its definitions. Processes that end meanwhile are skipped.
 pub(crate) fn processes(run: &str) -> anyhow::Result<Vec<Process>> {
     let entries = fs::read_dir("/proc").context("cannot read the process table")?;
     let pids = entries
@@ -43,7 +43,7 @@ fn process(run: &str, pid: i32) -> Option<Process> {
         return None;
     }
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in brackets that may hold anything.
+    // The second field is a name in brackets that may contain any character.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ended = matches!(*fields.first()?, "Z" | "X");
     let leads = fields.get(2)?.parse::<i32>().ok()? == pid;
@@ -60,7 +60,7 @@ fn process(run: &str, pid: i32) -> Option<Process> {
     };
     Some(Process {
         app: variable(APP)?,
-        // Agents do not set the task's own id. The executor of a single command bears it.
+        // Agents do not set the task's own id. The executor of a single command has it as its own.
         task: variable("MESOS_EXECUTOR_ID")?,
         framework: variable("MESOS_FRAMEWORK_ID")?,
         revision: variable(REVISION)?,
@@ -69,7 +69,7 @@ fn process(run: &str, pid: i32) -> Option<Process> {
     })
 }
 
-/// One process of a task, as the agents wrote it down.
+/// One process of a task, from the agents' journals.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) pid: i64,
@@ -77,12 +77,12 @@ pub(crate) struct Life {
     pub(crate) ended: bool,
 }
 
-/// All agents' journals, read on as they grow.
+/// All agents' journals, read incrementally.
 #[derive(Debug)]
 pub(crate) struct Journals {
     dir: PathBuf,
     read: BTreeMap<PathBuf, u64>,
-    /// By task id and framework, in the order in which they began.
+    /// By task id and framework, in the order of their starts.
     lives: BTreeMap<(String, String), Vec<Life>>,
 }
 
@@ -96,7 +96,7 @@ impl Journals {
         }
     }
 
-    /// Processes that were started so far.
+    /// The number of processes started so far.
     pub(crate) fn launches(&self) -> usize {
         self.lives.values().map(Vec::len).sum()
     }
@@ -108,7 +108,7 @@ impl Journals {
             .map(|((task, _), lives)| (task.as_str(), lives.as_slice()))
     }
 
-    /// Whether the agents wrote down that this process ended.
+    /// Whether the journals contain the end of this process.
     pub(crate) fn ended(&self, process: &Process) -> bool {
         let key = (process.task.clone(), process.framework.clone());
         self.lives.get(&key).is_some_and(|lives| {
@@ -118,7 +118,7 @@ impl Journals {
         })
     }
 
-    /// Reads what was added.
+    /// Reads the new lines.
     pub(crate) fn read(&mut self) -> anyhow::Result<()> {
         let Ok(agents) = fs::read_dir(&self.dir) else {
             return Ok(());
@@ -139,7 +139,7 @@ impl Journals {
         file.seek(SeekFrom::Start(*offset))?;
         let mut added = String::new();
         file.read_to_string(&mut added)?;
-        // A line that is being written is read next time.
+        // A partial line is read next time.
         let whole = added.rfind('\n').map_or(0, |end| end + 1);
         *offset += whole as u64;
         for line in added[..whole].lines() {
@@ -231,7 +231,7 @@ mod tests {
             .process_group(0)
             .spawn()
             .unwrap();
-        // A process shows its environment only some time after it began.
+        // A process shows its environment only some time after its start.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let mut found = processes(&run).unwrap();
         while found.is_empty() && std::time::Instant::now() < deadline {

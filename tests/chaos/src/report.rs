@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The result of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
-/// The outcome of a run: numbers, and for each invariant whether it held.
+/// The result of a run: numbers, and whether each invariant held.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// The seed of the schedule.
@@ -20,27 +20,27 @@ pub struct Report {
     pub seconds: f64,
     /// Steps, quiet moments included.
     pub steps: u32,
-    /// Moments at which everything had to be as wanted.
+    /// Checks at quiet moments.
     pub quiet_moments: u32,
-    /// The smallest number of tasks that were wanted at a quiet moment.
+    /// The smallest number of wanted tasks at a quiet moment.
     pub least_wanted: u32,
     /// Task processes that the agents started.
     pub launches: usize,
-    /// Writes by what they were answered.
+    /// Writes by outcome.
     pub writes: Writes,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u32>,
     /// Times that the daemon ended unexpectedly and was restarted.
     pub unasked_ends: u32,
-    /// The longest time in seconds from the end of the faults until everything was as wanted.
+    /// The longest time in seconds from the end of the faults to the wanted state.
     pub slowest_recovery: f64,
-    /// What had to hold.
+    /// The invariants.
     pub invariants: Vec<Held>,
     /// Logs and journals of a run that failed.
     pub kept: Option<PathBuf>,
 }
 
-/// Writes by what they were answered.
+/// Writes by outcome.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Writes {
     /// 2xx.
@@ -51,14 +51,14 @@ pub struct Writes {
     pub unanswered: u32,
 }
 
-/// An invariant and how often it was looked at.
+/// An invariant and the number of its checks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Held {
-    /// What has to hold.
+    /// The invariant.
     pub invariant: &'static str,
-    /// How often that was looked at.
+    /// The number of checks.
     pub checked: u64,
-    /// What shows that it did not.
+    /// The evidence of violations.
     pub breaches: Vec<String>,
 }
 

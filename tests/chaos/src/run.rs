@@ -1,4 +1,5 @@
-//! A run: the schedule is carried out, and at every quiet moment all has to be as wanted.
+//! A run: executes the schedule, and compares the actual with the wanted state at every quiet
+//! moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -20,23 +21,23 @@ use crate::site::{Site, Store};
 use crate::spec::{Op, Slot, Spec};
 use crate::watch::Watch;
 
-/// How long everything may take to come to what is wanted once faults are over: kills are repeated after up to a minute,
-/// statuses after ten seconds, and an agent is given up after 75.
+/// The timeout of reaching the wanted state after faults: kills are repeated after up to a minute,
+/// statuses after ten seconds, and an agent is removed after 75.
 const RECOVERY: Duration = Duration::from_mins(3);
-/// How long it must stay so.
+/// How long the wanted state must last.
 const CALM: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Decides everything.
+    /// Determines the schedule.
     pub seed: u64,
-    /// New steps begin for this long; what has begun is brought to its end.
+    /// The time in which new steps begin; the last step is completed.
     pub time: Duration,
-    /// Where the daemon keeps its records.
+    /// The kind of store.
     pub store: Store,
-    /// Tells every step on standard error as it is taken.
+    /// Prints every step on standard error.
     pub verbose: bool,
 }
 
@@ -55,9 +56,10 @@ impl Options {
     }
 }
 
-/// Carries the run out. A broken invariant is in the report; an error is a run that could not be carried out.
+/// Executes the run. A violated invariant is in the report; an error means that the run could not
+/// be executed.
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
-    // Told apart from other runs on the machine, at the same time or before.
+    // Distinguishes it from earlier and concurrent runs on the machine.
     let run = format!("{}-{}", options.seed, std::process::id());
     let mut site = Site::start(&run, options.store).await?;
     let watch = Watch::new(&run, &site.cluster_dir());
@@ -155,11 +157,11 @@ struct Chaos<'a> {
 }
 
 impl Chaos<'_> {
-    /// Steps until the time is over or something is broken; ends with a quiet moment.
+    /// Executes steps until the time is over or an invariant is violated; ends with a quiet moment.
     async fn carry_out(&mut self, time: Duration) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
-            // Without enough tasks there is nothing to end with.
+            // The last quiet moment needs enough tasks.
             let enough = self.report.quiet_moments > 0 && self.schedule.wanted() >= WANTED.0;
             let last = enough && begun.elapsed() >= time;
             let step = if last {
@@ -180,7 +182,7 @@ impl Chaos<'_> {
         }
     }
 
-    /// Writes and faults side by side.
+    /// Executes writes and faults concurrently.
     async fn act(&mut self, act: &Act) -> anyhow::Result<()> {
         self.report.unasked_ends += self.site.answers().await?;
         let (site, run, log) = (self.site, self.run.as_str(), &self.log);
@@ -222,7 +224,7 @@ impl Chaos<'_> {
         }
     }
 
-    /// Faults are over. What was acknowledged has to be there, and what is wanted has to run.
+    /// Checks a quiet moment: acknowledged writes must be stored, and wanted tasks must run.
     async fn quiet(&mut self, crash: bool) -> anyhow::Result<()> {
         self.site.healed().await?;
         if crash {
@@ -242,7 +244,7 @@ impl Chaos<'_> {
         self.check_definitions().await
     }
 
-    /// Every definition is one that the answers allow.
+    /// Checks that the answers allow every definition.
     async fn check_definitions(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + RECOVERY;
         let (leader, shown) = loop {
@@ -270,7 +272,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// Daemons that do not lead show the same, soon.
+    /// Checks that standbys return the same within a short time.
     async fn shown_everywhere(&mut self, leader: usize, shown: &BTreeMap<Slot, Result<Spec, String>>) {
         let deadline = Instant::now() + RECOVERY;
         for daemon in (0..self.site.daemons()).filter(|daemon| *daemon != leader) {
@@ -290,7 +292,7 @@ impl Chaos<'_> {
         }
     }
 
-    /// Writes that were refused or not answered are made again until they are acknowledged, as clients do.
+    /// Repeats rejected and unanswered writes until they are acknowledged, as clients do.
     async fn make_whole(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + RECOVERY;
         let slots: BTreeSet<Slot> = self
@@ -321,7 +323,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// Waits until what runs is what is wanted, and then that it stays so.
+    /// Waits for the wanted state, and then checks that it lasts.
     async fn recovered(&mut self, wanted: &BTreeMap<Slot, Spec>) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut right_since = None;
@@ -389,7 +391,7 @@ impl Chaos<'_> {
     }
 }
 
-/// What happens, as it happens.
+/// The log of the run's events.
 struct Log {
     verbose: bool,
     begun: Instant,
@@ -402,7 +404,7 @@ impl Log {
         if self.verbose {
             eprintln!("{line}");
         }
-        // The file is a help in looking for causes; without it the run is as good.
+        // The file only helps in finding causes; the run works without it.
         let _ = writeln!(&self.file, "{line}");
     }
 }

@@ -1,8 +1,8 @@
-//! What happens when: writes, faults and quiet moments, from the seed alone.
+//! The schedule of writes, faults and quiet moments, from the seed only.
 //!
-//! The schedule knows nothing of what comes of it. It keeps a plan of its own, what would be wanted if every write got
-//! through, and steers that plan around [`WANTED`] tasks. So one seed gives one sequence on every machine; how far a run
-//! gets in its time is all that differs.
+//! The schedule does not depend on outcomes. It models the wanted state as if every write
+//! succeeded, and keeps that near [`WANTED`] tasks. So one seed gives one sequence on every
+//! machine; only the number of steps within the time differs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use rand::{Rng, SeedableRng};
 use crate::fault::{Fault, Menu};
 use crate::spec::{Op, Slot, Spec};
 
-/// Tasks that the plan wants at every quiet moment: at least and about at most.
+/// The planned number of tasks at every quiet moment: minimum and approximate maximum.
 pub(crate) const WANTED: (u32, u32) = (200, 250);
-/// Apps side by side; the agents' ports are enough for them.
+/// The maximum number of apps; the agents' ports suffice for them.
 const SLOTS: u16 = 60;
 /// Writes of one step, each to another app.
 const WRITES: usize = 8;
@@ -27,11 +27,11 @@ const INSTANCES: (u32, u32) = (1, 9);
 /// One step.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Writes side by side, with faults among them, then a rest.
+    /// Concurrent writes, with faults among them, then a pause.
     Act(Act),
-    /// Faults are over: everything must come to what is wanted.
+    /// Faults are over: the wanted state must be reached.
     Quiet {
-        /// The daemon is killed and started once more before it is asked what it knows.
+        /// The daemon is killed and restarted before the check.
         crash: bool,
     },
 }
@@ -82,12 +82,12 @@ impl Schedule {
         }
     }
 
-    /// What is wanted by now if every write got through.
+    /// The wanted state if every write succeeded.
     pub(crate) fn plan(&self) -> &BTreeMap<Slot, Spec> {
         &self.plan
     }
 
-    /// Tasks that the plan wants.
+    /// The number of planned tasks.
     pub(crate) fn wanted(&self) -> u32 {
         self.plan.values().map(|spec| spec.instances).sum()
     }
@@ -116,14 +116,14 @@ impl Schedule {
             let busy: Vec<Slot> = writes.iter().map(|write| write.slot).collect();
             writes.extend(self.write(&busy));
         }
-        // Half of the steps that build up are undisturbed, so that there is something to disturb.
+        // Half of the initial steps have no faults, so that some tasks exist to disturb.
         let disturbed = self.grown || self.random.random_bool(0.5);
         let faults = if disturbed { self.faults() } else { Vec::new() };
         let rest = Duration::from_millis(self.random.random_range(0..1_500));
         Act { writes, faults, rest }
     }
 
-    /// None to two faults of different subjects. They come while the writes do, or in the time that launches take after.
+    /// None to two faults with different targets, during the writes or the launches that follow.
     fn faults(&mut self) -> Vec<Timed> {
         let count = *[0, 1, 1, 1, 2].choose(&mut self.random).unwrap_or(&1);
         let mut faults: Vec<Timed> = Vec::new();

@@ -21,26 +21,27 @@ use transom_tests::site::copy_components;
 use crate::fault::{Fault, Kind, Subject};
 use crate::observe;
 
-/// Where the daemon keeps its records.
+/// The kind of store.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Store {
-    /// The embedded store of one daemon; it can only fail with it.
+    /// The embedded store of one daemon; it fails only together with it.
     File,
-    /// A `redis-server` of the run's own, which fails by itself, and two daemons of which one leads.
+    /// A `redis-server` for the run, which fails independently, and two daemons of which one leads.
     #[default]
     Redis,
 }
 
-/// Host ports for tasks; what the programs need comes after them.
+/// Host ports for tasks; the programs' ports follow.
 const TASK_PORTS: u16 = 1_500;
 const PORTS: u16 = TASK_PORTS + 6;
-/// Seconds: shorter than a daemon may be frozen, so that a leader wakes up after its time.
+/// Seconds: shorter than a daemon may be frozen, so that a leader resumes after its lease has
+/// expired.
 const LEASE: u32 = 2;
 /// The default framework name of the daemon.
 const FRAMEWORK: &str = "marathon";
-/// Seconds: short, so that agents that fail are given up by the cluster and come back after that.
+/// Seconds: short, so that the cluster removes failed agents before they return.
 const AGENT_TIMEOUT: u32 = 4;
-/// How long a program may take to begin to answer.
+/// The timeout of a program's start.
 const START: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -60,7 +61,7 @@ pub(crate) struct Site {
     pub(crate) http: reqwest::Client,
 }
 
-/// A daemon, or where it would be.
+/// A daemon, possibly stopped.
 #[derive(Debug)]
 struct Daemon {
     name: String,
@@ -142,7 +143,7 @@ impl Site {
         )
     }
 
-    /// Where logs, journals and sandboxes are.
+    /// The directory of logs, journals and sandboxes.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -152,12 +153,12 @@ impl Site {
         self.dir.path().join("cluster")
     }
 
-    /// How many daemons there are.
+    /// The number of daemons.
     pub(crate) fn daemons(&self) -> usize {
         self.daemons.len()
     }
 
-    /// An address of a daemon's apps API; counted round.
+    /// A URL of a daemon's apps API; the index wraps around.
     pub(crate) fn apps(&self, daemon: usize, path: &str) -> String {
         format!("http://{}{path}", self.daemon(daemon).apps)
     }
@@ -186,12 +187,12 @@ impl Site {
         }
     }
 
-    /// An address of the master.
+    /// A URL of the master.
     pub(crate) fn master(&self, path: &str) -> String {
         format!("http://{}{path}", self.master)
     }
 
-    /// What can be disturbed here.
+    /// The possible targets of faults.
     pub(crate) fn subjects(store: Store) -> Vec<Subject> {
         let mut subjects = vec![Subject::Daemon, Subject::Tasks, Subject::Agent, Subject::Master];
         if store == Store::Redis {
@@ -209,7 +210,7 @@ impl Site {
 
     async fn start_redis(&self) -> anyhow::Result<()> {
         let port = self.redis_port.to_string();
-        // What was acknowledged is on the disk, or a kill of the Redis would be a loss of its own.
+        // Acknowledged writes are on disk, so that a kill of the Redis loses none.
         let arguments = [
             "--port",
             &port,
@@ -237,8 +238,8 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until every daemon answers anything at all. One that has ended by itself is started again, as its supervisor
-    /// would; the result says how often.
+    /// Waits until every daemon answers any request. A daemon that has ended is restarted, as its
+    /// supervisor would do; returns the number of restarts.
     pub(crate) async fn answers(&self) -> anyhow::Result<u32> {
         let mut restarts = 0;
         for daemon in &self.daemons {
@@ -270,7 +271,7 @@ impl Site {
         }
     }
 
-    /// Lets a fault happen and pass.
+    /// Injects a fault and waits until it is over.
     pub(crate) async fn suffer(&self, fault: &Fault, run: &str) -> anyhow::Result<()> {
         if let Some((begin, end)) = fault.calls(FRAMEWORK) {
             self.disturb(&begin).await?;
@@ -301,7 +302,7 @@ impl Site {
                     let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
                 }
             }
-            // All others are the cluster's.
+            // All other faults are the cluster's.
             _ => {
                 drop(daemon.program.lock().await.take());
                 tokio::time::sleep(fault.time).await;
@@ -311,7 +312,8 @@ impl Site {
         Ok(())
     }
 
-    /// Asks the cluster for a fault. That it cannot have it now (no stream to cut, the framework is away) is no error.
+    /// Requests a fault from the cluster. If it is impossible now (no stream to cut, no framework),
+    /// that is no error.
     async fn disturb(&self, fault: &Value) -> anyhow::Result<()> {
         let page = self.master("/minicluster/faults");
         let answer = self
@@ -328,7 +330,7 @@ impl Site {
         bail!("{fault}: {status} {}", answer.text().await.unwrap_or_default())
     }
 
-    /// Waits until nothing is wrong with the cluster any more: masters are up, agents are registered.
+    /// Waits until the cluster has recovered: masters are up, agents are registered.
     pub(crate) async fn healed(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START;
         loop {
@@ -359,7 +361,7 @@ impl Site {
         Ok(())
     }
 
-    /// Keeps the directory; returns where it is.
+    /// Keeps the directory; returns its path.
     pub(crate) fn keep(&mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
         self.dir.path().to_owned()
@@ -385,7 +387,7 @@ async fn freeze(program: &Mutex<Option<Program>>, time: Duration) {
     }
 }
 
-/// Kills what is left of this run's tasks, should the cluster not have been able to.
+/// Kills the remaining tasks of this run, if the cluster could not.
 #[derive(Debug)]
 struct Sweep(String);
 

@@ -1,4 +1,4 @@
-//! What an app of the run is: its definition, and the writes that change it.
+//! An app of the run: its definition, and the writes that change it.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// What is wanted of an app.
+/// The wanted state of an app.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Spec {
     pub(crate) instances: u32,
@@ -63,7 +63,7 @@ impl Spec {
             "portDefinitions": ports,
             "requirePorts": false,
             "upgradeStrategy": {"minimumHealthCapacity": least, "maximumOverCapacity": over},
-            // Tasks end by faults here, which is no reason to launch the next one late.
+            // Tasks end by faults here, which must not delay the next launch.
             "backoffSeconds": 1,
             "backoffFactor": 1.0,
             "maxLaunchDelaySeconds": 1,
@@ -120,7 +120,7 @@ impl fmt::Display for Spec {
 pub(crate) enum Op {
     /// POST of a new app.
     Create(Spec),
-    /// PUT of the whole definition; makes the app when there is none.
+    /// PUT of the whole definition; creates a missing app.
     Change(Spec),
     /// PUT of the number of instances alone.
     Scale(u32),

@@ -1,4 +1,5 @@
-//! Looks at what runs, all the time: journals and process table, and what must hold at every moment.
+//! Observes the running tasks continuously: journals, process table, and the invariants of every
+//! moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,10 +12,10 @@ use tokio::task::JoinHandle;
 use crate::judge::{self, Breach, Invariant};
 use crate::observe::{self, Journals, Process};
 
-/// Between two looks.
+/// The interval of observations.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Everything seen so far. Clones share it.
+/// All observations so far. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     run: Arc<str>,
@@ -28,7 +29,7 @@ struct Observations {
     breaches: BTreeMap<Invariant, BTreeSet<String>>,
 }
 
-/// One look.
+/// One observation.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) running: Vec<Process>,
@@ -48,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// Looks now.
+    /// Observes now.
     pub(crate) async fn look(&self) -> anyhow::Result<Look> {
         let watch = self.clone();
         tokio::task::spawn_blocking(move || watch.look_here())
@@ -58,7 +59,7 @@ impl Watch {
 
     fn look_here(&self) -> anyhow::Result<Look> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // In this order: what the journals call ended by now must not be in the table.
+        // In this order: processes that ended by the journals must not be in the table.
         seen.journals.read()?;
         let running = observe::processes(&self.run)?;
         seen.looks += 1;
@@ -71,7 +72,7 @@ impl Watch {
         })
     }
 
-    /// Looks from time to time until it is aborted. An error ends it.
+    /// Observes at intervals until it is aborted. An error ends it.
     pub(crate) fn keep_looking(&self) -> JoinHandle<anyhow::Error> {
         let watch = self.clone();
         tokio::spawn(async move {
@@ -85,12 +86,12 @@ impl Watch {
         })
     }
 
-    /// How often it looked.
+    /// The number of observations.
     pub(crate) fn looks(&self) -> u64 {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).looks
     }
 
-    /// What was broken at any moment.
+    /// The violated invariants of any moment.
     pub(crate) fn breaches(&self) -> Vec<Breach> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let each = seen

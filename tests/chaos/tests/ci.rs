@@ -1,4 +1,4 @@
-//! A minute of chaos with a seed that stays the same.
+//! A minute of chaos with a fixed seed.
 #![allow(clippy::expect_used, reason = "a test ends by panicking")]
 
 use std::time::Duration;

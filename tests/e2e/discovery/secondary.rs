@@ -1,4 +1,4 @@
-//! A name server that follows the zone: NSD, from Debian's package.
+//! A secondary name server: NSD, from Debian's package.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -143,7 +143,7 @@ async fn a_secondary_loads_the_zone_and_follows_it_by_changes() {
     let all = nsd.updates().iter().copied().max().unwrap_or_default();
     let before = nsd.updates().len();
 
-    // The refresh of the zone is a minute off: what is there sooner was told.
+    // The zone's refresh interval is a minute; earlier updates are due to NOTIFY.
     for more in 1..=2 {
         master.say(Says::document(document(TASKS + more)));
         nsd.answers(&last(TASKS + more)).await;

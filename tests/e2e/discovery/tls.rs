@@ -1,5 +1,5 @@
-//! Masters over TLS that want to be shown a certificate, by the keys of mesos-dns's file: `MesosHTTPSOn`, `CACertFile`,
-//! `CertFile` and `KeyFile`.
+//! Masters over TLS that require a client certificate, by the keys of mesos-dns's file:
+//! `MesosHTTPSOn`, `CACertFile`, `CertFile` and `KeyFile`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,12 +30,12 @@ fn certificate(name: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_file(file(name)).unwrap()
 }
 
-/// A master that speaks with nobody who does not show a certificate of its authority's.
+/// A master that rejects clients without a certificate of its authority.
 struct Careful {
     address: SocketAddr,
-    /// How often it was asked for the state by somebody it trusts.
+    /// The number of requests for the state by trusted clients.
     asked: Arc<AtomicUsize>,
-    /// Why it has spoken with nobody, the last time.
+    /// The error of the last rejected handshake.
     refused: Arc<Mutex<Option<String>>>,
     ends: Arc<AtomicBool>,
     serving: Option<JoinHandle<()>>,

@@ -1,6 +1,7 @@
-//! A small HTTP/1.1 client that shows what was really sent: status line, header names, chunks.
+//! A small HTTP/1.1 client that exposes the wire format: status line, header names, chunks.
 //!
-//! One request a connection. It is not for use elsewhere: it trusts nobody's cleverness, its own included.
+//! One request per connection. Not for use elsewhere: it has no conveniences such as redirects or
+//! retries.
 
 use serde_json::Value;
 use std::{net::SocketAddr, time::Duration};
@@ -38,7 +39,7 @@ pub enum Error {
     Malformed {
         /// The other side.
         addr: SocketAddr,
-        /// What is wrong with it.
+        /// Why it is invalid.
         what: String,
     },
 }
@@ -225,7 +226,7 @@ pub async fn open(addr: SocketAddr, request: &Request) -> Result<(Head, Stream)>
     Ok((head, stream))
 }
 
-/// What is left of a body.
+/// The rest of a body.
 #[derive(Debug)]
 enum Left {
     Unknown,

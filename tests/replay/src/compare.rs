@@ -1,4 +1,5 @@
-//! Comparing an answer with its recording: status line, headers that matter, shape of the JSON, text of errors.
+//! Compares an answer with its recording: status line, relevant headers, shape of the JSON, text of
+//! errors.
 
 use crate::client::Response;
 use serde_json::Value;
@@ -28,7 +29,8 @@ pub const OPTIONAL_KEYS: [&str; 8] = [
     "domain",
 ];
 
-/// Keys that say how the master was built. Builds of one version differ in them, so such differences are told apart.
+/// Keys that depend on the master's build. Builds of one version differ in them, so such
+/// differences are separate.
 pub const BUILD_KEYS: [&str; 7] = [
     "version",
     "build_date",
@@ -46,7 +48,7 @@ const METRICS: usize = 10;
 /// Headers that must be there on both sides or on neither, with the same value unless it is unique to the answer.
 const HEADERS: [&str; 4] = ["Content-Type", "Allow", "WWW-Authenticate", "Mesos-Stream-Id"];
 
-/// What is different between a recording and an answer.
+/// The differences between a recording and an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// Those that count: the answer is not as recorded.
@@ -71,7 +73,7 @@ impl Differences {
     }
 }
 
-/// What is different; empty when the answers agree.
+/// The differences; empty when the answers agree.
 pub fn answers(recorded: &Response, live: &Response) -> Differences {
     let mut differences = heads(recorded, live);
     let kind = recorded.head.header("Content-Type").unwrap_or_default();
@@ -163,7 +165,7 @@ fn merged<'a>(values: &[&'a Value]) -> BTreeMap<&'a str, Vec<&'a Value>> {
     merged
 }
 
-/// Lists of elements; nothing can be said about an empty one.
+/// Lists of elements; an empty list has no known element type.
 fn lists(recorded: &[Value], live: &[Value], at: &str, differences: &mut Differences) {
     let (recorded, live): (Vec<&Value>, Vec<&Value>) = (recorded.iter().collect(), live.iter().collect());
     if !recorded.is_empty() && !live.is_empty() {
@@ -193,7 +195,7 @@ fn all(recorded: &[&Value], live: &[&Value], at: &str, differences: &mut Differe
     lists(&elements(recorded), &elements(live), at, differences);
 }
 
-/// JSON kinds, with whole numbers apart from floats: the API says `4.0` where it means an amount.
+/// JSON types, with integers distinct from floats: the API writes `4.0` for an amount.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! The master's documents and operator calls, and requests that are wrong without any framework.
+//! The master's documents and operator calls, and invalid requests that need no framework.
 
 use crate::{client::Request, run::Run};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A subscribed framework: its stream, its calls, and recorded requests made to fit the cluster at hand.
+//! A subscribed framework: its stream, its calls, and recorded requests adapted to the cluster.
 
 use crate::{
     client::{self, Head, Request, Response, Stream},
@@ -130,7 +130,8 @@ impl Framework {
         }
     }
 
-    /// Gives back every offer and asks for no more, so that all of a cluster is free for whoever asks next.
+    /// Declines every offer and suppresses further ones, so that the whole cluster is free for the
+    /// next framework.
     pub(crate) async fn step_aside(&mut self) -> Result<(), Error> {
         self.call(&json!({"type": "SUPPRESS"})).await?;
         // When this is answered, every offer made before has been read.

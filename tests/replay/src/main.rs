@@ -1,4 +1,4 @@
-//! `replay`: is that cluster manager like the one that was recorded?
+//! `replay`: compares a cluster manager with the recorded one.
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};

@@ -1,4 +1,4 @@
-//! One run: what it talks to, what it found so far.
+//! One run: its connections and its results so far.
 
 use crate::{
     agent,
@@ -43,11 +43,11 @@ pub enum Error {
 pub struct Outcome {
     /// The recording.
     pub recording: String,
-    /// What was asked or awaited.
+    /// The name of the request or the expected event.
     pub step: String,
-    /// What is different; empty: nothing.
+    /// The differences; empty: none.
     pub differences: Vec<String>,
-    /// What is different because the master was built in another way, which does not count.
+    /// Differences due to the master's build, which do not count.
     pub build_differences: Vec<String>,
 }
 
@@ -166,7 +166,7 @@ impl Run {
                     .map(compare::without_ids)
             };
             let (expected, found) = (text(recorded), text(live));
-            // What is available differs from cluster to cluster, and so do paths.
+            // Available resources differ from cluster to cluster, and so do paths.
             let prefix = |text: &Option<String>| {
                 text.as_deref()
                     .map(|text| text.split(['/', '[']).next().unwrap_or_default().to_owned())

@@ -243,7 +243,8 @@ async fn kills(run: &mut Run, alpha: &mut Framework, beta: &mut Framework) -> Re
     let group = "1-main/08-kill-group-member";
     let recorded = run.recordings.json(&format!("{group}.json"))?;
     alpha.call(&recorded["call"]).await?;
-    // Whether a container still has its network when it is told to end is a race: one of the recorded two had it.
+    // Whether a container still has its network when it is killed is a race: one of the two
+    // recordings had it.
     let mut both = vec![recorded["event"].clone()];
     both.extend(recorded_update(run, "grp-b", "TASK_KILLING")?);
     let live = [

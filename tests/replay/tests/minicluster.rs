@@ -1,4 +1,4 @@
-//! The minicluster answers as the recordings say.
+//! The minicluster's answers match the recordings.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The end of a run: nothing of it stays on the cluster or on this machine.
+//! The end of a run: it leaves nothing on the cluster or on this machine.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The daemon under test as a process: its configuration, its log, and where it listens.
+//! The daemon under test as a process: its configuration, its log, and its addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Lines of the log that an error shows.
 const LINES: usize = 5;
 
-/// What a daemon is started with.
+/// The options of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// Its configuration is `NAME.toml`, its log `NAME.log`.

@@ -1,4 +1,4 @@
-//! The rules by which tasks are judged. Pure: what was seen comes in, what is wrong comes out.
+//! The rules for tasks, as pure functions from observations to violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +30,8 @@ pub(crate) fn agree(count: usize, daemon: &Ids, tasks: &Ids, state: &Ids) -> Res
     }
 }
 
-/// Looks through every task that the master remembers of an app or job: `count` were launched, each once, and none ended in
-/// a way that nobody asked for.
+/// Checks every task that the master remembers of an app or job: `count` were launched, each once,
+/// and none ended in an unrequested way.
 pub(crate) fn launched(count: usize, tasks: &[Task]) -> Result<(), String> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for task in tasks {

@@ -1,21 +1,22 @@
 //! The daemon's acceptance test, run against any cluster manager's master.
 //!
-//! [`run`] checks the master ([`preflight`]), starts the real binary as a process with frameworks of its own, and runs
-//! [stories](Name) one after the other. What the daemon claims is compared with what the master, the agents and DNS clients
-//! see. Nothing is used that only the embedded cluster manager has: no faults, no journals, no process table.
+//! [`run`] checks the master ([`preflight`]), starts the real binary as a process with its own
+//! frameworks, and runs [stories](Name) one after the other. It compares the daemon's answers with
+//! those of the master, the agents and DNS. It uses no feature that only the embedded cluster
+//! manager has: no faults, no journals, no process table.
 //!
-//! # Promises
+//! # Guarantees
 //!
 //! * Every framework's name begins with the name of the run, `transom-verify-` and eight hexadecimal digits. No other
 //!   framework's task is touched.
-//! * When [`run`] returns, also after a failure or a signal, the daemons are stopped and their frameworks torn down; the
-//!   report says which of that did not work. After SIGKILL the master itself removes the frameworks when
-//!   [`FAILOVER_TIMEOUT`] is over.
-//! * Each story has a time limit. A story that fails or runs into its limit does not keep the others from running.
+//! * When [`run`] returns, also after a failure or a signal, the daemons are stopped and their
+//!   frameworks torn down; the report names each step of that which failed. After SIGKILL the
+//!   master itself removes the frameworks after [`FAILOVER_TIMEOUT`].
+//! * Each story has a timeout. A failed or late story does not prevent the others.
 //!
 //! # Errors
 //!
-//! A story that does not hold is part of the [`Report`]. An error means that the run could not begin.
+//! A failed story is part of the [`Report`]. An error means that the run could not begin.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

@@ -1,4 +1,4 @@
-//! `verify`: one run, and a table of what held.
+//! `verify`: one run, and a table of its results.
 
 use std::io::Write;
 use std::path::PathBuf;

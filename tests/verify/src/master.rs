@@ -1,6 +1,6 @@
 //! A client of the master's and the agents' HTTP APIs: how the cluster sees the daemon's tasks.
 //!
-//! It shares nothing with the daemon's own client, so that a mistake there cannot hide here.
+//! It shares no code with the daemon's own client, so that the same bug cannot hide in both.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -81,7 +81,7 @@ pub(crate) struct Agent {
     pub(crate) free: Resources,
 }
 
-/// What an agent has left for a role.
+/// The available resources of an agent for a role.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Resources {
     pub(crate) cpus: f64,
@@ -388,7 +388,7 @@ fn endpoint(agent: &Value) -> String {
     }
 }
 
-/// What an agent has that is unreserved or reserved for the role, without what is in use.
+/// The resources of an agent that are unreserved or reserved for the role, without the used ones.
 fn free(agent: &Value, role: &str) -> Resources {
     let unreserved = resources(&agent["unreserved_resources"]);
     let reserved = resources(&agent["reserved_resources"][role]);

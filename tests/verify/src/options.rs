@@ -1,11 +1,11 @@
-//! What to run, and where.
+//! The options of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::stories::Name;
 
-/// What to run, and where.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The master's `host:port`.

@@ -11,7 +11,7 @@ use crate::stories::Name;
 /// The oldest version that the daemon works with.
 const OLDEST: (u32, u32) = (1, 6);
 
-/// What all stories can need at the same time.
+/// The resources that all stories may need at the same time.
 const NEEDED: Resources = Resources {
     cpus: 1.0,
     mem: 1024.0,

@@ -23,7 +23,7 @@ pub struct Report {
     pub seconds: f64,
     /// Every story that was asked for.
     pub stories: Vec<Verdict>,
-    /// What could not be removed from the cluster.
+    /// Items that could not be removed from the cluster.
     pub left_behind: Vec<String>,
     /// The directory with the logs, if it was kept.
     pub logs: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub struct Report {
 pub struct Verdict {
     /// Its name.
     pub name: Name,
-    /// What it verifies.
+    /// The verified function.
     pub title: &'static str,
     /// How it ended.
     pub outcome: Outcome,

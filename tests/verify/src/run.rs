@@ -86,7 +86,7 @@ async fn tell(site: &mut Site, name: Name) -> Verdict {
     // The first start compiles the components, which is not the story's time.
     site.deadline = Instant::now() + START;
     let started = match name {
-        // It has daemons of its own.
+        // This story has its own daemons.
         Name::Leader => Ok(()),
         _ => site.ensure_daemon().await,
     };

@@ -1,4 +1,5 @@
-//! What the stories share: the daemon under test, clients of its API, and the master's view of its frameworks.
+//! The common part of the stories: the daemon under test, clients of its API, and the master's view
+//! of its frameworks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,9 +24,9 @@ pub const FAILOVER_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The daemon holds a request for at most half a minute.
 const TIMEOUT: Duration = Duration::from_secs(40);
-/// Between two looks at the daemon, which is on this machine.
+/// The interval of requests to the daemon, which is on this machine.
 const POLL: Duration = Duration::from_millis(100);
-/// Between two looks at the master, which has other things to do.
+/// The interval of requests to the master, which serves others too.
 const POLL_MASTER: Duration = Duration::from_millis(400);
 
 /// The daemon under test and its surroundings.
@@ -72,7 +73,7 @@ impl Site {
         format!("{}-jobs", self.run)
     }
 
-    /// What a daemon of this run is started with.
+    /// The options of this run's daemons.
     pub(crate) fn setup(&self, name: &str, apps: String, jobs: Option<String>, store: String) -> Setup {
         Setup {
             name: name.to_owned(),
@@ -388,7 +389,7 @@ impl Site {
         .await
     }
 
-    /// What a job wrote, as the daemon shows it.
+    /// A job's output, from the daemon.
     pub(crate) async fn job_log(&self, id: &str) -> anyhow::Result<String> {
         let url = self.workflow(&format!("/v0/task/{id}/log?stream=stdout"))?;
         let (status, body) = self.send(Method::GET, &url, None).await?;

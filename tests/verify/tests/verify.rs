@@ -1,4 +1,5 @@
-//! `verify` as a process against `transom cluster` as a process; they share the master's address and nothing else.
+//! `verify` as a process against `transom cluster` as a process; they share only the master's
+//! address.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -45,7 +46,7 @@ fn verify(master: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The report in JSON, and what the program wrote beside it.
+/// The report in JSON, and the program's other output.
 fn report(output: &Output) -> (Value, String) {
     let progress = String::from_utf8_lossy(&output.stderr).into_owned();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -251,7 +252,7 @@ fn line(run: &mut Child, text: &str) {
     panic!("the program ended without a line with `{text}`:\n{seen}");
 }
 
-/// What the preflight says of a master that is no good, with exit code 2.
+/// The preflight's errors about an unsuitable master, with exit code 2.
 fn refused(master: &str, arguments: &[&str], expected: &str) {
     let output = verify(master, arguments).output().unwrap();
     let error = stderr(&output);

@@ -1,7 +1,7 @@
-//! `componentize MODULE COMPONENT`: wraps a core module that states its world into a component.
+//! `componentize MODULE COMPONENT`: wraps a core module that contains its world into a component.
 //!
-//! A program of its own, so that `cargo xtask` itself compiles in seconds: the Wasm tools are large,
-//! and here they are compiled once, with those that the daemon uses.
+//! A separate program, so that `cargo xtask` itself compiles in seconds: the Wasm tools are large,
+//! and here they are compiled once, together with those of the daemon.
 #![forbid(unsafe_code)]
 
 use std::fs;

@@ -1,6 +1,7 @@
-//! What tests need of Python, in environments of their own: `target/python/airflow` with a workflow engine and its clients,
-//! `airflow-2` with the oldest version that our operator is for, and `marathon` with a client of the apps API. Our own distribution
-//! is installed into the first two with pip, as its users do it.
+//! Python environments of the tests: `target/python/airflow` with a workflow engine and its
+//! clients, `airflow-2` with the oldest version that our operator supports, and `marathon` with a
+//! client of the apps API. Our own distribution is installed into the first two with pip, as its
+//! users do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ struct Wanted {
 }
 
 const WANTED: [Wanted; 3] = [
-    // What tests start, and what looks after our own distribution.
+    // The programs that tests start, and the build tools of our own distribution.
     Wanted {
         name: "airflow",
         packages: &[
@@ -98,7 +99,7 @@ impl Wanted {
         target().join("python").join(self.name)
     }
 
-    /// What a finished environment says of itself.
+    /// The stamp of a finished environment.
     fn stamp(&self) -> String {
         let packages = self.packages.join("\n");
         match self.constraints {
@@ -113,7 +114,7 @@ impl Wanted {
 
     fn make(&self, python: &str) -> anyhow::Result<()> {
         let dir = self.dir();
-        // What is left of another version would get in the way.
+        // Files of another version would conflict.
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
         }

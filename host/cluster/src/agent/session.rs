@@ -1,6 +1,8 @@
-//! One command in a running task: a session that streams its output, then a question for how it ended.
+//! One command in a running task: a session that streams its output, then a call for its exit
+//! status.
 //!
-//! The container lives as long as the session's connection, so nothing is left running when this future is dropped.
+//! The container lives as long as the session's connection, so dropping this future ends the
+//! command.
 
 use crate::error::{Error, Result};
 use crate::http::{AGENT, Http, Request, address};
@@ -16,17 +18,17 @@ use std::time::Duration;
 use tokio::time::timeout;
 use url::Url;
 
-/// So much of the end of each output is kept.
+/// The kept bytes from the end of each output.
 const MAX_OUTPUT_BYTES: usize = 4096;
-/// The longest piece of output that is taken at once.
+/// The maximum size of one chunk of output.
 const MAX_RECORD: u64 = 4 << 20;
-/// How long tidying up may take.
+/// The timeout of the cleanup.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const MESSAGE_ACCEPT: HeaderName = HeaderName::from_static("message-accept");
 const LAUNCH: &str = "LAUNCH_NESTED_CONTAINER_SESSION";
 
-/// How a command ended and what it wrote.
+/// The exit status and the output of a command.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CommandResult {
     /// The exit code; as in a shell, 128 and the signal's number for a command ended by a signal.
@@ -75,7 +77,7 @@ pub(super) async fn run(
     } else {
         "KILL_NESTED_CONTAINER"
     };
-    // An agent that refused to launch has nothing to remove.
+    // An agent that refused to launch the container has nothing to remove.
     if !matches!(
         outcome,
         Ok(Err(Error::Refused { .. }
@@ -154,19 +156,19 @@ async fn tell(http: &Http, url: &Url, call: &str, container: &ContainerId) -> Re
     http.tell(&named(url, call, container)?).await
 }
 
-/// A call about one container; its part is named like its type, in lower case.
+/// A call about one container; its field is named like its type, in lower case.
 fn named(url: &Url, call: &str, container: &ContainerId) -> Result<Request> {
     let body = json!({"type": call, call.to_lowercase(): {"container_id": container}});
     Request::post(url.clone(), AGENT, call, &body)
 }
 
-/// Appends, keeping the end.
+/// Appends, and keeps only the end.
 fn keep_end(kept: &mut Vec<u8>, bytes: &[u8]) {
     kept.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
     kept.drain(..kept.len().saturating_sub(MAX_OUTPUT_BYTES));
 }
 
-/// A wait status as a shell would tell it.
+/// A wait status as a shell's exit code.
 fn exit_code(status: i32) -> i32 {
     match status & 0x7f {
         0 => (status >> 8) & 0xff,

@@ -1,8 +1,9 @@
-//! The state document: the leader's, whichever master is asked.
+//! The state document of the leading master, from any master.
 //!
-//! Masters are asked as they are listed, for the first one is taken for the leader, and for whatever reason one cannot be
-//! used the next one is asked. One that does not lead may redirect, or answer with what it knows; the document says who
-//! leads, and when that is at another address it is asked there, at the port at which the first one answered.
+//! Masters are tried in the order of the list; the first one is expected to lead. After any failure
+//! the next one is tried. A master that does not lead may redirect or answer with its own document,
+//! which names the leader. If the leader is at another address, a second request goes there, at the
+//! port of the first one.
 
 use super::Client;
 use crate::error::{Error, Result};
@@ -17,13 +18,13 @@ use url::{Host, Url};
 const PATH: &str = "/state";
 
 impl Client {
-    /// The state document of the leading master. Agents, frameworks and tasks that cannot be read are left out and
-    /// counted, here as in the other questions.
+    /// The state document of the leading master. Invalid agents, frameworks and tasks are omitted
+    /// and counted, here as in the other requests.
     pub async fn state(&self) -> Result<State> {
         self.state_as().await
     }
 
-    /// The same, in the form that the caller wants of it.
+    /// The same, parsed as the type that the caller needs.
     pub async fn state_as<T: Document>(&self) -> Result<T> {
         loop {
             let candidates = self.masters.candidates(self.config(), Order::AsListed).await?;
@@ -64,7 +65,7 @@ impl Client {
         Err(candidates.failed(last))
     }
 
-    /// What a master answers, or the leader that it names.
+    /// The document of a master, or of the leader that it names.
     async fn leaders_document<T: Document>(&self, master: &Url) -> Result<T> {
         let url = master.join(PATH).map_err(|_| Error::Config {
             what: format!("master {master}: expected host:port"),
@@ -90,7 +91,7 @@ impl Client {
         }
     }
 
-    /// A document, and who gave it.
+    /// A document, and the URL that it came from.
     async fn document_at<T: Document>(&self, url: Url) -> Result<(Url, T)> {
         let limit = self.config().state_timeout;
         let request = |url| Ok(Request::get(url, MASTER, PATH).within(limit).afresh());
@@ -98,7 +99,7 @@ impl Client {
         let (url, bytes) = self
             .follow(url, &request, send, super::VersionCheck::None)
             .await?;
-        // A large one takes seconds, in which this thread has better things to do.
+        // A large document takes seconds to parse, which must not block this thread.
         let document = match tokio::task::spawn_blocking(move || T::read(&bytes)).await {
             Ok(document) => document.map_err(|source| Error::decode(answer(&url, PATH), source))?,
             Err(_) => {
@@ -126,9 +127,10 @@ impl Document for State {
     }
 }
 
-/// Where the leader is asked that a document names, when that is not where the document came from. Addresses are compared,
-/// and nothing else: the port in a leader's id need not be the one where it is reached. Who is reached by a name may be at
-/// any address, and who says that it leads itself need not be asked again, whatever address it goes by.
+/// The URL of the leader that a document names, if the document came from another address. Only
+/// addresses are compared: the port in a leader's id may differ from the reachable one. A host name
+/// may stand for any address, and a master that names itself as the leader is not tried again,
+/// whatever its address.
 fn elsewhere(document: &impl Document, from: &Url) -> Option<Url> {
     let leader = document.leader()?;
     if document.pid() == Some(leader) {

@@ -1,25 +1,26 @@
-//! `zk://[user:password@]host:port,host:port/path`: where masters register.
+//! `zk://[user:password@]host:port,host:port/path`: the place where masters register.
 
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What such an address begins with.
+/// The prefix of such an address.
 pub(crate) const SCHEME: &str = "zk://";
 
-/// Where ZooKeeper is and where in it the masters register. Shows without the password.
+/// The servers of ZooKeeper, and the path at which masters register. Shown without the password.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) struct ZooKeeper {
     /// `host:port`, separated by commas.
     pub(crate) servers: String,
-    /// Absolute, without a slash at its end.
+    /// Absolute, without a trailing slash.
     pub(crate) path: String,
     /// `user:password`, taken as written: masters do not percent-decode it either.
     pub(crate) digest: Option<String>,
 }
 
 impl ZooKeeper {
-    /// Reads an address. Fails with [`Error::Config`], which says what was expected and no password.
+    /// Parses an address. Fails with [`Error::Config`], which names the expected form and omits the
+    /// password.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |why: &str| Error::Config {
             what: format!(
@@ -53,7 +54,7 @@ impl ZooKeeper {
         }
         let servers: Vec<_> = servers.split(',').map(str::trim).collect();
         if !servers.iter().all(|server| is_server(server)) {
-            // Which one is not said: it may be half a password.
+            // The error omits the port's text: it may be half a password.
             return Err(wrong("a server is not host:port"));
         }
         Ok(Self {
@@ -98,12 +99,13 @@ impl fmt::Debug for ZooKeeper {
     }
 }
 
-/// A master's address as it may be shown: with `***` in place of a password (`zk://user:***@host:2181/path`).
+/// A master's address for display, with `***` in place of a password
+/// (`zk://user:***@host:2181/path`).
 pub fn masked(address: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = address.split_once("://") else {
         return Cow::Borrowed(address);
     };
-    // Up to the last at sign anywhere: what is wrongly written must not show a secret either.
+    // Up to the last at sign: an invalid address must not show a secret either.
     let Some((credentials, servers)) = rest.rsplit_once('@') else {
         return Cow::Borrowed(address);
     };

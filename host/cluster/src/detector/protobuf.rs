@@ -1,4 +1,5 @@
-//! As much of protobuf's wire format as one small message needs: fields by number, unknown ones passed over.
+//! The part of protobuf's wire format that one small message needs: fields by number, unknown ones
+//! skipped.
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -6,11 +7,11 @@ pub(super) enum Value<'a> {
     Number(u64),
     /// A text, bytes, or a message.
     Bytes(&'a [u8]),
-    /// Four or eight bytes, which nothing here is made of.
+    /// Four or eight bytes, which no known field uses.
     Fixed,
 }
 
-/// The fields of a message, in the order they come; after an error nothing more comes.
+/// The fields of a message in order; none after an error.
 pub(super) fn fields(data: &[u8]) -> impl Iterator<Item = Result<(u64, Value<'_>), String>> {
     let mut rest = data;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What masters write into ZooKeeper: the name of a registration and the `MasterInfo` in it, as JSON
+//! The registrations of masters in ZooKeeper: the node's name and the `MasterInfo` in it, as JSON
 //! (`json.info_0000000003`) or, from older masters, as protobuf (`info_0000000003`).
 
 use super::protobuf::{self, Value};
@@ -8,20 +8,20 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use url::Url;
 
-/// A master, as it registered.
+/// A registered master.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Master {
-    /// The registration's name; another one means that the master has registered anew.
+    /// The node's name; another one means that the master has registered again.
     pub node: String,
-    /// The id it took when it started.
+    /// The id that it chose at its start.
     pub id: String,
-    /// The name others may reach it by.
+    /// The host name at which others may reach it.
     pub hostname: Option<String>,
     /// The address it listens on.
     pub ip: Option<IpAddr>,
     /// The port it listens on.
     pub port: u16,
-    /// Its version, such as `1.11.0`; old masters do not tell.
+    /// Its version, such as `1.11.0`; absent from old masters.
     pub version: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Master {
     }
 }
 
-/// How a registration's data is written.
+/// The format of a registration's data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Format {
     Json,
@@ -66,7 +66,7 @@ pub(super) fn in_order(children: Vec<String>) -> Vec<(String, Format)> {
 }
 
 impl Master {
-    /// Reads a registration. The error says what is wrong with it.
+    /// Parses a registration. The error says why it is invalid.
     pub(super) fn read(node: &str, form: Format, data: &[u8]) -> Result<Self, String> {
         let info = match form {
             Format::Json => serde_json::from_slice(data).map_err(|error| error.to_string())?,
@@ -75,7 +75,7 @@ impl Master {
         Self::of(node, info)
     }
 
-    /// `address` is newer than `ip`, `port` and `hostname` and wins; `pid` says what all of them leave open.
+    /// `address` is newer than `ip`, `port` and `hostname` and wins; `pid` supplies missing values.
     fn of(node: &str, info: MasterInfo) -> Result<Self, String> {
         let pid = info.pid.as_deref().and_then(pid_address);
         let address = info.address;
@@ -107,7 +107,7 @@ impl Master {
         })
     }
 
-    /// Where to ask it, in order. A name is what certificates are made for; an address needs no lookup.
+    /// The URLs to try, in order. Certificates are issued for the name; an address needs no lookup.
     pub(crate) fn urls(&self, scheme: &str) -> Vec<Url> {
         let ip = self.ip.map(|ip| match ip {
             IpAddr::V4(ip) => ip.to_string(),
@@ -134,7 +134,7 @@ impl Master {
     }
 }
 
-/// The number is the address as it lies in the memory of a little-endian machine.
+/// The number is the address in the byte order of a little-endian machine.
 fn ip_address(ip: u32) -> IpAddr {
     Ipv4Addr::from(ip.to_le_bytes()).into()
 }
@@ -215,7 +215,7 @@ mod tests {
             (first.hostname.as_deref(), first.version.as_deref()),
             (Some("localhost"), Some("1.11.0"))
         );
-        // Where the recorded followers redirect to.
+        // The redirect target of the recorded followers.
         let redirected = Url::parse("http://localhost:5060/master/api/v1/scheduler").unwrap();
         assert_eq!(
             masters

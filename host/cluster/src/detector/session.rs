@@ -1,4 +1,4 @@
-//! One session with ZooKeeper after another: what is registered is read, and read again whenever that changed.
+//! Consecutive sessions with ZooKeeper: registrations are read, and read again after every change.
 
 use super::registration::{self, Format, Master};
 use super::{View, ZooKeeper};
@@ -12,19 +12,19 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Client, Error, OneshotWatcher, SessionState, StateWatcher};
 
-/// The wait after the first failure; it doubles with each further one.
+/// The backoff after the first failure; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The longest wait: a leader is not found later than this after ZooKeeper is back.
+/// The maximum backoff: after ZooKeeper has returned, it takes at most this time to find a leader.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// So many masters are read; more than a handful is not a cluster's.
+/// The maximum number of masters to read; real clusters have a handful.
 const MAX_MASTERS: usize = 64;
-/// How long the end of a session may take.
+/// The timeout of closing a session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a session ended, for the log and for those who wait for a leader.
+/// Why a session ended, for the log and for callers that wait for a leader.
 type Lost = String;
 
-/// Keeps a session until cancelled.
+/// Keeps a session open until cancelled.
 pub(super) async fn keep(
     zookeeper: Arc<ZooKeeper>,
     session_timeout: Duration,
@@ -40,7 +40,8 @@ pub(super) async fn keep(
             known: HashMap::new(),
         };
         let began = Instant::now();
-        // A task of its own, so that a panic within the client's library is a lost session like any other.
+        // In its own task, so that a panic within the client library is a lost session like any
+        // other.
         let mut running = JoinSet::new();
         running.spawn(session.run(token.clone()));
         let lost = match running.join_next().await {
@@ -61,7 +62,7 @@ pub(super) async fn keep(
     }
 }
 
-/// Between half and all of what doubles with each failure.
+/// Between half and all of the doubled backoff.
 fn pause(failures: u32) -> Duration {
     let longest = FIRST_RETRY_DELAY
         .saturating_mul(1 << failures.min(16))
@@ -69,7 +70,7 @@ fn pause(failures: u32) -> Duration {
     longest.mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
-/// Says that a session is over and what holds until the next: once for each reason.
+/// Logs the end of a session and its consequences: once for each reason.
 fn tell_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>) {
     let news = doubt(views, lost);
     match (news, views.borrow().leader()) {
@@ -81,7 +82,7 @@ fn tell_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>
     }
 }
 
-/// Notes that what is known may no longer be true; whether that was news.
+/// Marks the view as possibly outdated; returns whether it was not marked before.
 fn doubt(views: &watch::Sender<Arc<View>>, why: &str) -> bool {
     views.send_if_modified(|view| {
         let news = view.trouble.as_deref() != Some(why);
@@ -96,12 +97,12 @@ struct Session {
     zookeeper: Arc<ZooKeeper>,
     timeout: Duration,
     views: watch::Sender<Arc<View>>,
-    /// Registrations read before; they never change. What is wrong with those that cannot be used.
+    /// Registrations read before, which never change, with the error of the invalid ones.
     known: HashMap<String, Result<Arc<Master>, String>>,
 }
 
 impl Session {
-    /// Until it is lost (why) or cancelled (none).
+    /// Runs until the session is lost (returns why) or cancelled (none).
     async fn run(mut self, token: CancellationToken) -> Option<Lost> {
         let client = tokio::select! {
             () = token.cancelled() => return None,
@@ -115,7 +116,7 @@ impl Session {
             () = token.cancelled() => None,
             lost = self.follow(&client, &mut states) => Some(lost),
         };
-        // The client's own task ends when it has told ZooKeeper so.
+        // The client's own task ends after it has closed the session.
         drop(client);
         let closed = async {
             while !states.peek_state().is_terminated() {
@@ -142,7 +143,7 @@ impl Session {
         }
     }
 
-    /// What an error means to an operator.
+    /// An error in an operator's words.
     fn lost(&self, error: &Error) -> Lost {
         match error {
             Error::NoAuth | Error::AuthFailed => format!(
@@ -157,17 +158,18 @@ impl Session {
         }
     }
 
-    /// Reads, publishes and waits for a change, again and again.
+    /// Reads, publishes and waits for a change, in a loop.
     async fn follow(&mut self, client: &Client, states: &mut StateWatcher) -> Lost {
         loop {
-            // Requests are answered or fail within the session's time; this is for what nobody thought of.
+            // Requests end within the session's timeout; this one covers unforeseen cases.
             let read = match timeout(self.timeout.saturating_mul(3), self.read(client)).await {
                 Ok(read) => read,
                 Err(_) => Err(Error::Timeout),
             };
             let change = match read {
                 Ok(change) => change,
-                // Something changed between two of its questions, or the connection did: the session may live on.
+                // A node or the connection changed between two requests: the session may still be
+                // usable.
                 Err(Error::NoNode) => continue,
                 Err(error) => return self.lost(&error),
             };
@@ -177,7 +179,7 @@ impl Session {
         }
     }
 
-    /// Until something changed.
+    /// Waits for a change.
     async fn wait(&self, change: OneshotWatcher, states: &mut StateWatcher) -> Result<(), Error> {
         let mut change = std::pin::pin!(change.changed());
         loop {
@@ -190,7 +192,8 @@ impl Session {
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
                         tracing::info!(zookeeper = %self.zookeeper, "reconnected to ZooKeeper");
-                        // What has happened meanwhile comes through the watch, if this server knows of it; a look is cheap.
+                        // The watch reports changes made meanwhile, if this server knows of it;
+                        // reading again is cheap.
                         return Ok(());
                     }
                     ended => ended,
@@ -205,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Reads what is registered and publishes it; what is given tells when to read again.
+    /// Reads and publishes the registrations; the returned watcher reports the next change.
     async fn read(&mut self, client: &Client) -> Result<OneshotWatcher, Error> {
         let path = self.zookeeper.path.clone();
         let (children, watcher) = match client.list_and_watch_children(&path).await {
@@ -237,7 +240,8 @@ impl Session {
         Ok(watcher)
     }
 
-    /// One registration; none when it is gone by now, which the watch on the list tells as well.
+    /// One registration; none when it no longer exists, which the watch on the list reports as
+    /// well.
     async fn registered(
         &mut self,
         client: &Client,
@@ -261,7 +265,7 @@ impl Session {
         Ok(Some(master))
     }
 
-    /// Makes it known, if it is news.
+    /// Publishes the view if it is different.
     fn publish(&self, read: Vec<Result<Arc<Master>, String>>, trouble: Option<String>) {
         let first_leads = read.first().is_some_and(Result::is_ok);
         let unread = read.first().and_then(|first| first.as_ref().err().cloned());

@@ -20,7 +20,7 @@ pub trait Snapshot {
     fn unreadable(&mut self);
 }
 
-/// The event as it comes, with its lists' entries as they stand in the text.
+/// The event with the entries of its lists as unparsed text.
 #[derive(Deserialize)]
 struct Wire<'d> {
     #[serde(borrow)]
@@ -72,7 +72,7 @@ pub(super) struct SnapshotHeader {
 }
 
 /// Parses one record of the stream; none if it is not SUBSCRIBED. Invalid UTF-8 becomes replacement
-/// characters, so that one odd task name does not hide the others.
+/// characters, so that one invalid task name does not hide the others.
 pub(super) fn read<S: Snapshot>(record: &[u8], into: &mut S) -> Result<Option<SnapshotHeader>> {
     let text = String::from_utf8_lossy(record);
     let wire: Wire<'_> = serde_json::from_str(&text)

@@ -1,4 +1,4 @@
-//! What the master tells an operator: events and the answers to the GET calls.
+//! The operator API's messages: events and the answers to the GET calls.
 
 use crate::error::{Error, Result};
 use crate::ids::{AgentId, FrameworkId};
@@ -14,30 +14,31 @@ use serde_json::Value;
 /// One event of the operator stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The first event: everything as it is now.
+    /// The first event: the initial state.
     Subscribed(Box<GetState>),
-    /// A task was launched, or came back with its agent.
+    /// A task was launched, or returned with its agent.
     TaskAdded(Box<Task>),
-    /// A task's state changed (after the agent is unreachable, too).
+    /// A task's state changed (also when its agent became unreachable).
     TaskUpdated(TaskUpdated),
     /// A framework subscribed.
     FrameworkAdded(Framework),
-    /// A framework changed what it says about itself, or came back.
+    /// A framework changed its `FrameworkInfo`, or reconnected.
     FrameworkUpdated(Framework),
-    /// A framework is gone for good, its tasks with it.
+    /// A framework was removed, with its tasks.
     FrameworkRemoved(FrameworkInfo),
-    /// An agent registered, or came back.
+    /// An agent registered, or returned.
     AgentAdded(Agent),
-    /// An agent unregistered. One that became unreachable or was marked gone is *not* told this way.
+    /// An agent unregistered. Agents that became unreachable or were marked gone do *not* cause
+    /// this event.
     AgentRemoved(AgentId),
-    /// Nothing else to say for a while.
+    /// A heartbeat.
     Heartbeat,
-    /// An event of a type this version does not know.
+    /// An event of an unknown type.
     Unknown(String),
 }
 
 messages! {
-    /// Everything the master knows about what runs. `left_out` counts entries of lists that could not be read.
+    /// The state of the cluster. `left_out` counts invalid entries of lists.
     GetState {
         must { #[serde(skip)] left_out: u64 }
         may {
@@ -47,7 +48,7 @@ messages! {
             get_agents: Option<GetAgents>,
         }
     }
-    /// Tasks by how far they are known. `left_out` counts those that could not be read.
+    /// Tasks by their state at the master. `left_out` counts invalid ones.
     GetTasks {
         must { #[serde(skip)] left_out: u64 }
         may {
@@ -60,7 +61,7 @@ messages! {
     }
     /// Executors.
     GetExecutors { may { executors: Vec<Executor>, orphan_executors: Vec<Executor> } }
-    /// An executor and where it runs.
+    /// An executor and its agent.
     Executor { must { executor_info: ExecutorInfo, agent_id: AgentId } }
     /// Frameworks, present and past.
     GetFrameworks {
@@ -70,7 +71,7 @@ messages! {
             recovered_frameworks: Vec<FrameworkInfo>,
         }
     }
-    /// A framework and how it stands.
+    /// A framework and its state.
     Framework {
         must { framework_info: FrameworkInfo }
         may {
@@ -85,11 +86,11 @@ messages! {
             offered_resources: Vec<Resource>,
         }
     }
-    /// Agents, and those that the master remembers from before its restart but has not seen since. `left_out` counts
-    /// those that could not be read.
+    /// Agents, and those that the master remembers from before its restart but has not seen since.
+    /// `left_out` counts invalid ones.
     GetAgents { must { #[serde(skip)] left_out: u64 } may { agents: Vec<Agent>, recovered_agents: Vec<AgentInfo> } }
-    /// An agent and how it stands. `active` is false while it is disconnected; `deactivated` while an operator keeps
-    /// it from being offered.
+    /// An agent and its state. `active` is false while it is disconnected; `deactivated` while an
+    /// operator excludes it from offers.
     Agent {
         must { agent_info: AgentInfo }
         may {
@@ -107,9 +108,9 @@ messages! {
             estimated_drain_start_time: Option<TimeInfo>,
         }
     }
-    /// How far an agent is drained; `state` is `DRAINING` or `DRAINED`.
+    /// The progress of draining an agent; `state` is `DRAINING` or `DRAINED`.
     DrainInfo { must { state: String } may { config: Option<DrainConfig> } }
-    /// How an operator wanted an agent drained.
+    /// An operator's request to drain an agent.
     DrainConfig { may { max_grace_period: Option<DurationInfo>, mark_gone: Option<bool> } }
     /// A task's new state. `state` is the latest one; `status` may be an older update that was just acknowledged.
     TaskUpdated { must { framework_id: FrameworkId, status: TaskStatus, state: TaskState } }
@@ -182,7 +183,7 @@ impl Lenient for Answer {
     }
 }
 
-/// The event as it comes: a type, and the field named like it.
+/// The event on the wire: a type, and the field named like it.
 #[derive(Deserialize)]
 struct Wire {
     r#type: Option<String>,
@@ -243,8 +244,9 @@ impl Lenient for Wire {
 }
 
 impl Event {
-    /// Reads one record of the stream. An unknown type is not an error ([`Event::Unknown`]); a known one without its
-    /// content is. What SUBSCRIBED lists is read one by one: an entry that cannot be read is left out and counted.
+    /// Parses one record of the stream. An unknown type is not an error ([`Event::Unknown`]); a
+    /// known one without its content is. The lists in SUBSCRIBED are parsed entry by entry: invalid
+    /// entries are omitted and counted.
     pub fn decode(record: &[u8]) -> Result<Self> {
         Self::decode_with_interval(record).map(|(event, _)| event)
     }

@@ -1,4 +1,4 @@
-//! What a framework tells the master.
+//! A framework's calls to the master.
 
 use super::STREAM_ID;
 use crate::error::{Error, Result};
@@ -14,11 +14,12 @@ use url::Url;
 
 /// Makes calls for one subscription. Cloning is cheap.
 ///
-/// A call has done its part when the master has taken it (202). What it leads to comes as events: an offer that is no
-/// longer good, for one, as updates of the tasks that were to be launched with it. Calls fail with
-/// [`Error::Refused`] (400 after the subscription is over or for a malformed call, 403 while the stream is closed),
-/// with [`Error::NotLeader`] when the master no longer leads, with [`Error::NotSubscribed`] before the framework's id
-/// is known, and with what can happen to any request. They end within the configured call timeout.
+/// A call succeeds when the master has accepted it (202). Its effects arrive as events; an outdated
+/// offer, for example, causes updates of the tasks that were to be launched with it. Calls fail
+/// with [`Error::Refused`] (400 after the subscription is over or for a malformed call, 403 while
+/// the stream is closed), with [`Error::NotLeader`] when the master no longer leads, with
+/// [`Error::NotSubscribed`] before the framework's id is known, and with the errors of any request.
+/// They end within the configured call timeout.
 #[derive(Clone, Debug)]
 pub struct Caller {
     http: Http,
@@ -45,12 +46,12 @@ impl Caller {
         }
     }
 
-    /// Tells whose calls these are. The first id stays; the stream sets it when SUBSCRIBED is read.
+    /// Sets the framework's id. The first id stays; the stream sets it when SUBSCRIBED arrives.
     pub fn set_framework_id(&self, id: FrameworkId) {
         let _ = self.framework.set(id);
     }
 
-    /// Whose calls these are, once that is known.
+    /// The framework's id, once known.
     pub fn framework_id(&self) -> Option<&FrameworkId> {
         self.framework.get()
     }
@@ -60,7 +61,7 @@ impl Caller {
         address(&self.url)
     }
 
-    /// Does something with offers of one agent. No operations: declines them.
+    /// Accepts offers of one agent with operations. Without operations: declines them.
     pub async fn accept(
         &self,
         offers: Vec<OfferId>,
@@ -71,7 +72,7 @@ impl Caller {
         self.call("ACCEPT", json!({ "accept": accept })).await
     }
 
-    /// Gives offers back.
+    /// Declines offers.
     pub async fn decline(&self, offers: Vec<OfferId>, filters: Filters) -> Result<()> {
         self.call(
             "DECLINE",
@@ -80,23 +81,23 @@ impl Caller {
         .await
     }
 
-    /// Asks for offers again: forgets all filters, ends SUPPRESS.
+    /// Requests offers again: removes all filters, ends SUPPRESS.
     pub async fn revive(&self) -> Result<()> {
         self.call("REVIVE", json!({})).await
     }
 
-    /// Asks for no more offers until REVIVE.
+    /// Stops offers until REVIVE.
     pub async fn suppress(&self) -> Result<()> {
         self.call("SUPPRESS", json!({})).await
     }
 
-    /// Ends the framework for good, and all its tasks with it; no updates come for those.
+    /// Removes the framework and all its tasks; no updates follow for these.
     pub async fn teardown(&self) -> Result<()> {
         self.call("TEARDOWN", json!({})).await
     }
 
-    /// Ends a task, with `grace` between the polite signal and the other one instead of its own kill policy's. A task
-    /// nobody knows is answered with an update `TASK_UNKNOWN`.
+    /// Kills a task, with `grace` between SIGTERM and SIGKILL instead of its own kill policy's. For
+    /// an unknown task the master sends the update `TASK_UNKNOWN`.
     pub async fn kill(&self, task: TaskId, agent: Option<AgentId>, grace: Option<Duration>) -> Result<()> {
         let mut kill = json!({ "task_id": task });
         if let Some(agent) = agent {
@@ -110,8 +111,8 @@ impl Caller {
         self.call("KILL", json!({ "kill": kill })).await
     }
 
-    /// Confirms an update, so that it does not come again and the task's next one can. Does nothing for an update
-    /// without uuid: the master made it and waits for no answer.
+    /// Acknowledges an update, so that it is not repeated and the task's next one can follow. No
+    /// effect for an update without uuid: the master made it and expects no acknowledgement.
     pub async fn acknowledge(&self, status: &TaskStatus) -> Result<()> {
         let Some(uuid) = &status.uuid else { return Ok(()) };
         let Some(agent) = &status.agent_id else {
@@ -126,7 +127,8 @@ impl Caller {
             .await
     }
 
-    /// Asks for the present state of these tasks, or, with none, of all the master knows; it comes as updates.
+    /// Requests the state of these tasks, or, with none, of all known to the master; it arrives as
+    /// updates.
     pub async fn reconcile(&self, tasks: Vec<(TaskId, Option<AgentId>)>) -> Result<()> {
         let tasks: Vec<_> = tasks
             .into_iter()

@@ -1,4 +1,4 @@
-//! What the master tells a framework.
+//! The master's events for a framework.
 
 use crate::error::{Error, Result};
 use crate::ids::{AgentId, ExecutorId, FrameworkId, OfferId};
@@ -11,60 +11,60 @@ use std::time::Duration;
 pub enum Event {
     /// The first event of a subscription that was accepted.
     Subscribed(Subscribed),
-    /// Resources on offer.
+    /// Offers.
     Offers(Vec<Offer>),
-    /// Resources wanted back.
+    /// An inverse offer: the master wants resources back.
     InverseOffers(Vec<InverseOffer>),
-    /// An offer that is no longer good.
+    /// An offer was rescinded.
     Rescind(OfferId),
-    /// A request for resources that is no longer made.
+    /// An inverse offer was rescinded.
     RescindInverseOffer(OfferId),
-    /// News of a task; to be acknowledged when it has a uuid.
+    /// A status update of a task; to be acknowledged when it has a uuid.
     Update(TaskStatus),
-    /// News of an operation that had an id.
+    /// A status update of an operation that had an id.
     UpdateOperationStatus(OperationStatus),
-    /// Bytes from an executor.
+    /// A message from an executor.
     Message(Message),
-    /// An agent is gone (no `executor_id`), or an executor has ended.
+    /// An agent was removed (no `executor_id`), or an executor has ended.
     Failure(Failure),
-    /// The subscription was refused or taken over; the stream ends after it.
+    /// The subscription was rejected or taken over; the stream ends after it.
     Error(String),
-    /// Nothing else to say for a while.
+    /// A heartbeat.
     Heartbeat,
-    /// An event of a type this version does not know.
+    /// An event of an unknown type.
     Unknown(String),
 }
 
-/// What a new subscription gets to know.
+/// The content of SUBSCRIBED.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Subscribed {
-    /// Who the framework is from now on.
+    /// The framework's id.
     pub framework_id: FrameworkId,
-    /// How often the master promises to send something.
+    /// The heartbeat interval in seconds.
     pub heartbeat_interval_seconds: Option<f64>,
     /// The leading master.
     pub master_info: Option<MasterInfo>,
 }
 
 impl Subscribed {
-    /// The heartbeat interval; none when the master names none or nonsense.
+    /// The heartbeat interval; none when it is absent or invalid.
     pub fn heartbeat_interval(&self) -> Option<Duration> {
         interval(self.heartbeat_interval_seconds)
     }
 }
 
-/// Bytes from an executor, in base64.
+/// A message from an executor, in base64.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Message {
-    /// Where it runs.
+    /// Its agent.
     pub agent_id: AgentId,
-    /// Which one it is.
+    /// Its id.
     pub executor_id: ExecutorId,
     /// Base64.
     pub data: String,
 }
 
-/// The end of an agent or of an executor.
+/// The removal of an agent or the end of an executor.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Failure {
     /// The agent.
@@ -75,13 +75,13 @@ pub struct Failure {
     pub status: Option<i32>,
 }
 
-/// A positive, finite number of seconds as a span.
+/// A positive, finite number of seconds as a duration.
 pub(crate) fn interval(seconds: Option<f64>) -> Option<Duration> {
     let seconds = seconds.filter(|seconds| *seconds > 0.0)?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// The event as it comes: a type, and the field named like it.
+/// The event on the wire: a type, and the field named like it.
 #[derive(Deserialize)]
 struct Wire {
     r#type: Option<String>,
@@ -135,8 +135,8 @@ struct WireError {
 }
 
 impl Event {
-    /// Reads one record of the stream. An unknown type is not an error ([`Event::Unknown`]); a known one without its
-    /// content is.
+    /// Parses one record of the stream. An unknown type is not an error ([`Event::Unknown`]); a
+    /// known one without its content is.
     pub fn decode(record: &[u8]) -> Result<Self> {
         let wire: Wire =
             serde_json::from_slice(record).map_err(|source| Error::decode("a scheduler event", source))?;

@@ -1,15 +1,15 @@
-//! Checks that the agent's executor makes, and what they find.
+//! Checks that the agent's executor performs, and their results.
 
 use super::CommandInfo;
 use super::macros::{messages, names};
 
 names! {
-    /// How a task is looked at.
+    /// The kind of a check.
     CheckType { Unknown = "UNKNOWN", Command = "COMMAND", Http = "HTTP", Tcp = "TCP" }
 }
 
 messages! {
-    /// A check whose result is told, without consequence.
+    /// A check whose result is only reported.
     CheckInfo {
         must { r#type: CheckType }
         may {
@@ -21,14 +21,15 @@ messages! {
             timeout_seconds: Option<f64>,
         }
     }
-    /// A command to run beside the task.
+    /// A command to run in the task's container.
     CheckCommand { must { command: CommandInfo } }
     /// A GET of the task's port.
     CheckHttp { must { port: u32 } may { path: Option<String> } }
     /// A connection to the task's port.
     CheckTcp { must { port: u32 } }
 
-    /// What a check found last. Before the first result the part named like the type is there and empty.
+    /// The last result of a check. Before the first result the field named like the type is present
+    /// and empty.
     CheckStatusInfo {
         may {
             r#type: Option<CheckType>,
@@ -37,11 +38,11 @@ messages! {
             tcp: Option<CheckStatusTcp>,
         }
     }
-    /// How the command ended.
+    /// The exit status of the command.
     CheckStatusCommand { may { exit_code: Option<i32> } }
-    /// What status the GET got.
+    /// The status of the GET.
     CheckStatusHttp { may { status_code: Option<u32> } }
-    /// Whether the connection was made.
+    /// Whether the connection succeeded.
     CheckStatusTcp { may { succeeded: Option<bool> } }
 
     /// A check that kills the task after enough failures.

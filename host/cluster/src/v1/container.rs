@@ -1,4 +1,4 @@
-//! What a task runs and in what: commands, containers, volumes, networks.
+//! The contents of a task: commands, containers, volumes, networks.
 
 use super::macros::{messages, names};
 use super::{Labels, Secret};
@@ -7,7 +7,7 @@ use crate::ids::ContainerId;
 names! {
     /// Which containerizer runs a container.
     ContainerType { Docker = "DOCKER", Mesos = "MESOS" }
-    /// Whether a volume can be written to.
+    /// Whether a volume is writable.
     VolumeMode { ReadWrite = "RW", ReadOnly = "RO" }
     /// A docker container's network.
     DockerNetwork { Host = "HOST", Bridge = "BRIDGE", None = "NONE", User = "USER" }
@@ -28,7 +28,7 @@ messages! {
             user: Option<String>,
         }
     }
-    /// Something fetched into the sandbox first.
+    /// A URI that is fetched into the sandbox before the start.
     Uri {
         must { value: String }
         may {
@@ -72,9 +72,9 @@ messages! {
             volume_driver: Option<String>,
         }
     }
-    /// A port of the host that leads to one of the container (docker).
+    /// A port of the host that is mapped to one of the container (docker).
     PortMapping { must { host_port: u32, container_port: u32 } may { protocol: Option<String> } }
-    /// A port of the host that leads to one of the container (networks of the cluster manager).
+    /// A port of the host that is mapped to one of the container (networks of the cluster manager).
     NetworkPortMapping { must { host_port: u32, container_port: u32 } may { protocol: Option<String> } }
     /// A key and a value.
     Parameter { must { key: String, value: String } }
@@ -82,15 +82,16 @@ messages! {
     Parameters { may { parameter: Vec<Parameter> } }
     /// A container of the cluster manager's own containerizer.
     MesosInfo { may { image: Option<Image> } }
-    /// What a container's file system is made from. `cached` (the default) keeps the image on the agent.
+    /// The source of a container's file system. `cached` (the default) keeps the image on the
+    /// agent.
     Image {
         must { r#type: ImageType }
         may { docker: Option<DockerImage>, appc: Option<serde_json::Value>, cached: Option<bool> }
     }
-    /// A docker image's name, and what its registry wants to see.
+    /// A docker image's name, and its registry's credentials.
     DockerImage { must { name: String } may { config: Option<Secret> } }
 
-    /// A place in the container's file system.
+    /// A mount in the container's file system.
     Volume {
         must { container_path: String }
         may {
@@ -100,7 +101,7 @@ messages! {
             source: Option<VolumeSource>,
         }
     }
-    /// Where a volume comes from; the field named like the type (in lower case) is set.
+    /// The source of a volume; the field named like the type (in lower case) is set.
     VolumeSource {
         may {
             r#type: Option<String>,
@@ -120,7 +121,7 @@ messages! {
     /// A path in the task's own (`SELF`) or its executor's (`PARENT`) sandbox.
     VolumeSandboxPath { must { path: String } may { r#type: Option<String> } }
 
-    /// A network that a container is on, or wants to be on. `ip_address` is what very old agents write.
+    /// A network that a container has joined, or is to join. Very old agents write `ip_address`.
     NetworkInfo {
         may {
             ip_addresses: Vec<IpAddress>,
@@ -134,7 +135,7 @@ messages! {
     /// An address on a network; `protocol` is `IPv4` or `IPv6`.
     IpAddress { may { protocol: Option<String>, ip_address: Option<String> } }
 
-    /// A running container, as its agent sees it.
+    /// A running container, as reported by its agent.
     ContainerStatus {
         may {
             container_id: Option<ContainerId>,

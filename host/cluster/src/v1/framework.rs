@@ -6,7 +6,7 @@ use crate::ids::FrameworkId;
 use std::collections::BTreeMap;
 
 names! {
-    /// What a framework understands.
+    /// The capabilities of a framework.
     CapabilityType {
         Unknown = "UNKNOWN",
         RevocableResources = "REVOCABLE_RESOURCES",
@@ -39,7 +39,7 @@ messages! {
             offer_filters: BTreeMap<String, serde_json::Value>,
         }
     }
-    /// One thing a framework understands.
+    /// One capability of a framework.
     Capability { may { r#type: Option<CapabilityType> } }
 }
 
@@ -52,7 +52,7 @@ impl From<CapabilityType> for Capability {
 }
 
 impl FrameworkInfo {
-    /// Whether the framework says it understands this.
+    /// Whether the framework declares this capability.
     pub fn can(&self, capability: &CapabilityType) -> bool {
         self.capabilities
             .iter()

@@ -1,7 +1,7 @@
-//! How wire types are written down: a message lists what it must have and what it may have; a set of names lists its
-//! members and keeps the text of any name it does not know.
+//! Declarations of wire types: a message lists its required and optional fields; an enumeration
+//! lists its names and keeps the text of an unknown name.
 
-/// Tells whether a field that may be missing is missing, and so is not written.
+/// Whether an optional field is absent, and so omitted.
 pub(crate) trait Missing {
     fn is_missing(&self) -> bool;
 }
@@ -24,7 +24,7 @@ impl<K, V> Missing for std::collections::BTreeMap<K, V> {
     }
 }
 
-/// Reads a field that may be missing; `null` stands for missing, as some proxies and older masters write it.
+/// Parses an optional field; `null` counts as absent, as some proxies and older masters write it.
 pub(crate) fn null_is_missing<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Default + serde::Deserialize<'de>,
@@ -33,8 +33,8 @@ where
     <Option<T> as serde::Deserialize>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Messages. `must` fields are an error when they are not there; `may` fields are `Option`, `Vec` or a map, empty when
-/// not there or `null`, and not written when empty. Unknown fields are ignored.
+/// Messages. A missing `must` field is an error; `may` fields are `Option`, `Vec` or a map, empty
+/// when absent or `null`, and omitted when empty. Unknown fields are ignored.
 macro_rules! messages {
     ($(
         $(#[$meta:meta])*
@@ -61,7 +61,8 @@ macro_rules! messages {
     )*};
 }
 
-/// Names in capitals. `Default` is the first one, as in protobuf; a name not listed is kept in `Other`.
+/// Names in capitals. `Default` is the first one, as in protobuf; an unknown name is kept in
+/// `Other`.
 macro_rules! names {
     ($($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal),+ $(,)? })*) => {$(
         $(#[$meta])*
@@ -69,7 +70,7 @@ macro_rules! names {
         #[allow(missing_docs, reason = "variants are named as on the wire")]
         pub enum $name {
             $($(#[$variant_meta])* $variant,)+
-            /// A name that this version does not know, as it was written.
+            /// An unknown name, unchanged.
             Other(String),
         }
 

@@ -1,4 +1,4 @@
-//! The cluster manager's v1 messages, as far as this project reads or writes them.
+//! The cluster manager's v1 messages, as far as this project uses them.
 //!
 //! Types and fields are named as in the cluster manager's protobuf files, in the JSON form: field names in
 //! `snake_case`, names of enumerations in capitals, bytes in base64, times in seconds or nanoseconds as each field's
@@ -6,7 +6,7 @@
 //! [`CheckHttp`]). What the cluster manager requires must be there; everything else is an `Option` or a `Vec` and is
 //! not written when empty. Fields and names from other versions are ignored or kept as text, never an error.
 //!
-//! Nothing here talks to anyone; see [`crate::Client`].
+//! Nothing here does I/O; see [`crate::Client`].
 
 pub(crate) mod macros;
 

@@ -1,4 +1,4 @@
-//! Tasks: what is launched, what is told about it, how it is found.
+//! Tasks: launching, status updates, discovery information.
 
 use super::macros::{messages, names};
 use super::{
@@ -9,7 +9,7 @@ use crate::ids::{AgentId, ExecutorId, FrameworkId, TaskId};
 use std::collections::BTreeMap;
 
 names! {
-    /// Where a task stands in its life.
+    /// The state of a task.
     TaskState {
         Staging = "TASK_STAGING",
         Starting = "TASK_STARTING",
@@ -26,9 +26,9 @@ names! {
         GoneByOperator = "TASK_GONE_BY_OPERATOR",
         Unknown = "TASK_UNKNOWN",
     }
-    /// Who may find a task or a port.
+    /// The visibility of a task or a port.
     Visibility { Framework = "FRAMEWORK", Cluster = "CLUSTER", External = "EXTERNAL" }
-    /// Whose program runs the tasks.
+    /// The owner of the program that runs the tasks.
     ExecutorType { Unknown = "UNKNOWN", Default = "DEFAULT", Custom = "CUSTOM" }
 }
 
@@ -52,11 +52,11 @@ messages! {
             max_completion_time: Option<DurationInfo>,
         }
     }
-    /// Tasks that live and die together.
+    /// Tasks that start and end together.
     TaskGroupInfo { may { tasks: Vec<TaskInfo> } }
-    /// How a task is ended: so long after the polite signal comes the other one.
+    /// How a task is killed: the time between SIGTERM and SIGKILL.
     KillPolicy { may { grace_period: Option<DurationInfo> } }
-    /// What runs the tasks on an agent.
+    /// The program that runs the tasks on an agent.
     ExecutorInfo {
         must { executor_id: ExecutorId }
         may {
@@ -74,7 +74,7 @@ messages! {
         }
     }
 
-    /// How a task is found by others.
+    /// The information by which other programs find a task.
     DiscoveryInfo {
         must { visibility: Visibility }
         may {
@@ -99,8 +99,9 @@ messages! {
         }
     }
 
-    /// What is told about a task. `timestamp` is in seconds since 1970. With a `uuid` (16 bytes in base64) the update
-    /// comes again until it is acknowledged; without, it comes from the master and wants no answer.
+    /// A status update of a task. `timestamp` is in seconds since 1970. An update with a `uuid` (16
+    /// bytes in base64) is repeated until it is acknowledged; one without comes from the master and
+    /// needs no acknowledgement.
     TaskStatus {
         must { task_id: TaskId, state: TaskState }
         may {

@@ -1,4 +1,5 @@
-//! What the tests share: the recorded traffic, and a server that says exactly the bytes a test wants said.
+//! The common part of the tests: the recorded traffic, and a server that sends exactly the bytes of
+//! a test.
 
 #![allow(
     clippy::unwrap_used,
@@ -85,9 +86,9 @@ impl ReceivedRequest {
 
 /// What the server does with a request.
 pub enum Step {
-    /// These bytes at once.
+    /// These bytes in one write.
     Say(Vec<u8>),
-    /// These bytes, so many at a time, each in a packet of its own.
+    /// These bytes in chunks of that size, each in its own packet.
     Trickle(Vec<u8>, usize),
     /// Nothing for a while.
     Wait(Duration),
@@ -110,7 +111,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers each request with what `answer` says.
+    /// Answers each request with the result of `answer`.
     pub async fn start(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         Self::listen(answer, None).await
     }
@@ -194,7 +195,7 @@ impl Server {
         self.address.to_string()
     }
 
-    /// Every request so far, but for those that [`Server::master`] answers by itself.
+    /// Every request so far, except those that [`Server::master`] answers automatically.
     pub fn asked(&self) -> Vec<ReceivedRequest> {
         let asked = self.asked.lock().unwrap();
         let hidden = |asked: &&ReceivedRequest| !(self.tells_version && asked.line == VERSION);

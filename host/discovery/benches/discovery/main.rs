@@ -1,9 +1,10 @@
-//! Discovery under load, beside NSD with the same names. Prints one JSON document. Run by `cargo xtask bench discovery`; needs the
-//! Debian packages `dnsperf`, `nsd`, `wrk` and `bind9-dnsutils`.
+//! Discovery under load, compared with NSD with the same names. Prints one JSON document. Run by
+//! `cargo xtask bench discovery`; needs the Debian packages `dnsperf`, `nsd`, `wrk` and
+//! `bind9-dnsutils`.
 //!
-//! Discovery runs in a process of its own (this executable, started again), so that what it uses of processor and memory is its
-//! own. The master is this process. `TRANSOM_BENCH_SIZES` has the numbers of tasks (`1000,10000,100000`), `TRANSOM_BENCH_SECONDS`
-//! how long each load lasts (5).
+//! Discovery runs in a separate process (this executable, started again), so that its CPU and
+//! memory are measured alone. The master is this process. `TRANSOM_BENCH_SIZES` has the numbers of
+//! tasks (`1000,10000,100000`), `TRANSOM_BENCH_SECONDS` the duration of each load (5).
 
 #![allow(
     clippy::unwrap_used,

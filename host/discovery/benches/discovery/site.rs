@@ -1,4 +1,4 @@
-//! A master with so many tasks, and discovery in a process of its own that follows it.
+//! A master with a number of tasks, and discovery in a separate process that follows it.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,7 +23,8 @@ const LISTENER: &str = "TRANSOM_BENCH_LISTENER";
 const INSTANCES: u32 = 8;
 const AGENTS: u32 = 200;
 
-/// Serves until the standard input ends; says first where, and how long it took to have a zone.
+/// Serves until the standard input ends; first prints the addresses, and the time until the first
+/// zone.
 pub(crate) async fn serve(master: String) {
     let start = Instant::now();
     let client = transom_cluster::Client::new(transom_cluster::Config {

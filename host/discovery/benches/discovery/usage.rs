@@ -1,4 +1,4 @@
-//! What processes use, as Linux tells it.
+//! CPU and memory of processes, from Linux.
 
 use std::fs;
 use std::time::Duration;

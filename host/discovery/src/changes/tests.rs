@@ -23,7 +23,7 @@ fn missed_changes_ignores_agents_missing_from_the_snapshot() {
     let mut seen = model.clone();
     seen.agents.remove(&"c1-S1".into());
     assert_eq!(super::missed_changes(&model, &seen), 0);
-    // One that came and one that moved should have been told.
+    // Events are missing for one that appeared and one that moved.
     seen.agents.remove(&"c1-S2".into());
     let elsewhere = Location::from_pid("slave(1)@10.0.0.9:5051").unwrap();
     seen.agents.insert("c1-S0".into(), elsewhere.clone());

@@ -35,7 +35,7 @@ static SITE: LazyLock<(Handler, Arc<Zone>)> = LazyLock::new(|| {
     (handler(config), zone())
 });
 
-/// A handler of packets that asks nobody.
+/// A handler of packets without resolvers.
 pub(super) fn handler(config: Config) -> Handler {
     let shared = Arc::new(Shared::new());
     let metrics = Metrics::register(&mut Registry::default(), &shared);

@@ -277,7 +277,7 @@ fn frameworks_agents_and_name_server_have_records() {
     );
 }
 
-/// A task as the operator stream tells it.
+/// A task in the form of the operator stream.
 fn wire_task(state: TaskState) -> transom_cluster::v1::Task {
     transom_cluster::v1::Task {
         name: "web".into(),

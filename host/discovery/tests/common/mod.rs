@@ -1,4 +1,4 @@
-//! A master that says what a test wants, and a client of both ports.
+//! A fake master with configurable answers, and a client of both ports.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)] // Tests: a failure is their answer; not every test uses all.
 
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use transom_discovery::{Config, Discovery};
 
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the master says now.
+/// The master's present answer.
 #[derive(Default)]
 pub(crate) struct MasterScript {
     /// The state document; none: 503.

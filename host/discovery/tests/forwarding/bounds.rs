@@ -1,4 +1,5 @@
-//! Much at a time: what is asked once for all, what is refused, and what ends with the daemon.
+//! Forwarding under load: coalesced queries, rejected queries, and queries that end with the
+//! daemon.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::sync::Arc;
@@ -94,7 +95,7 @@ async fn silent_zone_does_not_block_other_zones() {
     settings.zone_resolvers.insert("weave".into(), vec![silent.addr]);
     let forwarder = Arc::new(forwarder(&settings));
     assert_eq!(code(&a(&forwarder, "first.weave.").await), ResponseCode::ServFail);
-    // It has been asked whether it is there, in two packets, and has not answered when it is asked anew.
+    // It has been probed in two packets, and has not answered the next probe.
     until("it to be given up", async || silent.asked(".").len() >= 3).await;
     let before = silent.asked("n").len();
     let waiting: Vec<_> = (0..200)

@@ -1,4 +1,4 @@
-//! Replies that are given again, to those who ask the same.
+//! Replies from the cache.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use hickory_proto::rr::RecordType;
@@ -91,7 +91,7 @@ async fn queries_with_other_flags_have_separate_cache_entries() {
     };
     ask(&forwarder, &with(10, &[1; 8]), Udp).await;
     assert_eq!(resolver.asked("web").len(), 5);
-    // What is about one client is passed on, and kept for nobody.
+    // A reply for one client only is forwarded, and not cached.
     for asked in 6..8 {
         ask(&forwarder, &with(8, &[0, 1, 24, 0, 192, 0, 2]), Udp).await;
         let all = resolver.asked("web");

@@ -1,4 +1,5 @@
-//! Questions about names of others, forwarded to resolvers that answer, are silent, late, or lie.
+//! Queries for external names, forwarded to resolvers that answer, are silent, late, or send forged
+//! replies.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 mod bounds;
@@ -66,7 +67,7 @@ fn code(reply: &Message) -> ResponseCode {
     reply.metadata.response_code
 }
 
-/// A port on which nobody is.
+/// An unused port.
 fn nobody() -> SocketAddr {
     std::net::UdpSocket::bind("127.0.0.1:0")
         .unwrap()
@@ -158,7 +159,7 @@ async fn forged_replies_are_ignored() {
         ResponseCode::ServFail
     );
 
-    // Who wants to forge a reply has to guess a port and an id, which are others each time.
+    // A forged reply has to guess a port and an id, which differ each time.
     let names: Vec<_> = (0..40).map(|n| format!("name{n}.example.")).collect();
     join_all(names.iter().map(|name| a(&forwarder, name))).await;
     let asked = resolver.asked("name");
@@ -186,7 +187,7 @@ async fn replies_respect_the_clients_size_limit() {
         (query("many.example.", RecordType::A), Tcp, 60, false),
         (sized("many.example.", 800), Udp, 47, true),
         (sized("many.example.", 1232), Udp, 60, false),
-        // The resolver said more than it should; of a set it is all or nothing.
+        // The resolver sent more than the limit; a record set is delivered whole or not at all.
         (query("boast.example.", RecordType::A), Udp, 0, true),
         (sized("boast.example.", 1232), Udp, 0, true),
         (sized("boast.example.", 4096), Udp, 100, false),
@@ -200,7 +201,7 @@ async fn replies_respect_the_clients_size_limit() {
             (answers, cut),
             "{reply} {over:?}"
         );
-        // What comes last in a reply that is longer than anybody takes was never read.
+        // The end of a reply above the size limit was never read.
         let flood = query.queries[0].name().to_string().starts_with("flood");
         assert_eq!(reply.edns.is_some(), query.edns.is_some() && !flood);
         let reply = ask(&unmarked, &query, over).await;

@@ -1,4 +1,4 @@
-//! Forwarding at the ports of a running discovery, beside the names that are its own.
+//! Forwarding at the ports of a running discovery, next to its own names.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::time::Duration;
@@ -70,7 +70,7 @@ async fn dig_gets_forwarded_answers() {
         text.contains("status: NXDOMAIN") && text.contains("flags: do; udp: 1232"),
         "{text}"
     );
-    // What is its own is nobody else's business.
+    // Own names are not forwarded.
     let text = dig(&["leader.mesos", "A"]).await;
     assert!(
         text.contains("status: NOERROR") && text.contains("127.0.0.1"),

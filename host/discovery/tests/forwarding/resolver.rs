@@ -1,4 +1,5 @@
-//! A resolver that does what a test wants: answers, is silent, late, lies.
+//! A fake resolver with configurable behaviour: it answers, is silent, late, or sends forged
+//! replies.
 #![allow(clippy::unwrap_used, dead_code)] // Tests: a failure is their answer; not every test uses all.
 
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ pub(crate) struct ReceivedQuery {
     pub(crate) query: Message,
 }
 
-/// A resolver on a port of its own, over UDP and TCP. The first label of a name says what it does with it.
+/// A resolver on its own port, over UDP and TCP. The first label of a name selects the behaviour.
 pub(crate) struct Resolver {
     pub(crate) addr: SocketAddr,
     pub(crate) says: Arc<MasterScript>,
@@ -52,7 +53,7 @@ impl Resolver {
         Self::start_at("127.0.0.1:0".parse().unwrap(), tag).await
     }
 
-    /// On an address that nobody else has; one with port 0 gets one that is free for both.
+    /// On an unused address; port 0 selects a port that is free for both transports.
     pub(crate) async fn start_at(addr: SocketAddr, tag: u8) -> Self {
         let (udp, tcp) = loop {
             let tcp = TcpListener::bind(addr).await.unwrap();
@@ -95,7 +96,7 @@ impl Resolver {
         self.says.delay.store(by.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// What it was asked about names that begin so.
+    /// The queries for names with this prefix.
     pub(crate) fn asked(&self, begin: &str) -> Vec<ReceivedQuery> {
         let log = self.says.log.lock().unwrap();
         log.iter()

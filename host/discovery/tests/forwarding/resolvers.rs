@@ -1,4 +1,4 @@
-//! Whom to ask: resolvers that are silent, gone, come back, or say no.
+//! The choice of the resolver: some are silent, gone, return, or refuse.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::net::SocketAddr;

@@ -38,7 +38,7 @@ impl Beyond {
     }
 }
 
-/// One thing that an answer says.
+/// One statement of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
     pub(crate) text: String,
@@ -64,7 +64,7 @@ pub(crate) fn members(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// What a JSON answer says, whatever the order.
+/// The statements of a JSON answer, whatever the order.
 pub(crate) fn rows(text: &str) -> BTreeSet<Row> {
     // A recording has no serial.
     let answer: Value = serde_json::from_str(&text.replace("@UNIXTIME@", "0")).unwrap();

@@ -1,4 +1,4 @@
-//! What is too large is refused, whole, and what just fits is not.
+//! Values above a limit are rejected as a whole, values at the limit are accepted.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,13 +1,13 @@
-//! One holder at a time, numbers that grow, and batches that an earlier holder cannot get through.
+//! One holder at a time, increasing fencing numbers, and rejected batches of earlier holders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{Batch, Error, Expect, Fenced, Lease, Store};
 
-/// Longer than any case takes.
+/// Longer than the duration of any case.
 const LONG: Duration = Duration::from_mins(10);
-/// Soon over.
+/// A lease that expires soon.
 const SHORT: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(store: &Arc<dyn Store>) {
@@ -71,7 +71,7 @@ async fn is_given_back(store: &Arc<dyn Store>) {
     assert_eq!(seen.fencing, second.fencing, "an old number gives nothing back");
 }
 
-/// Acquires a lease that is about to run out.
+/// Acquires a lease that is about to expire.
 async fn acquired_after(store: &Arc<dyn Store>, before: &Lease, holder: &str) -> Lease {
     loop {
         match store.acquire(&before.name, holder, LONG).await {
@@ -152,7 +152,7 @@ async fn fences_batches(store: &Arc<dyn Store>) {
             (version, first.fencing.to_string().into())
         );
     }
-    // The fence is looked at first, and alone it is enough.
+    // The fence is checked first, and it suffices alone.
     let both = put(&first).put(key, "x", Expect::Absent);
     fenced(store.commit(both).await, &first, Some(second.fencing));
     let only = Batch::new().fenced(&first.name, first.fencing);

@@ -1,11 +1,11 @@
-//! Whoever watches is told everything, in order, or told that something is missing.
+//! A watch reports every change in order, or reports that some are missing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Batch, Entry, Expect, Notice, Store, Watch};
 
-/// How long a notice may take; only a store that does not tell takes it.
+/// The timeout of a notice; only a broken store reaches it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(store: &Arc<dyn Store>) {
@@ -21,7 +21,7 @@ async fn next(watch: &mut Watch) -> Notice {
         .unwrap()
 }
 
-/// A watch that has told what a new connection makes it tell.
+/// A watch that has delivered the notices that a new connection causes.
 async fn settled(store: &Arc<dyn Store>, prefix: &str) -> Watch {
     let mut watch = store.watch(prefix).await.unwrap();
     let key = format!("{prefix}settled");
@@ -74,13 +74,13 @@ async fn tells_every_watcher(store: &Arc<dyn Store>) {
     let key = "conformance/all/a/1";
     let version = store.put(key, "x".into(), Expect::Any).await.unwrap();
     for watch in &mut watches {
-        // The first one was also told how the others settled.
+        // The first watch has also received the notices that follow the start of the others.
         while next(watch).await != changed(key, version) {}
     }
 }
 
-/// Many writers and a follower that watches, scans, applies, and scans again when it missed some: in the end it knows
-/// exactly what the store has.
+/// Many writers and a follower that watches, scans, applies notices, and scans again after a lag:
+/// in the end it has exactly the contents of the store.
 async fn a_follower_ends_with_what_the_store_has(store: &Arc<dyn Store>) {
     let prefix = "conformance/follow/";
     let mut watch = store.watch(prefix).await.unwrap();

@@ -119,7 +119,7 @@ async fn one_is_elected_and_the_next_one_when_it_resigns() {
     assert_eq!(*seen_by_a.borrow(), Leadership::Unknown);
     let refused = fenced.put("fw/x", Bytes::from("2"), Expect::Any).await;
     assert!(matches!(refused, Err(Error::Fenced { .. })), "{refused:?}");
-    // What the clock of the one who resigned says does not matter any more, but it does not grow either.
+    // The remaining time of a resigned term no longer matters, but it does not grow either.
     assert!(lease_term.left() <= TTL);
     second
         .fenced_store()
@@ -197,7 +197,7 @@ async fn an_outage_shorter_than_the_lease_is_survived() {
     }
 }
 
-/// As after a kill -9: requests must not be passed on to oneself.
+/// As after `kill -9`: a process must not forward requests to itself.
 #[tokio::test]
 async fn a_lease_of_an_earlier_process_at_the_same_address_is_waited_for() {
     let site = Site::new().await;
@@ -206,7 +206,7 @@ async fn a_lease_of_an_earlier_process_at_the_same_address_is_waited_for() {
     let term = soon(earlier.campaign()).await;
     leadership.borrow_and_update();
     let later = tokio::spawn(async move { later.campaign().await });
-    // Its renewer ends with it, its lease does not.
+    // Its renewal ends with the process, its lease does not.
     drop(term);
     soon(leadership.wait_for(|leadership| *leadership != Leadership::Unknown))
         .await

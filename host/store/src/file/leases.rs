@@ -1,14 +1,15 @@
 //! The leases of an embedded store.
 //!
-//! They live in memory: the directory belongs to one process, so a lease that an earlier process held is void, and a new
-//! one is told apart by its number. Only the last number given out is on disk. No clock in here: the time is handed in.
+//! They live in memory: the directory belongs to one process, so a lease of an earlier process is
+//! void, and a later lease has another number. Only the last granted number is on disk. The caller
+//! passes the time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::{Error, Fence, Result};
 
-/// What is asked about a lease.
+/// An operation on a lease.
 #[derive(Debug)]
 pub(super) enum Work {
     Acquire { holder: String, ttl: Duration },
@@ -17,7 +18,7 @@ pub(super) enum Work {
     Look,
 }
 
-/// A lease that somebody holds.
+/// A held lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) holder: String,
@@ -25,7 +26,7 @@ pub(super) struct Held {
     pub(super) until: Instant,
 }
 
-/// Every lease that is held, and the last number given out.
+/// All held leases, and the last granted number.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     held: BTreeMap<String, Held>,
@@ -40,12 +41,12 @@ impl Leases {
         }
     }
 
-    /// The last number given out.
+    /// The last granted number.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Does what is asked; returns the lease as it is afterwards.
+    /// Performs the operation; returns the lease as it is afterwards.
     pub(super) fn apply(&mut self, name: &str, work: &Work, now: Instant) -> Result<Option<Held>> {
         self.held.retain(|_, held| held.until > now);
         let held = self.held.get_mut(name);
@@ -105,7 +106,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
 
-    /// What a case expects of one step.
+    /// The expected result of one step.
     #[derive(Debug, PartialEq)]
     enum Answer {
         Number(u64),

@@ -1,8 +1,8 @@
-//! How entries lie in the database, and reading them.
+//! The layout of entries in the database, and reading them.
 //!
-//! Table `entries`: key to eight bytes of version, big-endian, followed by the value. Table `counters`: `version` is the
-//! last version given out, written in the same transaction as the entries that use it; `fencing` is the last number given
-//! out with a lease.
+//! Table `entries`: key to eight bytes of version, big-endian, followed by the value. Table
+//! `counters`: `version` is the last assigned version, written in the same transaction as its
+//! entries; `fencing` is the last granted fencing number.
 
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase, Table, TableDefinition, WriteTransaction};
@@ -15,7 +15,7 @@ const LAST_VERSION: &str = "version";
 const LAST_FENCING: &str = "fencing";
 const VERSION_BYTES: usize = 8;
 
-/// What cannot be read or written, as the crate's error.
+/// A read or write error, as the crate's error.
 fn unavailable(what: &'static str) -> impl Fn(redb::Error) -> Error {
     move |source| Error::Unavailable {
         what,
@@ -23,7 +23,7 @@ fn unavailable(what: &'static str) -> impl Fn(redb::Error) -> Error {
     }
 }
 
-/// Makes the tables, so that readers find them in a store nothing was written to yet.
+/// Creates the tables, so that readers find them in an empty store.
 pub(super) fn create(database: &Database) -> Result<()> {
     let make = || -> std::result::Result<(), redb::Error> {
         let transaction = database.begin_write()?;
@@ -62,7 +62,7 @@ pub(super) fn scan(database: &Database, prefix: &str) -> Result<Vec<Entry>> {
     read().map_err(unavailable("read"))?
 }
 
-/// The last number given out with a lease.
+/// The last granted fencing number.
 pub(super) fn last_fencing(database: &Database) -> Result<u64> {
     let read = || -> std::result::Result<u64, redb::Error> {
         let table = database.begin_read()?.open_table(COUNTERS)?;
@@ -100,7 +100,7 @@ impl<'t> Open<'t> {
         Ok(())
     }
 
-    /// The version `key` has now.
+    /// The current version of `key`.
     pub(super) fn version(&self, key: &str) -> std::result::Result<Result<Option<u64>>, redb::Error> {
         use redb::ReadableTable;
         Ok(self

@@ -55,7 +55,7 @@ async fn a_second_opener_is_told_who_is_in_the_way() {
     open(&address(&dir)).await.unwrap();
 }
 
-/// A lease ends with the process that held the store, but its number is never given out again.
+/// A lease ends with the process that held the store, but its number is never granted again.
 #[tokio::test]
 async fn fencing_numbers_go_on_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ async fn batches_handed_over_before_the_drop_are_made() {
     let dir = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = open(&address(&dir)).await.unwrap();
     let commit = |n: u32| store.commit(Batch::new().put(format!("{n:03}"), "x", Expect::Absent));
-    // Polled once each: handed over, not waited for.
+    // Polled once each: submitted, but not awaited.
     let handed = (0..100).map(commit).map(futures_poll_once).collect::<Vec<_>>();
     for future in handed {
         future.await;

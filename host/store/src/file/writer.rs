@@ -1,5 +1,5 @@
-//! The one thread that writes: many batches, one transaction, one sync. It also keeps the leases, so that a fence is
-//! looked at in the same order as everything else.
+//! The only thread that writes: many batches, one transaction, one sync. It also owns the leases,
+//! so that fences are checked in the order of all requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::table::Open;
 use crate::watch::Feed;
 use crate::{Batch, Change, Error, Notice, Result};
 
-/// Requests that go into one transaction at most, so that the first of them does not wait for ever.
+/// The maximum number of requests in one transaction, which bounds the latency of the first one.
 const GROUP: usize = 256;
 
-/// What is asked of the writer, and whoever waits for it.
+/// A request to the writer, and the channel for its reply.
 pub(super) enum Request {
     Commit {
         batch: Batch,
@@ -30,7 +30,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Tells whoever waits that nothing of its group happened.
+    /// Reports to the caller that no request of its group was applied.
     fn fail(self, failure: &Arc<redb::Error>) {
         let error = Error::Unavailable {
             what: "write",
@@ -43,7 +43,7 @@ impl Request {
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 enum Outcome {
     Commit(Result<Vec<u64>>),
     Lease(Result<Option<Held>>),
@@ -57,7 +57,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Serves requests until every sender is gone.
+    /// Serves requests until every sender is dropped.
     pub(super) fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
         let mut group = Vec::with_capacity(GROUP);
         while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
@@ -78,9 +78,9 @@ impl Writer {
         }
     }
 
-    /// Tells watchers and whoever waits.
+    /// Notifies watchers and callers.
     fn settle(&self, request: Request, outcome: Outcome) {
-        // A caller that went away still had its request done; nobody is left to be told.
+        // The request of a caller that has gone was applied too; its reply is dropped.
         match (request, outcome) {
             (Request::Commit { batch, reply }, Outcome::Commit(outcome)) => {
                 if let Ok(versions) = &outcome {
@@ -89,7 +89,8 @@ impl Writer {
                 let _ = reply.send(outcome);
             }
             (Request::Lease { reply, .. }, Outcome::Lease(outcome)) => drop(reply.send(outcome)),
-            // Outcomes are made one by one from the requests; a dropped sender tells its caller that the store is gone.
+            // Each outcome belongs to one request; a dropped sender reports to its caller that the
+            // store is closed.
             (Request::Commit { .. }, Outcome::Lease(_)) | (Request::Lease { .. }, Outcome::Commit(_)) => {}
         }
     }
@@ -103,9 +104,9 @@ fn notices(batch: Batch, versions: &[u64]) -> impl Iterator<Item = Notice> {
     })
 }
 
-/// Does every request that can be done, in order, in one durable transaction. The inner results are each request's own;
-/// the outer error means that none of them happened, refusals included: what a batch was compared with may have been an
-/// earlier batch's change that is now gone.
+/// Applies every valid request, in order, in one durable transaction. Each inner result belongs to
+/// one request. The outer error means that none was applied, and voids rejections too: a batch may
+/// have been compared with a change of an earlier batch that is now gone.
 fn commit(
     database: &Database,
     leases: &mut Leases,
@@ -146,14 +147,15 @@ fn commit(
     if changed {
         transaction.commit()?;
     } else {
-        // Renewals and refusals alone are not worth a sync.
+        // Renewals and rejections alone need no sync.
         transaction.abort()?;
     }
     Ok(outcomes)
 }
 
-/// Looks at the fences, compares every change with what it would find, and says which version each would get. Changes
-/// nothing, so a refused batch leaves no trace in the transaction it shares.
+/// Checks the fences, compares every change with the current entries, and returns the version that
+/// each change would get. It changes nothing, so a rejected batch leaves no trace in the shared
+/// transaction.
 fn check(
     tables: &Open<'_>,
     leases: &Leases,

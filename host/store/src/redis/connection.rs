@@ -1,8 +1,9 @@
-//! The connection to the server, and the task that keeps it.
+//! The connection to the server, and the task that maintains it.
 //!
-//! The task connects, subscribes to the channel of changes, looks every few seconds whether the server still answers, and
-//! connects anew when it does not. A call takes the connection as it is: there, being made for the first time since it
-//! was lost (worth waiting for), or known to be out of reach (worth saying at once).
+//! The task connects, subscribes to the channel of changes, probes the server every few seconds,
+//! and reconnects after a failure. A call uses the connection in its present state: connected; in
+//! the first attempt after a loss, for which the call waits; or unavailable, which fails the call
+//! immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,15 +21,15 @@ use super::scripts;
 use crate::watch::Feed;
 use crate::{Cause, Notice};
 
-/// How often a quiet connection is tried.
+/// The interval of probes on an idle connection.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The pause after the first failed attempt; it doubles with each.
+/// The backoff after the first failed attempt; it doubles with each.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// A connection that lasted for less counts as a failed attempt.
+/// A connection that lasted less counts as a failed attempt.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Why the server is out of reach.
+/// Why the server is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Outage {
     #[error("cannot connect to the Redis at {address}")]
@@ -52,16 +53,16 @@ enum State {
     Down(Outage),
 }
 
-/// What a call tells the reconnector.
+/// A message of a call to the reconnector.
 #[derive(Debug)]
 enum Doubt {
-    /// It got no answer: try whether anybody gets one.
+    /// A call got no reply: probe the server.
     Silent,
-    /// The server has become a replica: find the one that may write.
+    /// The server has become a replica: find the one that accepts writes.
     Demoted,
 }
 
-/// The connection. Dropping it ends the task that keeps it.
+/// The connection. Dropping it ends its task.
 #[derive(Debug)]
 pub(super) struct Link {
     address: Arc<str>,
@@ -89,7 +90,7 @@ impl Link {
         connect_timeout: Duration,
     ) -> Self {
         let (state, told) = watch::channel(State::Connecting);
-        // One doubt is as good as many.
+        // One pending message suffices.
         let (doubts, doubted) = mpsc::channel(1);
         let reconnector = Keeper {
             client,
@@ -113,7 +114,7 @@ impl Link {
         Arc::clone(&self.address)
     }
 
-    /// The connection, once an attempt under way has ended; the caller sets the deadline.
+    /// The connection, after a pending attempt has ended; the caller sets the timeout.
     pub(super) async fn connection(&self) -> Result<MultiplexedConnection, Outage> {
         let mut state = self.state.clone();
         let settled = state
@@ -127,13 +128,13 @@ impl Link {
         }
     }
 
-    /// A call got no answer.
+    /// Reports that a call got no reply.
     pub(super) fn silent(&self) {
-        // A full channel means that a doubt is being looked into.
+        // A full channel means that a probe is already pending.
         let _ = self.doubts.try_send(Doubt::Silent);
     }
 
-    /// A call was answered with an error. A broken connection is noticed without being told.
+    /// Reports an error reply. The task notices a broken connection without a report.
     pub(super) fn failed(&self, error: &RedisError) {
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
             let _ = self.doubts.try_send(Doubt::Demoted);
@@ -147,7 +148,7 @@ impl Drop for Link {
     }
 }
 
-/// The task's own state.
+/// The state of the task.
 struct Keeper {
     client: Client,
     address: Arc<str>,
@@ -156,7 +157,7 @@ struct Keeper {
     connect_timeout: Duration,
     state: watch::Sender<State>,
     doubted: mpsc::Receiver<Doubt>,
-    /// Whether the log has what is to be said of the server's configuration.
+    /// Whether warnings about the server's configuration have been logged.
     warned: bool,
 }
 
@@ -169,8 +170,9 @@ impl Keeper {
                 Ok(connection) => {
                     tracing::info!(address = %self.address, "connected to the store");
                     let since = Instant::now();
-                    // What was published until now was not heard; from here on everything is. Told first, so that who
-                    // begins to watch once calls are answered is not told of what was before.
+                    // Changes published before now were missed; later ones arrive. Sent before
+                    // calls succeed, so that a watch that begins afterwards gets no notice of
+                    // earlier changes.
                     self.feed.publish([Notice::Lagged]);
                     self.state.send_replace(State::Up(connection.clone()));
                     let why = self.tend(connection, &ear.lost).await;
@@ -196,7 +198,7 @@ impl Keeper {
         }
     }
 
-    /// One attempt: connected, authenticated, subscribed, and found fit.
+    /// One attempt: connect, authenticate, subscribe, check the server.
     async fn connect(&mut self, ear: Arc<Ear>) -> Result<MultiplexedConnection, Outage> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
@@ -226,13 +228,13 @@ impl Keeper {
             })?;
         match about {
             Ok(about) => self.look_over(&about)?,
-            // A user may lack the right to ask; then nothing is known, and nothing is wrong.
+            // A user may lack the permission; then the settings are unknown, which is no error.
             Err(error) => tracing::debug!(%error, "cannot read the configuration of the Redis"),
         }
         Ok(connection)
     }
 
-    /// What the server tells about itself: refuses what cannot serve, and says once what is dangerous.
+    /// Reads the server's settings: rejects an unsuitable server, and logs risky settings once.
     fn look_over(&mut self, about: &str) -> Result<(), Outage> {
         let has = |line: &str| about.lines().any(|told| told == line);
         let unfit = |why| Outage::Unfit {
@@ -258,7 +260,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Watches over a connection until it is of no use any more; returns why.
+    /// Monitors a connection until it is unusable; returns why.
     async fn tend(&mut self, mut connection: MultiplexedConnection, lost: &Notify) -> &'static str {
         loop {
             tokio::select! {
@@ -278,11 +280,11 @@ impl Keeper {
     }
 }
 
-/// Takes what a connection is sent without having asked.
+/// Receives the messages that the server pushes.
 struct Ear {
     feed: Feed,
     lost: Notify,
-    /// Set once the connection is given up: what it still hears would come after changes that are newer.
+    /// Set when the connection is closed: its remaining messages are older than later changes.
     deaf: AtomicBool,
 }
 
@@ -310,7 +312,7 @@ impl Ear {
     }
 }
 
-/// How long to wait after so many failed attempts in a row.
+/// The backoff after a number of consecutive failures.
 fn pause(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     match failures {

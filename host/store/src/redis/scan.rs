@@ -1,8 +1,9 @@
-//! Scans: page by page, and yet as of one moment.
+//! Scans in pages that return a snapshot.
 //!
-//! Every commit moves the counter of versions on. If it stands after the last page where it stood before the first one,
-//! the pages are a snapshot already. If not, one last script tells every key of the range with its version, and the
-//! values that were put since the first page. What was put before and is still there was on the page it belongs to.
+//! Every commit increments the version counter. If the counter is equal before the first and after
+//! the last page, the pages are a snapshot. Otherwise a last script returns every key of the range
+//! with its version, and the values that were put since the first page. An older value that still
+//! exists was on its page.
 
 use std::collections::HashMap;
 
@@ -12,22 +13,23 @@ use super::scripts::{self, SCRIPTS};
 use super::{COUNTER, INDEX, RedisStore, VERSIONS};
 use crate::{Entry, Result};
 
-/// What one page holds at most.
+/// The limits of one page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Page {
     pub(super) entries: usize,
-    /// Bytes after which a page is full; the value that crosses the line is still on it.
+    /// Bytes after which a page is full; the value that exceeds it is still included.
     pub(super) bytes: usize,
 }
 
-/// Small enough that the server serves others in between.
+/// Small enough that the server can serve other calls between pages.
 pub(super) const PAGE: Page = Page {
     entries: 512,
     bytes: 1 << 20,
 };
 
 pub(super) async fn scan(store: &RedisStore, prefix: &str, size: Page) -> Result<Vec<Entry>> {
-    // No text holds the byte 0xFF, so this is behind every key that begins with the prefix and before all others.
+    // UTF-8 never contains the byte 0xFF, so this sorts after every key with the prefix and before
+    // all others.
     let to = [b"(", prefix.as_bytes(), b"\xFF"].concat();
     let mut from = [b"[", prefix.as_bytes()].concat();
     let mut entries: Vec<Entry> = Vec::new();

@@ -1,4 +1,4 @@
-//! The scripts, and reading what they answer.
+//! The scripts, and parsing their results.
 
 use std::fmt::Display;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::{Entry, Error, Notice, Result};
 
-/// Every script; each says at its top what it takes and returns.
+/// All scripts; each documents its arguments and its result at its top.
 pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) commit: Script,
@@ -32,7 +32,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     renew: Script::new(include_str!("lua/renew.lua")),
 });
 
-/// What a script returned: texts and gaps, read in order.
+/// The result of a script: texts and gaps, read in order.
 #[derive(Debug)]
 pub(super) struct Reply(IntoIter<Value>);
 
@@ -44,7 +44,7 @@ impl Reply {
         }
     }
 
-    /// Whether nothing is left to read.
+    /// Whether everything has been read.
     pub(super) fn is_done(&self) -> bool {
         self.0.len() == 0
     }
@@ -86,7 +86,7 @@ impl Reply {
     }
 }
 
-/// What cannot be understood, as the crate's error.
+/// An invalid result, as the crate's error.
 pub(super) fn unreadable(place: impl Display) -> Error {
     Error::Corrupt {
         place: place.to_string(),
@@ -94,7 +94,7 @@ pub(super) fn unreadable(place: impl Display) -> Error {
     }
 }
 
-/// Puts an entry together from its two halves, which are both there or both missing.
+/// Combines an entry from its two halves, which are both present or both missing.
 pub(super) fn entry(key: String, version: Option<Bytes>, value: Option<Bytes>) -> Result<Option<Entry>> {
     match (version, value) {
         (None, None) => Ok(None),
@@ -110,8 +110,9 @@ pub(super) fn version(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// Reads what the commit script publishes: lines `VERSION LENGTH KEY`, version 0 for a deletion; or the word `missed`.
-/// Whatever cannot be read may have been anything, so it counts as missed too.
+/// Parses the message of the commit script: lines `VERSION LENGTH KEY`, version 0 for a deletion;
+/// or the word `missed`. An invalid message counts as missed too, because it may have named any
+/// key.
 pub(super) fn notices(message: &[u8]) -> Vec<Notice> {
     fn number<'m>(rest: &mut &'m [u8]) -> Option<u64> {
         let end = rest.iter().position(|byte| *byte == b' ')?;

@@ -7,7 +7,8 @@
 //! | from this machine | credentials | answered |
 //! | from elsewhere | credentials | 403 |
 //!
-//! Wrong credentials are refused wherever they come from. Host names and origins are checked first, on every path.
+//! Wrong credentials are rejected from any address. Host names and origins are checked first, on
+//! every path.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,13 +23,14 @@ use transom_web::{Access, ApiError, Credentials, Presented, is_within};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom admin\"");
 
-/// What supervisors and load balancers ask, which have no credentials. Neither tells more than whether parts can answer.
+/// The paths for supervisors and load balancers, which have no credentials. They only reveal which
+/// services are ready.
 const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
 
-/// What the admin port asks of requests.
+/// The access rules of the admin port.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    /// `None`: every host name is answered.
+    /// `None`: every host name is accepted.
     access: Option<Access>,
     credentials: Option<Credentials>,
     networks: Vec<IpNet>,
@@ -43,8 +45,9 @@ impl Guard {
         }
     }
 
-    /// For a port that can change nothing and was told where to listen, as discovery's: everybody may read. On loopback the
-    /// host name is checked all the same, as nobody but this machine is meant to read there.
+    /// For a port that can change nothing and has a configured address, as discovery's: every
+    /// client may read. On loopback the host name is checked all the same, because only this
+    /// machine is meant to read there.
     pub(crate) fn read_only(listener: IpAddr) -> Guard {
         let everybody: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         Guard {
@@ -56,7 +59,7 @@ impl Guard {
         }
     }
 
-    /// The router for those who may use it.
+    /// The router behind the guard.
     pub(super) fn protect(self, router: Router) -> Router {
         let access = self.access.clone();
         let guard = Arc::new(self);
@@ -147,7 +150,7 @@ mod tests {
         let (here, near, far) = ("127.0.0.1", "::ffff:10.0.0.1", "192.0.2.1");
         let none: &[IpNet] = &[];
         let some: &[IpNet] = &["10.0.0.0/8".parse().expect("a network")];
-        // Credentials, networks; peer, credentials shown: status.
+        // Credentials, networks; peer, credentials of the request: status.
         for (with, networks, cases) in [
             (
                 false,
@@ -204,7 +207,8 @@ mod tests {
         }
     }
 
-    /// A port whose guard thinks that it listens on `listener`: the status for a client that calls it by another name.
+    /// A port whose guard assumes the address `listener`: the status for a client that uses another
+    /// host name.
     async fn status_by_another_name(listener: &str) -> u16 {
         let guard = Guard::read_only(listener.parse().expect("an address"));
         let router = guard.protect(Router::new().route("/metrics", any(async || "metrics")));

@@ -7,10 +7,11 @@
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /v1/plugins` | every plugin with its state |
 //! | `GET /v1/plugins/{name}` | one of them |
-//! | `GET /v1/plugins/{name}/history` | what happened to it, newest first |
-//! | `POST /v1/plugins/{name}/rollback` | an earlier version serves again; which one the body says: `{"record": 3}` |
-//! | `POST /v1/plugins/{name}/promote` | the version that answers beside the one that serves takes its place |
-//! | `POST /v1/plugins/rescan` | looks at the plugin directory now; answers what changed |
+//! | `GET /v1/plugins/{name}/history` | its admission records, newest first |
+//! | `POST /v1/plugins/{name}/rollback` | rolls back to an earlier version; the body names it:
+//! `{"record": 3}` |
+//! | `POST /v1/plugins/{name}/promote` | promotes the shadow version |
+//! | `POST /v1/plugins/rescan` | scans the plugin directory now; returns the changes |
 
 mod guard;
 mod plugins;
@@ -95,7 +96,7 @@ async fn health() -> Json<serde_json::Value> {
     Json(serde_json::json!({"status": "ok"}))
 }
 
-/// Which services can answer.
+/// The readiness of each service.
 #[derive(Serialize)]
 struct Readiness {
     ready: bool,

@@ -11,10 +11,10 @@ use serde_json::json;
 use transom_plugins::{CommandError, Plugins, shown, shown_json};
 use transom_web::ApiError;
 
-/// Who asks, when the request does not say.
+/// The requester, if the request names none.
 const SOMEBODY: &str = "operator";
 
-/// JSON that may have words of guests in it: characters that a terminal would act on are escaped.
+/// JSON that may contain a guest's text: control characters for terminals are escaped.
 struct EscapedJson<T>(T);
 
 impl<T: Serialize> IntoResponse for EscapedJson<T> {
@@ -67,13 +67,13 @@ async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Re
     Ok(EscapedJson(json!({"durability": durability, "records": records})).into_response())
 }
 
-/// What an operator asks for; the body may be left out.
+/// A command's arguments; the body is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Order {
-    /// The number of the record to go back to.
+    /// The number of the record to roll back to.
     record: Option<u64>,
-    /// Who asks, for the record.
+    /// The requester, for the admission record.
     by: Option<String>,
 }
 

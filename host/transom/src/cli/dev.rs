@@ -40,7 +40,7 @@ impl Dev {
         self.prepare().context(Misconfigured)?;
         let file = self.file();
         let mut overrides = ports::overrides(&self.port);
-        // The cluster is started first, so its address is known, also when its port was left to chance.
+        // The cluster starts first, so that its address is known even with a random port.
         let (settings, _) = config::load(Some(&file), overrides.clone()).context(Misconfigured)?;
         telemetry::start(&settings.log.level, settings.log.format).context(Misconfigured)?;
         let token = CancellationToken::new();
@@ -88,7 +88,7 @@ impl Dev {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    /// Makes the state directory: configuration where there is none, and the components.
+    /// Creates the state directory: a missing configuration, and the components.
     fn prepare(&self) -> anyhow::Result<()> {
         let plugins = self.state.join("plugins");
         fs::create_dir_all(&plugins).with_context(|| format!("cannot create {}", plugins.display()))?;
@@ -102,7 +102,8 @@ impl Dev {
         copy_newer(&source, &plugins).with_context(|| format!("components of {}", source.display()))
     }
 
-    /// The components that ship with the program: the directory given, or `components` beside or above the executable.
+    /// The components that ship with the program: the given directory, or `components` next to or
+    /// above the executable.
     fn components_dir(&self) -> anyhow::Result<PathBuf> {
         if let Some(dir) = &self.components {
             anyhow::ensure!(dir.is_dir(), "--components {}: no such directory", dir.display());
@@ -150,7 +151,7 @@ impl Dev {
     }
 }
 
-/// The directory `components` beside or above the executable, where there is one.
+/// The directory `components` next to or above the executable, if it exists.
 pub(super) fn shipped_components() -> Option<PathBuf> {
     let executable = std::env::current_exe().ok()?;
     let ancestors = executable.ancestors().skip(1).take(3);
@@ -158,7 +159,7 @@ pub(super) fn shipped_components() -> Option<PathBuf> {
     found.find(|dir| dir.is_dir())
 }
 
-/// Prints `greeting` once the daemon says that it is ready, or what keeps it from being so.
+/// Prints `greeting` once the daemon is ready, or the reason why it is not.
 async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: CancellationToken) {
     let Some(admin) = admin else { return };
     let Ok(client) = reqwest::Client::builder()
@@ -187,7 +188,8 @@ async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: Ca
     println!("{greeting}");
 }
 
-/// Copies the pairs that are missing or older in `target`, each by a rename, so that a watcher never sees half a file.
+/// Copies the pairs that are missing or older in `target`, each by a rename, so that a watcher
+/// never sees a partial file.
 fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(source)? {
         let from = entry?.path();
@@ -213,7 +215,7 @@ fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration that `dev` begins with: every job that is built, on loopback.
+/// The initial configuration of `dev`: every implemented service, on loopback.
 fn configuration(store: &Path) -> String {
     format!(
         r#"# Written once by `transom dev`; yours to edit. `transom config check --config FILE` shows what is in force.

@@ -1,4 +1,4 @@
-//! `transom discovery`: lookups alone, told as mesos-dns is told, to take that program's place.
+//! `transom discovery`: discovery alone, with the flags of mesos-dns, as its replacement.
 
 mod flags;
 
@@ -58,7 +58,7 @@ fn read(flags: &Flags) -> anyhow::Result<Import> {
     config::read_mesos_dns(&content).with_context(|| wrong(&flags.config))
 }
 
-/// What a file is called whose content is wrong.
+/// The name of an invalid file in errors.
 pub(super) fn wrong(file: &Path) -> String {
     format!("the configuration file {} cannot be used", file.display())
 }

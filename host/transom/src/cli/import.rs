@@ -1,7 +1,7 @@
-//! `transom config import`: other programs' configuration as ours.
+//! `transom config import`: converts other programs' configuration.
 //!
-//! What a file is, its content says: mesos-dns's is a JSON object; a workflow engine's own file has sections, of which
-//! `[cluster]` (`[mesos]`) is read (specification, part D).
+//! The content determines the kind of file: mesos-dns's is a JSON object; a workflow engine's own
+//! file has sections, of which `[cluster]` (`[mesos]`) is read (specification, part D).
 
 mod literal;
 
@@ -24,7 +24,7 @@ pub(super) struct Import {
     file: PathBuf,
 }
 
-/// What a key's value is.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -34,7 +34,7 @@ enum Kind {
     List,
 }
 
-/// All keys that are taken over, by our names.
+/// All imported keys, by our names.
 const KEYS: [(&str, Kind); 30] = [
     ("cluster_ssl", Kind::Switch),
     ("master", Kind::Text),
@@ -88,8 +88,8 @@ impl Import {
     }
 }
 
-/// The TOML, with comments that say what was left aside and what is still needed. `here`: the directory for the store;
-/// `components`: where the first-party components are.
+/// The TOML, with comments on omitted and missing keys. `here`: the directory for the store;
+/// `components`: the directory of the first-party components.
 fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -> anyhow::Result<String> {
     let sections = ini(text);
     let Some((name, section)) = ["cluster", "mesos"]
@@ -102,7 +102,7 @@ fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -
         );
     };
     let (mut table, mut left, mut wrong) = (Table::new(), Vec::new(), Vec::new());
-    // Ours last, so that it wins.
+    // Our names last, so that they win.
     let ours = |key: &String| KEYS.iter().any(|(ours, _)| ours == key);
     let (first, last): (Vec<_>, Vec<_>) = section.iter().partition(|(key, _)| !ours(key));
     for (key, value) in first.into_iter().chain(last) {
@@ -111,7 +111,7 @@ fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -
             .find(|(_, theirs)| theirs == key)
             .map_or(key.as_str(), |(ours, _)| ours);
         match KEYS.iter().find(|(known, _)| *known == neutral) {
-            // Without a value a key says nothing.
+            // A key without a value is ignored.
             Some(_) if value.is_empty() => {}
             Some((_, kind)) => match converted(*kind, value) {
                 Ok(value) => drop(table.insert(neutral.to_owned(), value)),
@@ -144,7 +144,7 @@ fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -
     Ok(printed + &sections)
 }
 
-/// What the daemon needs beside the imported section.
+/// The settings that the daemon needs besides the imported section.
 fn surroundings(here: &Path, components: Option<PathBuf>) -> String {
     let text = |value: String| Value::String(value).to_string();
     let store = text(format!("file:{}", here.join("transom-store").display()));
@@ -158,7 +158,7 @@ fn surroundings(here: &Path, components: Option<PathBuf>) -> String {
     )
 }
 
-/// What is different here, and what to do about it.
+/// The difference in behaviour, and the remedy.
 fn notes(workflow: &Table, components: bool) -> Vec<&'static str> {
     let mut notes = vec![
         "The older provider listened on every address; this port listens on 127.0.0.1. If Airflow runs on other machines, set \
@@ -202,7 +202,7 @@ fn converted(kind: Kind, text: &str) -> Result<Value, String> {
     }
 }
 
-/// A list that stands in quotes, as in `'["a:b"]'`, without them.
+/// A quoted list, as in `'["a:b"]'`, without the quotes.
 fn unquoted_list(text: &str) -> &str {
     let inner = literal::unquoted(text).trim();
     if inner.starts_with(['[', '(']) {
@@ -214,8 +214,8 @@ fn unquoted_list(text: &str) -> &str {
 
 type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Sections and keys as Python's own reader takes them: keys in lower case, lines that begin with blanks belong to the value
-/// before them, `%%` is a percent sign.
+/// Sections and keys by the rules of Python's `configparser`: keys in lower case, lines that begin
+/// with blanks continue the value before them, `%%` is a percent sign.
 fn ini(text: &str) -> Sections {
     let mut sections = Sections::new();
     let mut section = String::new();
@@ -251,7 +251,7 @@ fn ini(text: &str) -> Sections {
     sections
 }
 
-/// Python's reader takes a percent sign for the beginning of something else.
+/// `configparser` reads a single percent sign as the beginning of an interpolation.
 fn unescaped(text: &str) -> String {
     text.replace("%%", "%")
 }
@@ -313,7 +313,7 @@ something_else = 1
         );
         assert!(workflow.get("api_password").is_none());
         assert!(printed.contains("something_else"), "{printed}");
-        // What is printed is a configuration.
+        // The output is a valid configuration.
         let mut file = tempfile::Builder::new()
             .suffix(".toml")
             .tempfile()

@@ -191,8 +191,8 @@ impl Run {
             "volumes": self.volumes,
             "force_pull": self.force_pull,
         });
-        // A generated id is unique, so that a retry after a lost response does not run the job twice. An id of the user's may be
-        // used again.
+        // A generated id is unique, so that a retry after a lost response does not run the job
+        // twice. A user's id may be used again.
         body["unique"] = json!(self.id.is_none());
         for (name, value) in [
             ("image", json!(self.image)),

@@ -137,14 +137,14 @@ impl PluginCommand {
     }
 }
 
-/// Where to ask, and as whom.
+/// The daemon's URL and credentials.
 struct Place {
     url: String,
     credentials: Option<(String, String)>,
 }
 
 impl Daemon {
-    /// What the options say, then the daemon's own configuration.
+    /// From the options, then from the daemon's own configuration.
     fn place(&self) -> anyhow::Result<Place> {
         let section = self
             .config
@@ -177,7 +177,7 @@ impl Daemon {
         self.ask(reqwest::Method::GET, path, None).await
     }
 
-    /// Has something done, in the name of whoever runs this program.
+    /// Sends a command, with the current user's name as the requester.
     async fn order(&self, name: &str, what: &str, record: Option<u64>) -> anyhow::Result<()> {
         let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
         let mut order = json!({"by": by});
@@ -203,8 +203,8 @@ impl Daemon {
         let client = reqwest::Client::builder()
             .no_proxy()
             .tls_certs_only([])
-            // A version that comes back is compiled anew where its compiled form is not kept, for
-            // as long as the daemon allows.
+            // A restored version is compiled again if its compiled form is not kept, within the
+            // daemon's timeout.
             .timeout(std::time::Duration::from_mins(5))
             .build()?;
         let mut request = client.request(method, url.clone());
@@ -244,7 +244,7 @@ impl Daemon {
     }
 }
 
-/// The URL of a path below the plugins of that admin port; a name may have any characters.
+/// The URL of a path below the plugins of that admin port; a name may contain any characters.
 fn below(admin: &str, path: &[&str]) -> anyhow::Result<reqwest::Url> {
     let wrong = || format!("--admin is {admin:?}: expected an address such as http://127.0.0.1:9990");
     let mut url = reqwest::Url::parse(admin)
@@ -259,7 +259,7 @@ fn below(admin: &str, path: &[&str]) -> anyhow::Result<reqwest::Url> {
     Ok(url)
 }
 
-/// Everything in a document, a row each: `last_trap.fault`, and what it is.
+/// Every value in a document, one row each: `last_trap.fault`, and its value.
 fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
     let below = |name: &str| {
         if key.is_empty() {
@@ -285,11 +285,11 @@ fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
     }
 }
 
-/// How a value stands in a table: times as people read them, digests by their beginning.
+/// A value for a table: times in readable form, digests abbreviated.
 fn cell(key: &str, value: &Value) -> String {
     match (key, value) {
         (_, Value::Null) => "-".into(),
-        // How fetching goes, or why it does not.
+        // The state of fetching, or its error.
         ("source", Value::Object(source)) => {
             let error = source.get("error").and_then(Value::as_str);
             let state = source.get("state").and_then(Value::as_str);

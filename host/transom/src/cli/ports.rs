@@ -42,7 +42,7 @@ impl FromStr for Port {
     }
 }
 
-/// The settings that `ports` stand for. `cluster` is no setting: `dev` reads it by itself.
+/// The settings for `ports`. `cluster` is no setting: only `dev` reads it.
 pub(crate) fn overrides(ports: &[Port]) -> Overrides {
     let mut overrides = Overrides::default();
     for port in ports {

@@ -1,8 +1,8 @@
-//! How a running command is told to stop.
+//! Shutdown signals of a running command.
 
 use tokio_util::sync::CancellationToken;
 
-/// Cancels `token` on Ctrl-C or SIGTERM; a second signal ends the process at once.
+/// Cancels `token` on Ctrl-C or SIGTERM; a second signal ends the process immediately.
 pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;

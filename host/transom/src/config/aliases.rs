@@ -3,7 +3,7 @@
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
-/// `[workflow]`: our key, and what the workflow engine's own file may call it.
+/// `[workflow]`: our key, and its possible names in the workflow engine's own file.
 pub(crate) const WORKFLOW: [(&str, &str); 16] = [
     ("role", "framework_role"),
     ("unreachable_grace_seconds", "unreachable_grace"),
@@ -29,7 +29,7 @@ pub(crate) const WORKFLOW: [(&str, &str); 16] = [
     ("container_environment", "docker_environment"),
 ];
 
-/// The environment: how the specification calls a variable, how it is called elsewhere, and our key.
+/// The environment: a variable's name in the specification, its other names, and our key.
 const ENVIRONMENT: [(&str, &str, &str); 5] = [
     ("CLUSTER_MASTER", "MESOS_MASTER", "master"),
     ("CLUSTER_USERNAME", "MESOS_USERNAME", "username"),
@@ -38,7 +38,7 @@ const ENVIRONMENT: [(&str, &str, &str); 5] = [
     ("CLUSTER_SSL", "MESOS_SSL", "ssl"),
 ];
 
-/// What the specification's variables say of `[cluster]`.
+/// The specification's variables for `[cluster]`.
 pub(super) struct SpecifiedVariables(Dict);
 
 impl SpecifiedVariables {
@@ -47,21 +47,21 @@ impl SpecifiedVariables {
         Self::read(|name| std::env::var(name).ok())
     }
 
-    /// From variables; an empty one says nothing.
+    /// From variables; an empty one is ignored.
     fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let mut section = Dict::new();
         for (ours, theirs, key) in ENVIRONMENT {
             let value = match (variable(ours), variable(theirs)) {
                 (Some(value), Some(_)) => {
-                    // Before the log is set up: settings say how.
+                    // Printed, because the log is configured by these settings.
                     eprintln!("transom: {ours} and {theirs} are both given; the first one is taken");
                     Some(value)
                 }
                 (ours, theirs) => ours.or(theirs),
             };
             if let Some(value) = value {
-                // Names and passwords may look like numbers, and are none.
+                // Names and passwords may look like numbers, but are texts.
                 let value = match (key, value.parse::<bool>()) {
                     ("ssl", Ok(ssl)) => ssl.into(),
                     _ => value.into(),
@@ -110,7 +110,7 @@ fn rename(section: &mut Dict) {
     for (ours, theirs) in WORKFLOW {
         if let Some(value) = section.remove(theirs) {
             if section.contains_key(ours) {
-                // Before the log is set up: settings say how.
+                // Printed, because the log is configured by these settings.
                 eprintln!(
                     "transom: `workflow.{ours}` and `workflow.{theirs}` are both given; the first one is taken"
                 );

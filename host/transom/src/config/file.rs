@@ -1,13 +1,13 @@
-//! TOML as a source of settings.
+//! A TOML source of settings.
 //!
-//! figment has a TOML provider of its own, which brings a second, older TOML parser into the build.
+//! figment's own TOML provider would add a second, older TOML parser to the build.
 
 use std::path::Path;
 
 use figment::value::{Dict, Map};
 use figment::{Metadata, Profile, Provider};
 
-/// Settings in TOML. Errors of reading and parsing name the file, and the line where there is one.
+/// Settings in TOML. Read and parse errors name the file, and the line if known.
 pub(super) enum Toml<'a> {
     File(&'a Path),
     Text(&'a str),

@@ -18,13 +18,13 @@ use super::renamed;
 use super::secret::Secret;
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
 
-/// What a lease may last.
+/// The bounds of a lease's duration.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
 
-/// What `plugins.oci` may say of times.
+/// The bounds of the times in `plugins.oci`.
 const OCI_SECONDS: RangeInclusive<u64> = 1..=86_400;
 
-/// What `plugins.compile_timeout_seconds` may be.
+/// The bounds of `plugins.compile_timeout_seconds`.
 const COMPILE_SECONDS: RangeInclusive<u64> = 1..=3600;
 
 /// Keys given on the command line, as `section.key` to value.
@@ -68,11 +68,12 @@ fn merge(into: &mut Dict, key: String, value: Value) {
     }
 }
 
-/// Reads `file` (none: the environment alone) and returns the settings with the provenance of each value.
+/// Reads `file` (none: the environment alone) and returns the settings with the source of each
+/// value.
 ///
 /// # Errors
-/// A file that is missing or is not TOML, a key that is not known (the nearest known one is named), or a value of the
-/// wrong kind; each says where.
+/// A missing or invalid file, an unknown key (with the most similar known one), or a value of the
+/// wrong type; each with its place.
 pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<(Settings, Figment)> {
     let mut figment = Figment::new();
     if let Some(file) = file {
@@ -102,8 +103,8 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     }
 }
 
-/// The section `[admin]` of a daemon's configuration alone, for programs that ask that daemon: what else is in the file, and
-/// which secrets are missing from it, is not their business.
+/// The section `[admin]` of a daemon's configuration alone, for clients of that daemon: they need
+/// neither the other sections nor their secrets.
 ///
 /// # Errors
 /// As [`load`], for this section.
@@ -115,7 +116,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
         );
     }
     let figment = Figment::new().merge(Toml::File(file)).merge(environment());
-    // Also where the file is not TOML, which is said when all of it is extracted.
+    // Even if the file is invalid TOML; the full extraction reports that.
     if figment.find_value("admin").is_err() {
         return match figment.extract::<Dict>() {
             Ok(_) => Ok(Admin::default()),
@@ -128,7 +129,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
     }
 }
 
-/// What a configuration lacks before it can be served; nothing when it is complete.
+/// The settings that are missing for `serve`; nothing when it is complete.
 pub(crate) fn missing(text: &str) -> Vec<String> {
     let figment = Figment::new().merge(WithAliases(Toml::Text(text)));
     let checked = figment
@@ -171,7 +172,7 @@ fn refuse_half_credentials(settings: &Settings) -> anyhow::Result<()> {
     }
 }
 
-/// A port without credentials that can change something must not be reachable from everywhere.
+/// A port without credentials that can change state must not be reachable from everywhere.
 fn refuse_exposure(settings: &Settings) -> anyhow::Result<()> {
     let exposed = |address: IpAddr| !address.is_loopback();
     let admin = &settings.admin;
@@ -218,7 +219,7 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     };
     let mut gaps = workflow.gaps();
-    // Another matcher may read conditions of another form.
+    // Another matcher may have another constraint syntax.
     if settings.plugins.bindings.matcher == Bindings::default().matcher {
         gaps.extend(workflow.unmatchable_attributes());
     }
@@ -235,7 +236,7 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
     bail!("{}", gaps.join("\n"));
 }
 
-/// What variables' names begin with has to be such a beginning itself.
+/// The prefix of the variables' names must itself be a valid prefix.
 fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
     let prefix = settings.apps.as_ref().map(|apps| apps.env_vars_prefix.as_str());
     let prefix = prefix.unwrap_or_default();
@@ -253,7 +254,7 @@ fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
     );
 }
 
-/// A registry is not asked without a pause, and neither it nor the compiler is waited for without end.
+/// Registry requests need a minimum interval, and fetching and compiling a maximum time.
 fn refuse_timeouts(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.plugins.compile_timeout_seconds;
     if !COMPILE_SECONDS.contains(&seconds) {
@@ -275,7 +276,7 @@ fn refuse_timeouts(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What commands are told by a variable that looks like a setting: where a running daemon's admin port is.
+/// A command's variable that looks like a setting: the URL of a running daemon's admin port.
 const NOT_A_SETTING: &str = "ADMIN_URL";
 
 /// `TRANSOM_APPS_PORT=8081` is `apps.port`.
@@ -285,7 +286,7 @@ fn environment() -> Env {
         .map(|key| key.as_str().to_ascii_lowercase().replacen('_', ".", 1).into())
 }
 
-/// Whether a variable, without its prefix, speaks for a key. One that names no section (`STATE`) does not.
+/// Whether a variable, without its prefix, sets a key. One without a section (`STATE`) does not.
 fn is_setting(variable: &str) -> bool {
     let section = variable.split_once('_').map(|(section, _)| section);
     section.is_some_and(is_section) && !variable.eq_ignore_ascii_case(NOT_A_SETTING)
@@ -303,7 +304,7 @@ fn resolve_relative(file: Option<&Path>, path: &Path) -> PathBuf {
     }
 }
 
-/// Rewrites figment's errors: where, what, and what was expected.
+/// Rewrites figment's errors: place, value, and expected value.
 pub(super) fn explain(error: &figment::Error) -> String {
     error
         .clone()
@@ -324,7 +325,7 @@ fn explain_one(error: &figment::Error) -> String {
     let path = error.path.join(".");
     match &error.kind {
         Kind::UnknownField(name, known) => {
-            // The path ends with the key where figment knows it.
+            // The path ends with the key if figment knows it.
             let at = match error.path.last() {
                 None => name.clone(),
                 Some(last) if last == name => path,
@@ -490,7 +491,7 @@ mod tests {
             std::fs::write(&path, text).expect("written");
             path
         };
-        // What the daemon itself would refuse, for a secret that it gets from its environment, does not matter here.
+        // The daemon's own rules for a secret from its environment do not matter here.
         let text =
             "[workflow]\napi_username = \"u\"\n[admin]\nport = 1\nusername = \"a\"\npassword = \"p\"\n";
         let found = admin(&file(text)).expect("a section");

@@ -1,11 +1,12 @@
-//! mesos-dns's configuration file, read as that program reads it, into the settings that mean the same.
+//! Converts mesos-dns's configuration file to the equivalent settings.
 //!
-//! The file is one JSON object. Keys are known in any case, of two that differ in nothing else the later one counts, `null`
-//! is the same as nothing, and keys that nobody knows are ignored. What a value must be is mesos-dns's rule, too: a file
-//! that it takes is taken. Everything that is wrong is told at once, each with its key.
+//! The file is one JSON object. Keys are case-insensitive; of keys that differ only in case the
+//! last one counts; `null` counts as absent; unknown keys are ignored. Values are checked by
+//! mesos-dns's rules, so every file that it accepts is accepted. All errors are reported together,
+//! each with its key.
 //!
-//! Beyond mesos-dns: `Email` and `Mname`, as its `SOARname` and `SOAMname` were once called, and keys for what only this
-//! program does, which that one ignores.
+//! In addition: `Email` and `Mname`, the former names of `SOARname` and `SOAMname`, and keys for
+//! functions that only this program has, which mesos-dns ignores.
 
 mod raw;
 
@@ -18,16 +19,16 @@ use transom_discovery::config::check;
 use super::{Cluster, Discovery};
 use raw::Raw;
 
-/// What a file means.
+/// The meaning of a file.
 #[derive(Debug)]
 pub(crate) struct Import {
     pub(crate) cluster: Cluster,
     pub(crate) discovery: Discovery,
-    /// What somebody may want to know who wrote it.
+    /// Notes for the author of the file.
     pub(crate) notes: Vec<String>,
 }
 
-/// Everything that is wrong with a file.
+/// All errors of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<String>);
 
@@ -36,7 +37,7 @@ impl Problems {
         self.0.push(format!("{key}: {what}"));
     }
 
-    /// What a rule gives, if it gives anything.
+    /// The value of a rule, if it has one.
     fn unless<T>(&mut self, key: &str, checked: Result<T, String>) -> Option<T> {
         checked.map_err(|what| self.add(key, what)).ok()
     }
@@ -50,7 +51,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Reads a file's content.
+/// Parses a file's content.
 pub(crate) fn read(content: &[u8]) -> Result<Import, Problems> {
     let mut problems = Problems::default();
     let mut notes = Vec::new();
@@ -68,7 +69,7 @@ pub(crate) fn read(content: &[u8]) -> Result<Import, Problems> {
     }
 }
 
-/// How the cluster is reached.
+/// The settings of the connection to the cluster.
 fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Cluster {
     let masters = problems
         .unless("Masters", check::masters(&raw.masters))
@@ -79,7 +80,7 @@ fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Clust
     let mut cluster = Cluster {
         master: masters.join(","),
         ssl: raw.mesos_https_on,
-        // Without authorities of its own mesos-dns verifies nothing.
+        // Without configured root certificates mesos-dns verifies nothing.
         skip_ssl: raw.ca_cert_file.is_empty() && (raw.mesos_https_on || raw.mesos_authentication == "iam"),
         ca_file: path(&raw.ca_cert_file),
         certificate_file: path(&raw.cert_file),
@@ -141,7 +142,7 @@ fn path(text: &str) -> Option<PathBuf> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// What is served.
+/// The settings of the served records.
 fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Discovery {
     if !raw.dns_on && !raw.http_on {
         problems.add("DnsOn, HttpOn", "both are off; turn on at least one");
@@ -228,7 +229,7 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
     }
 }
 
-/// A port that is used must be one; what another one is nobody asks.
+/// A used port must be valid; an unused one is not checked.
 fn port(key: &str, number: i64, used: bool, problems: &mut Problems) -> u16 {
     u16::try_from(number).unwrap_or_else(|_| {
         if used {
@@ -238,7 +239,7 @@ fn port(key: &str, number: i64, used: bool, problems: &mut Problems) -> u16 {
     })
 }
 
-/// An address, all addresses, or a name of this machine.
+/// An address, all addresses, or a host name of this machine.
 fn http_listener(text: &str) -> Result<IpAddr, String> {
     if text.is_empty() {
         return Ok(Ipv4Addr::UNSPECIFIED.into());

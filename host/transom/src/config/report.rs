@@ -1,5 +1,5 @@
-//! Settings as people read them: what would run and where each value came from (`transom config check`), and what another
-//! program's file means (`transom config import`).
+//! Readable settings: the effective values with their sources (`transom config check`), and the
+//! converted file of another program (`transom config import`).
 
 use figment::Figment;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::mesos_dns::Import;
 use super::settings::{Cluster, Discovery, Settings};
 
-/// One key in force.
+/// One effective key.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// `apps.port`.
@@ -20,7 +20,7 @@ pub(crate) struct Row {
     pub(crate) source: String,
 }
 
-/// Every key in force, in the order of its name.
+/// Every effective key, sorted by name.
 pub(crate) fn rows(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     walk(
@@ -64,7 +64,7 @@ fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
     }
 }
 
-/// Takes user and password out of addresses (`redis://user:password@host`).
+/// Removes user and password from addresses (`redis://user:password@host`).
 fn mask(value: &str) -> String {
     match value.split_once("://") {
         Some((scheme, rest)) => match rest.rsplit_once('@') {
@@ -75,7 +75,7 @@ fn mask(value: &str) -> String {
     }
 }
 
-/// The sections of another program's configuration, without what is as it is anyway, and without secrets.
+/// The sections of another program's configuration, without defaults and without secrets.
 pub(crate) fn toml(mut import: Import) -> anyhow::Result<String> {
     let mut text = String::new();
     for note in &import.notes {
@@ -97,7 +97,7 @@ pub(crate) fn toml(mut import: Import) -> anyhow::Result<String> {
     Ok(text + &toml::to_string(&toml::Table::from_iter(sections))?)
 }
 
-/// What differs.
+/// The differences.
 fn beyond<T: Serialize>(section: &T, usual: &T) -> anyhow::Result<toml::Table> {
     let usual = toml::Table::try_from(usual)?;
     let section = toml::Table::try_from(section)?.into_iter();

@@ -1,4 +1,4 @@
-//! Values that nobody is shown.
+//! Secret values.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ impl From<String> for Secret {
 }
 
 impl Secret {
-    /// The value itself, for the one place that sends it.
+    /// The value itself, for the code that sends it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,5 @@
-//! The settings, one struct a section. Keys are the specification's names in `snake_case`; unknown keys are errors.
+//! The settings, one struct per section. Keys are the specification's names in `snake_case`;
+//! unknown keys are errors.
 
 mod discovery;
 
@@ -13,7 +14,7 @@ use super::secret::Secret;
 use super::workflow::Workflow;
 pub(crate) use discovery::Discovery;
 
-/// Everything that can be configured. A job runs when its section is present.
+/// All settings. A service runs when its section is present.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
@@ -30,7 +31,8 @@ pub(crate) struct Settings {
     pub(crate) workflow: Option<Workflow>,
 }
 
-/// The names of all sections: `TRANSOM_<SECTION>_<KEY>` speaks for a key, other `TRANSOM_` variables do not.
+/// The names of all sections: `TRANSOM_<SECTION>_<KEY>` sets a key, other `TRANSOM_` variables do
+/// not.
 pub(crate) const SECTIONS: [&str; 8] = [
     "log",
     "cluster",
@@ -42,7 +44,7 @@ pub(crate) const SECTIONS: [&str; 8] = [
     "workflow",
 ];
 
-/// `[log]`: what the daemon writes to standard error.
+/// `[log]`: the log on standard error.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Log {
@@ -71,29 +73,30 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Cluster {
-    /// `host:port`, several separated by commas, or `zk://[user:password@]h1:2181,h2:2181/path`, or `file:///path` of a
-    /// file with one of these in it; redirects to the leader are followed.
+    /// `host:port`, several separated by commas, or `zk://[user:password@]h1:2181,h2:2181/path`, or
+    /// `file:///path` of a file that contains one of these; redirects to the leader are followed.
     pub(crate) master: String,
     /// Masters as `host:port` that are used until ZooKeeper has named one.
     pub(crate) fallback_masters: Vec<String>,
     pub(crate) principal: Option<String>,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
-    /// Speak TLS to the master.
+    /// Use TLS to the master.
     pub(crate) ssl: bool,
     /// Do not verify the master's certificate.
     pub(crate) skip_ssl: bool,
-    /// Certificates (PEM) of the authorities to trust instead of the system's.
+    /// Root certificates (PEM) to trust instead of the system's.
     pub(crate) ca_file: Option<PathBuf>,
-    /// The certificate (PEM) that the master is shown, and its key.
+    /// The client certificate (PEM) for the master, and its key.
     pub(crate) certificate_file: Option<PathBuf>,
     pub(crate) key_file: Option<PathBuf>,
-    /// A service account that logs in for a token, as JSON: `uid`, `private_key`, `login_endpoint`. In place of username
-    /// and password.
+    /// A service account that logs in for a token, as JSON: `uid`, `private_key`, `login_endpoint`.
+    /// Replaces username and password.
     pub(crate) iam_config_file: Option<PathBuf>,
-    /// Seconds that a state document may take.
+    /// The timeout of a state document, in seconds.
     pub(crate) state_timeout_seconds: u64,
-    /// `transom discovery` ends when ZooKeeper has named no leader for so many seconds after its start; 0: it never does.
+    /// `transom discovery` ends if ZooKeeper names no leader within this many seconds after the
+    /// start; 0: no limit.
     pub(crate) detection_timeout_seconds: u64,
 }
 
@@ -118,7 +121,7 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    /// All paths, for [`super::load`] to make them relative to the file that they are in.
+    /// All paths, which [`super::load`] resolves against the folder of their file.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [
             &mut self.ca_file,
@@ -131,7 +134,7 @@ impl Cluster {
     }
 }
 
-/// `[store]`: where the daemon keeps what must survive it.
+/// `[store]`: the durable state of the daemon.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Store {
@@ -141,11 +144,11 @@ pub(crate) struct Store {
     pub(crate) password: Option<Secret>,
     /// The number of the Redis database.
     pub(crate) database: Option<u16>,
-    /// Speak TLS to the Redis.
+    /// Use TLS to the Redis.
     pub(crate) ssl: bool,
-    /// Do not verify its certificate.
+    /// Do not verify the server's certificate.
     pub(crate) skip_ssl: bool,
-    /// Seconds after which a daemon that is not heard of does not lead its frameworks any more.
+    /// The time to live of leases, in seconds: an unreachable daemon stops leading after it.
     pub(crate) lease_seconds: u64,
 }
 
@@ -163,13 +166,13 @@ impl Default for Store {
     }
 }
 
-/// `[plugins]`: the components that decide for the jobs.
+/// `[plugins]`: the components that make the services' decisions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Plugins {
     /// The watched directory of `NAME.wasm` and `NAME.toml` pairs.
     pub(crate) dir: PathBuf,
-    /// Seconds that compiling one component may take.
+    /// The timeout of compiling one component, in seconds.
     pub(crate) compile_timeout_seconds: u64,
     #[serde(rename = "use")]
     pub(crate) bindings: Bindings,
@@ -190,7 +193,7 @@ impl Default for Plugins {
 }
 
 impl Plugins {
-    /// All paths, for [`super::load`] to make them relative to the file that they are in.
+    /// All paths, which [`super::load`] resolves against the folder of their file.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let oci = &mut self.oci;
         [&mut self.dir]
@@ -206,19 +209,21 @@ impl Plugins {
     }
 }
 
-/// `[plugins.oci]`: the registries that components are fetched from whose manifests name a `source`.
+/// `[plugins.oci]`: the registries of components whose manifests have a `source`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Oci {
     /// Seconds after which a tag is resolved again.
     pub(crate) refresh_seconds: u64,
-    /// Seconds that one component may take.
+    /// The timeout of fetching one component, in seconds.
     pub(crate) timeout_seconds: u64,
-    /// Registries, `host` or `host:port`, that are reached without TLS. All others need TLS, also on loopback.
+    /// Registries, `host` or `host:port`, that are used without TLS. All others need TLS, even on
+    /// loopback.
     pub(crate) insecure_registries: Vec<String>,
-    /// Certificate authorities beside the system's, PEM.
+    /// Root certificates in addition to the system's, PEM.
     pub(crate) ca_file: Option<PathBuf>,
-    /// A file as `docker login` writes it, whose passwords are used for registries without an entry in `credentials`.
+    /// A file in the format of `docker login`; its passwords are used for registries without an
+    /// entry in `credentials`.
     pub(crate) docker_config: Option<PathBuf>,
     pub(crate) credentials: Vec<OciCredentials>,
 }
@@ -244,20 +249,21 @@ pub(crate) struct OciCredentials {
     pub(crate) registry: String,
     pub(crate) user: String,
     pub(crate) password: Option<Secret>,
-    /// In place of `password`: the file that holds it, and nothing else but a line's end.
+    /// Instead of `password`: a file that contains only the password, with or without a line end.
     pub(crate) password_file: Option<PathBuf>,
-    /// The host of the registry's token service, if it is another one. The password is sent to these two alone.
+    /// The host of the registry's token service, if it differs. The password is sent to these two
+    /// only.
     pub(crate) auth_server: Option<String>,
 }
 
-/// `[plugins.signatures]`: who has to have signed components.
+/// `[plugins.signatures]`: the keys that components must be signed with.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Signatures {
-    /// Public keys, PEM files, of ECDSA on P-256 or Ed25519: one of them has to have signed each component. None: signatures are not looked
-    /// at.
+    /// Public keys, PEM files, of ECDSA on P-256 or Ed25519: each component must be signed with one
+    /// of them. None: signatures are not verified.
     pub(crate) keys: Vec<PathBuf>,
-    /// Whether a component without any signature is refused.
+    /// Whether an unsigned component is rejected.
     pub(crate) required: bool,
 }
 
@@ -270,7 +276,7 @@ impl Default for Signatures {
     }
 }
 
-/// `[plugins.use]`: which plugin serves which extension point.
+/// `[plugins.use]`: the plugin for each extension point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Bindings {
@@ -301,15 +307,17 @@ impl Default for Bindings {
 pub(crate) struct Admin {
     pub(crate) listener: IpAddr,
     pub(crate) port: u16,
-    /// User and password that every request but `/health` and `/ready` needs; each needs the other.
+    /// User and password, required by every request except `/health` and `/ready`; each needs the
+    /// other.
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
-    /// Networks such as `10.0.0.0/8` whose requests are answered without credentials. Where neither networks nor credentials
-    /// are set the port is for this machine alone.
+    /// Networks such as `10.0.0.0/8` whose requests need no credentials. Without networks and
+    /// credentials the port only accepts requests from this machine.
     pub(crate) trusted_networks: Vec<IpNet>,
-    /// Host names by which clients reach the port, beside loopback, its address and the host names of the jobs.
+    /// Host names of the port for clients, in addition to loopback, its address and the host names
+    /// of the services.
     pub(crate) allowed_hosts: Vec<AllowedHost>,
-    /// Other sites whose web pages may use the port, as `https://ui.example.com`.
+    /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
     pub(crate) allowed_origins: Vec<Origin>,
 }
 
@@ -332,25 +340,26 @@ impl Default for Admin {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Apps {
     pub(crate) listener: IpAddr,
-    /// Networks such as `10.0.0.0/8` whose requests are answered, besides this machine's; needed for a listener that
-    /// other machines reach.
+    /// Networks such as `10.0.0.0/8` whose requests are accepted, besides this machine's; required
+    /// for a listener that other machines can reach.
     pub(crate) trusted_networks: Vec<IpNet>,
     pub(crate) port: u16,
-    /// Host names by which clients reach the port, beside loopback, its address and `hostname`.
+    /// Host names of the port for clients, in addition to loopback, its address and `hostname`.
     pub(crate) allowed_hosts: Vec<AllowedHost>,
-    /// Other sites whose web pages may use the port, as `https://ui.example.com`.
+    /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
     pub(crate) allowed_origins: Vec<Origin>,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
-    /// The role that the framework takes offers for.
+    /// The Mesos role of the framework.
     pub(crate) role: String,
-    /// The user that tasks run as unless the app says otherwise.
+    /// The user of tasks, unless the app names one.
     pub(crate) user: String,
-    /// Seconds for which the cluster keeps the tasks of a daemon that went away.
+    /// The framework's failover timeout in seconds: how long the cluster keeps its tasks without
+    /// the daemon.
     pub(crate) failover_timeout: u64,
-    /// The name under which clients reach this daemon; the listener's address when empty.
+    /// The host name of this daemon for clients; the listener's address when empty.
     pub(crate) hostname: String,
-    /// What the names of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks begin with.
+    /// The prefix of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks.
     pub(crate) env_vars_prefix: String,
     pub(crate) checks: Checks,
 }
@@ -374,7 +383,7 @@ impl Default for Apps {
     }
 }
 
-/// `[apps.checks]`: where health checks run.
+/// `[apps.checks]`: where checks run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Checks {

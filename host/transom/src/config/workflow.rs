@@ -19,26 +19,29 @@ use super::secret::Secret;
 pub(crate) struct Workflow {
     pub(crate) listener: IpAddr,
     pub(crate) port: u16,
-    /// The name under which other daemons reach this one; the listener's address when empty.
+    /// The host name of this daemon for other daemons; the listener's address when empty.
     pub(crate) hostname: String,
-    /// Networks such as `10.0.0.0/8` whose requests may queue and look up without credentials. This machine's, unless set.
+    /// Networks such as `10.0.0.0/8` that may queue and look up jobs without credentials. Default:
+    /// this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
-    /// Host names by which clients reach the port, beside loopback, its address, `hostname` and that of `operator_api_url`.
+    /// Host names of the port for clients, in addition to loopback, its address, `hostname` and
+    /// that of `operator_api_url`.
     pub(crate) allowed_hosts: Vec<AllowedHost>,
-    /// Other sites whose web pages may use the port, as `https://ui.example.com`.
+    /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
     pub(crate) allowed_origins: Vec<Origin>,
-    /// PEM files with which the port speaks TLS: each needs the other.
+    /// PEM files of the port's certificate and key, for TLS: each needs the other.
     pub(crate) tls_certificate: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) api_username: Option<String>,
     pub(crate) api_password: Option<Secret>,
-    /// Where operators are told to ask. The daemon takes one thing from it: its host is a name of this port.
+    /// The URL of the API for operators. The daemon uses only its host, as a name of this port.
     pub(crate) operator_api_url: Option<String>,
-    /// The cluster manager, where it is another one than `cluster.master`.
+    /// The cluster manager, if it differs from `cluster.master`.
     pub(crate) master: Option<String>,
     pub(crate) cluster_ssl: bool,
-    /// Whether the framework shows credentials to the cluster manager: `default_principal` and `default_secret`.
+    /// Whether the framework sends credentials to the cluster manager: `default_principal` and
+    /// `default_secret`.
     pub(crate) authenticate: bool,
     pub(crate) default_principal: Option<String>,
     pub(crate) default_secret: Option<Secret>,
@@ -46,33 +49,35 @@ pub(crate) struct Workflow {
     pub(crate) framework_name: String,
     /// The Mesos role. The specification calls it `framework_role`, which is accepted too.
     pub(crate) role: String,
-    /// The user of the host that tasks belong to.
+    /// The user of the tasks on the agent.
     pub(crate) user: String,
     pub(crate) checkpoint: bool,
-    /// Seconds for which the cluster keeps the tasks of a daemon that went away.
+    /// The framework's failover timeout in seconds: how long the cluster keeps its tasks without
+    /// the daemon.
     pub(crate) failover_timeout: u64,
     /// Whether a command that is one text is run by the agent's shell instead of the image's.
     pub(crate) command_shell: bool,
-    /// CPUs, and megabytes, of a job that says nothing else.
+    /// The default CPUs, and megabytes, of a job.
     pub(crate) task_cpu: f64,
     pub(crate) task_memory: f64,
     pub(crate) task_disk: f64,
-    /// Whether jobs are run in containers. The embedded cluster has none: there commands are processes, whatever the image.
+    /// Whether jobs run in containers. The embedded cluster has none: there commands are processes,
+    /// whatever the image.
     pub(crate) containers: bool,
-    /// The image of a job that names none.
+    /// The default image of a job.
     pub(crate) container_image_slave: Option<String>,
     pub(crate) container_volume_driver: Option<String>,
     pub(crate) container_volume_dag_name: Option<String>,
     pub(crate) container_volume_dag_container_path: Option<String>,
     pub(crate) container_volume_logs_name: Option<String>,
     pub(crate) container_volume_logs_container_path: Option<String>,
-    /// The container runtime's socket, for jobs that ask for it.
+    /// The container runtime's socket, for jobs that request it.
     pub(crate) container_sock: Option<String>,
     pub(crate) container_user_group_id: Option<String>,
     pub(crate) container_network_mode: String,
-    /// What every container finds in its environment.
+    /// Environment variables of every container.
     pub(crate) container_environment: Vec<Variable>,
-    /// Conditions of every job, beside its own.
+    /// Constraints of every job, in addition to its own.
     pub(crate) cluster_attributes: Vec<String>,
     /// A file that is fetched into every sandbox.
     pub(crate) cluster_fetch_uri: Option<String>,
@@ -81,7 +86,7 @@ pub(crate) struct Workflow {
     pub(crate) unreachable_grace_seconds: u64,
     /// Seconds for which completed jobs are kept.
     pub(crate) completed_retention_seconds: u64,
-    /// Jobs that may wait and run at a time.
+    /// The maximum number of pending and running jobs.
     pub(crate) max_jobs: usize,
 }
 
@@ -143,7 +148,7 @@ impl Default for Workflow {
 }
 
 impl Workflow {
-    /// Everything that is missing or cannot be, one line each.
+    /// All missing and invalid settings, one line each.
     pub(super) fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
         let mut missing =
@@ -241,7 +246,8 @@ impl Workflow {
 }
 
 impl Workflow {
-    /// Entries of `cluster_attributes` that the `attributes` component refuses for every job, a line each.
+    /// Entries of `cluster_attributes` that the `attributes` component rejects for every job, one
+    /// line each.
     pub(super) fn unmatchable_attributes(&self) -> Vec<String> {
         let needed = |entry: &str| {
             entry

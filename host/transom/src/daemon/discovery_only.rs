@@ -24,7 +24,7 @@ pub(crate) async fn serve_discovery(
     admin: Option<SocketAddr>,
     token: CancellationToken,
 ) -> anyhow::Result<()> {
-    // Whatever was started before a later part failed is stopped again.
+    // Stops the parts already started if a later one fails.
     let guard = token.clone().drop_guard();
     let section = import.cluster;
     let mut cluster = from_settings::cluster_config(&section)?;

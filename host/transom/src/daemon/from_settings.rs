@@ -16,7 +16,7 @@ use super::StoreContext;
 use crate::config::{self, CheckRunner};
 use crate::{admin, sources};
 
-/// Between checks of a store that does not answer yet.
+/// The interval of checks of a store that does not answer yet.
 const STORE_POLL: Duration = Duration::from_millis(250);
 
 /// Opens the store and waits until it answers; without it the running tasks are unknown.
@@ -81,7 +81,7 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
         bail!("cluster.iam_config_file and cluster.username are both set; set only one of them");
     }
     let tls = tls(section)?;
-    // Also where it is not used: what is wrong with a file is warned at once.
+    // Even if unused: an invalid file causes a warning immediately.
     tls.check()?;
     let usual = transom_cluster::Config::default();
     let state_timeout = Duration::from_secs(section.state_timeout_seconds);
@@ -142,7 +142,7 @@ fn service_account(
         login_endpoint: String,
     }
     let key = "cluster.iam_config_file";
-    // The parser's own words may quote what they are about.
+    // The parser's own text may quote a secret.
     let account: Account = serde_json::from_slice(&read(file, key)?).map_err(|_| {
         anyhow::anyhow!(
             "{key}: {} must be a JSON object with the texts uid, private_key and login_endpoint",
@@ -163,10 +163,10 @@ fn service_account(
     })
 }
 
-/// Begins what names a file that says where the masters are.
+/// The prefix of a file's name in `cluster.master`.
 const IN_FILE: &str = "file://";
 
-/// `host:port` and more of them, or ZooKeeper's address, whole.
+/// `host:port`, separated by commas, or one address of ZooKeeper.
 fn masters(master: &str) -> anyhow::Result<Vec<String>> {
     let mut master = master.trim().to_owned();
     if let Some(file) = master.strip_prefix(IN_FILE) {
@@ -186,14 +186,14 @@ fn masters(master: &str) -> anyhow::Result<Vec<String>> {
         .split(',')
         .map(str::trim)
         .filter(|master| !master.is_empty());
-    // A process id is taken for the address in it, as ever.
+    // Of a process id only the address is used.
     let address = |master: &str| master.strip_prefix("master@").unwrap_or(master).to_owned();
     Ok(masters.map(address).collect())
 }
 
 const ZOOKEEPER: &str = "zk://";
 
-/// Servers without a port have ZooKeeper's usual one.
+/// Servers without a port get ZooKeeper's default port.
 fn with_ports(address: &str) -> String {
     let (servers, path) = address.split_at(address.find('/').unwrap_or(address.len()));
     let (credentials, servers) = match servers.rsplit_once('@') {
@@ -212,8 +212,8 @@ fn with_ports(address: &str) -> String {
     format!("{credentials}{}{path}", servers.join(","))
 }
 
-/// `store_context`: where records of admissions are kept, for each daemon its own, since each has a plugin directory of its own.
-/// `reserved`: where neither probes nor registries lead.
+/// `store_context`: the place of the admission records, one per daemon, since each has its own
+/// plugin directory. `reserved`: addresses that neither probes nor registries may reach.
 pub(super) fn plugins_config(
     section: config::Plugins,
     store_context: Option<&StoreContext>,
@@ -287,7 +287,8 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
     }
 }
 
-/// What the admin port asks of requests. The names of this machine that the jobs' sections give are names of this port too.
+/// The access rules of the admin port. The host names in the services' sections are names of this
+/// port too.
 pub(super) fn admin_guard(settings: &config::Settings) -> admin::Guard {
     let section = &settings.admin;
     let mut access = Access::new(
@@ -332,7 +333,8 @@ pub(super) fn workflow_hostname(section: &config::Workflow) -> String {
     }
 }
 
-/// The cluster manager of `[workflow]`, where it is not that of `[cluster]`, or is shown other credentials.
+/// The cluster manager of `[workflow]`, if it differs from that of `[cluster]` or has other
+/// credentials.
 pub(super) fn workflow_cluster(
     section: &config::Workflow,
     cluster: &config::Cluster,
@@ -356,7 +358,7 @@ pub(super) fn workflow_cluster(
                 username,
                 password: secret.reveal().to_owned(),
             });
-        // A service account goes before credentials, and stays the one of [cluster].
+        // A service account takes precedence over credentials, and remains that of [cluster].
         if own.service_account.is_none() {
             "`default_principal` and `default_secret` in [workflow]".clone_into(&mut own.credential_keys);
         }
@@ -364,7 +366,7 @@ pub(super) fn workflow_cluster(
     Ok(Some(own))
 }
 
-/// The host of `operator_api_url`, the address that clients of the workflow port are given.
+/// The host of `operator_api_url`, the address of the workflow port for clients.
 fn operator_host(section: &config::Workflow) -> Option<AllowedHost> {
     let url = reqwest::Url::parse(section.operator_api_url.as_deref()?).ok()?;
     url.host_str()?.parse().ok()
@@ -430,7 +432,7 @@ pub(super) fn workflow_config(section: &config::Workflow) -> transom_workflow::C
     }
 }
 
-/// `masters`: where the cluster is reached, as it was resolved; `file`: what was read.
+/// `masters`: the resolved addresses of the masters; `file`: the file with the settings.
 pub(super) fn discovery_config(
     section: config::Discovery,
     cluster: &config::Cluster,
@@ -439,7 +441,7 @@ pub(super) fn discovery_config(
 ) -> anyhow::Result<transom_discovery::Config> {
     let checked = |key: &'static str| move |what: String| anyhow::anyhow!("discovery.{key}: {what}");
     let zookeeper = masters.first().filter(|master| master.starts_with(ZOOKEEPER));
-    // For the zone's `master` names. Where ZooKeeper knows the masters they are those it names.
+    // For the zone's `master` names. With ZooKeeper they are the masters that it names.
     let named = if zookeeper.is_some() {
         &cluster.fallback_masters[..]
     } else {
@@ -448,7 +450,7 @@ pub(super) fn discovery_config(
     let resolvers = if section.external_on {
         check::resolvers(&section.resolvers).map_err(checked("resolvers"))?
     } else {
-        // Not used, and shown as far as they are any.
+        // Not used, and shown only if present.
         section
             .resolvers
             .iter()

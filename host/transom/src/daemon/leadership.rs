@@ -17,7 +17,7 @@ use transom_plugins::Plugins;
 use transom_scheduler::{Events, Metrics, Scheduler};
 use transom_store::{Election, LeaseTerm, Store, Term};
 
-/// Before the next campaign after a term that could not start.
+/// The pause before the next campaign after a term that could not start.
 const CAMPAIGN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A service with a framework.
@@ -82,7 +82,7 @@ pub(super) struct Framework<S> {
     pub(super) role: S,
     pub(super) metrics: Metrics,
     pub(super) info: v1::FrameworkInfo,
-    /// What its keys in the store begin with.
+    /// The prefix of its keys in the store.
     pub(super) prefix: String,
     pub(super) cluster: Client,
     pub(super) plugins: Plugins,
@@ -92,11 +92,11 @@ pub(super) struct Framework<S> {
 enum End {
     /// The lease is gone, or the daemon stops.
     Over,
-    /// The store could not be read: worth another try.
+    /// The store could not be read; worth a retry.
     NotBegun,
 }
 
-/// A lease as the cluster's client asks for it.
+/// A lease as the guard of the cluster's client.
 #[derive(Debug)]
 struct LeaseGuard(LeaseTerm);
 
@@ -119,7 +119,7 @@ impl<S: FrameworkService> Framework<S> {
                 never = self.role.stand_by() => match never {},
             };
             let outcome = self.serve(&term, &token).await;
-            // Everything that acted in its name has stopped.
+            // Everything that acted for the framework has stopped.
             term.resign().await;
             if let End::NotBegun = outcome? {
                 let _ = token

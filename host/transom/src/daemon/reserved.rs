@@ -1,4 +1,5 @@
-//! What plugins and registries must not reach by a broad grant or a redirect: this daemon's ports, its store and its masters.
+//! Addresses that plugins and registries must not reach by a broad grant or a redirect: this
+//! daemon's ports, its store and its masters.
 
 use std::net::SocketAddr;
 
@@ -8,14 +9,14 @@ use transom_plugins::{Reserved, Server};
 use super::from_settings;
 use crate::config;
 
-/// Adds a port of this daemon, by the name that `--port` has for it.
+/// Adds a port of this daemon, by its name in `--port`.
 pub(super) fn listener(reserved: &Reserved, name: &str, address: Option<SocketAddr>) {
     if let Some(address) = address {
         reserved.listener(&format!("the {name} port of this daemon"), address);
     }
 }
 
-/// Adds a port by the name that other programs reach it by; that may lead here through another address.
+/// Adds a port by the host name for other programs, which may resolve to another address.
 pub(super) fn advertised(reserved: &Reserved, name: &str, advertised: &str) {
     let servers = server(advertised);
     reserved.servers(&format!("the {name} port of this daemon"), move || {
@@ -23,7 +24,7 @@ pub(super) fn advertised(reserved: &Reserved, name: &str, advertised: &str) {
     });
 }
 
-/// Adds the server that keeps the state. An address that makes no sense is reported when the store is opened.
+/// Adds the server of the store. An invalid address is reported when the store is opened.
 pub(super) fn store(reserved: &Reserved, section: &config::Store) {
     let address = from_settings::store_config(section).address().ok().flatten();
     reserved.servers("the state store of this daemon", move || {
@@ -31,7 +32,7 @@ pub(super) fn store(reserved: &Reserved, section: &config::Store) {
     });
 }
 
-/// Adds the masters and the ZooKeeper servers that the client is configured with, and the masters that ZooKeeper names at any
+/// Adds the configured masters and ZooKeeper servers, and the masters that ZooKeeper names at any
 /// time.
 pub(super) fn masters(reserved: &Reserved, client: &Client) {
     let config = client.config();
@@ -58,7 +59,7 @@ pub(super) fn masters(reserved: &Reserved, client: &Client) {
     });
 }
 
-/// `host:port`, `[v6]:port`, with a scheme or without.
+/// `host:port`, `[v6]:port`, with or without a scheme.
 fn server(text: &str) -> Option<Server> {
     let text = text.trim();
     let text = text.split_once("://").map_or(text, |(_, rest)| rest);

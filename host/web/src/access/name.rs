@@ -1,4 +1,4 @@
-//! Host names and origins: as requests carry them, and as the configuration lists them.
+//! Host names and origins, in requests and in the configuration.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ impl Host {
         (!name.is_empty() && name.chars().all(is_name)).then_some(Self::Name(name))
     }
 
-    /// Whether it can only mean this machine, whatever DNS says.
+    /// Whether it is this machine, whatever DNS returns.
     pub(super) fn is_loopback(&self) -> bool {
         match self {
             Self::Address(address) => address.is_loopback(),
@@ -84,7 +84,7 @@ pub struct AllowedHost(Pattern);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
     Exactly(Host),
-    /// With the dot before it.
+    /// With the leading dot.
     Below(String),
 }
 
@@ -132,25 +132,26 @@ impl fmt::Display for AllowedHost {
     }
 }
 
-/// An entry of the setting `allowed_origins`, and what browsers send as `Origin`: `https://ui.example.com:8443`.
+/// An entry of the setting `allowed_origins`, and the value of a browser's `Origin`:
+/// `https://ui.example.com:8443`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Origin {
     scheme: String,
     host: Host,
-    /// `None`: the usual one of the scheme.
+    /// `None`: the default port of the scheme.
     port: Option<u16>,
 }
 
 impl Origin {
-    /// Whether a page of this origin was loaded from `authority`. The scheme does not matter: behind a proxy that ends TLS
-    /// the page has another one than the request.
+    /// Whether a page of this origin was loaded from `authority`. The scheme is ignored: behind a
+    /// proxy that terminates TLS the schemes of page and request differ.
     pub(super) fn is_of(&self, authority: &Authority) -> bool {
         self.host == authority.host && self.port == beyond_default(&self.scheme, authority.port)
     }
 }
 
-/// A port, unless it is the one that the scheme implies.
+/// A port, unless it is the scheme's default.
 fn beyond_default(scheme: &str, port: Option<u16>) -> Option<u16> {
     let default = match scheme {
         "http" => Some(80),

@@ -72,7 +72,7 @@ async fn only_the_names_of_the_port_are_answered() {
     }
     // HTTP/1.0 clients, health checks among them, may send none.
     assert_eq!(status("GET", &[], "").await, 200);
-    // One good name does not make up for another.
+    // Every name must be valid; one valid name is not enough.
     let two = [("host", "localhost"), ("host", "evil.test")];
     assert_eq!(status("GET", &two, "").await, 421);
     let refused = ask("GET", &[("host", "evil.test")], "").await;
@@ -144,7 +144,7 @@ async fn pages_of_other_sites_are_refused() {
             );
         }
     }
-    // A page whose own name leads here has that name in both headers.
+    // A page whose own name resolves to this port has that name in both headers.
     let rebound = [("host", "evil.test:8080"), ("origin", "http://evil.test:8080")];
     assert_eq!(status("POST", &rebound, "").await, 421);
     for header in [("origin", "http://evil.test"), ("sec-fetch-site", "cross-site")] {
@@ -166,7 +166,7 @@ async fn a_link_may_be_followed_from_anywhere() {
     ];
     assert_eq!(status("GET", &link, "").await, 200);
     assert_eq!(status("HEAD", &link, "").await, 200);
-    // A form that is sent, a frame, and a script that claims nothing of the kind.
+    // A submitted form, a frame, and a script without these headers.
     assert_eq!(status("POST", &link, "").await, 403);
     let frame = [&link[..3], &[("sec-fetch-dest", "iframe")]].concat();
     assert_eq!(status("GET", &frame, "").await, 403);
@@ -193,7 +193,7 @@ async fn bodies_are_json_or_of_no_type() {
                 expected,
                 "{method} {kind}"
             );
-            // Without a body there is nothing whose type matters.
+            // Without a body the content type does not matter.
             assert_eq!(
                 status(method, &[("content-type", kind)], "").await,
                 200,
@@ -240,7 +240,7 @@ async fn pages_of_allowed_origins_may_read_answers() {
     assert_eq!(header("access-control-allow-headers"), "content-type");
     assert!(header("access-control-allow-methods").contains("PUT"));
 
-    // The port's own pages need none of it.
+    // The port's own pages need none of this.
     let own = ask(
         "GET",
         &[("host", "localhost"), ("origin", "http://localhost")],

@@ -1,9 +1,10 @@
-//! JSON bodies for requests that hyper refuses by itself.
+//! JSON bodies for requests that hyper itself rejects.
 //!
-//! A request line or a header that cannot be read, and a head that is too large, never reach the router: hyper answers 400,
-//! 414 or 431 with an empty body and has no hook for it. [`Refusals`] sits between hyper and the connection and gives these
-//! answers the body of an [`ApiError`](crate::ApiError). It touches nothing that the router answers: an answer is hyper's own
-//! only while no request is being answered, which [`Turn`] tells.
+//! An invalid request line or header, and a head that is too large, never reach the router: hyper
+//! answers 400, 414 or 431 with an empty body and has no hook for it. [`Refusals`] sits between
+//! hyper and the connection and adds the body of an [`ApiError`](crate::ApiError) to these answers.
+//! The router's answers stay unchanged: an answer is hyper's own only while the router has no
+//! request, which [`Turn`] tracks.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -26,18 +27,18 @@ pub(super) struct Turn(Arc<State>);
 struct State {
     /// From a request's arrival until its answer has left.
     taken: AtomicBool,
-    /// The answer was made, and leaves with the next flush.
+    /// The answer is complete, and is sent with the next flush.
     over: AtomicBool,
 }
 
 impl Turn {
-    /// A request goes to the router.
+    /// Marks that a request goes to the router.
     pub(super) fn take(&self) {
         self.0.over.store(false, Ordering::Relaxed);
         self.0.taken.store(true, Ordering::Relaxed);
     }
 
-    /// Has the turn end with the answer's body.
+    /// Ends the turn with the answer's body.
     pub(super) fn until_written(&self, response: Response<Body>) -> Response<Body> {
         let turn = self.clone();
         response.map(|body| Body::new(Answered { body, turn }))
@@ -47,7 +48,7 @@ impl Turn {
         self.0.taken.load(Ordering::Relaxed)
     }
 
-    /// Everything that was written has left.
+    /// Marks that everything written has been sent.
     fn flushed(&self) {
         if self.0.over.load(Ordering::Relaxed) {
             self.0.taken.store(false, Ordering::Relaxed);
@@ -87,12 +88,12 @@ impl http_body::Body for Answered {
     }
 }
 
-/// A connection whose refusals by hyper get a body.
+/// A connection that adds a body to hyper's rejections.
 pub(super) struct Refusals<S> {
     inner: S,
     turn: Turn,
     max_head: usize,
-    /// What is written in place of a refusal, as far as it has not been, and how long the refusal was.
+    /// The unwritten rest of the replacement, and the length of the original answer.
     pending: Option<(Bytes, usize)>,
 }
 
@@ -108,7 +109,7 @@ impl<S> Refusals<S> {
 }
 
 impl<S: Write + Unpin> Refusals<S> {
-    /// Writes in place of `text` where that is a refusal; `None`: it is none.
+    /// Writes the replacement if `text` is a rejection; `None` otherwise.
     fn poll_refusal(&mut self, context: &mut Context<'_>, text: &[u8]) -> Poll<Option<io::Result<usize>>> {
         if self.pending.is_none() && !self.turn.is_taken() {
             self.pending = with_body(text, self.max_head).map(|whole| (whole, text.len()));

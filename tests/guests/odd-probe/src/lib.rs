@@ -129,7 +129,7 @@ fn get() -> String {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Comes back in what it reports: tells one version from another.
+    /// Part of its report, which identifies a version.
     mark: String,
     /// What attempts do whose check has no settings.
     attempt: Behaviour,
@@ -302,7 +302,7 @@ impl Look {
     }
 }
 
-/// What is bad about a behaviour; those that only ask for steps pass through.
+/// Performs the bad part of a behaviour; behaviours that only return steps pass through.
 #[allow(clippy::panic, reason = "a trap is what was asked for")]
 fn misbehave(behaviour: &Behaviour) {
     match behaviour {

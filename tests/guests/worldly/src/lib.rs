@@ -35,7 +35,7 @@ use bindings::wasi::sockets::udp_create_socket::create_udp_socket;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "use", rename_all = "kebab-case")]
 pub enum Use {
-    /// Reports `{"seconds": N}`: what the clock says.
+    /// Reports `{"seconds": N}`: the time of the clock.
     Clock,
     /// Reports `{"numbers": [N, N]}`.
     Random,

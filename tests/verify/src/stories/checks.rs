@@ -1,4 +1,4 @@
-//! Checks: what they found is shown with the task, and nothing follows from it.
+//! Checks: results are shown with the task, and have no consequence.
 
 use anyhow::Context;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! DNS and the lookup API answer for what runs.
+//! DNS and the lookup API have records of the running tasks.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +76,8 @@ async fn expected(site: &Site) -> anyhow::Result<Expected> {
     })
 }
 
-/// Waits until A names an address of every task and none of others, SRV their ports, and each SRV target has an address.
+/// Waits until A lists an address of every task and no other, SRV their ports, and each SRV target
+/// has an address.
 async fn answered(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
     let server = site.dns()?;
     let Expected { addresses, ports } = expected(site).await?;

@@ -1,6 +1,6 @@
 //! Two daemons on a Redis: the standby takes over when the leader is killed.
 //!
-//! Both are others than the daemon of the other stories, with a framework of their own.
+//! Both are separate from the daemon of the other stories, with their own framework.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -28,7 +28,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     let first = start(site, "leader-first", &name, &store, true).await?;
     let second = start(site, "leader-second", &name, &store, false).await?;
     let outcome = take_over(site, first, &second, &name).await;
-    // Also on failure: the daemon goes before its framework is torn down and before its store.
+    // Also on failure: the daemon stops before its framework is torn down and before its store.
     let stopped = second.stop().await;
     drop(redis);
     let framework = site.framework(&name).await;

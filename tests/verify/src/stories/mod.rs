@@ -1,4 +1,4 @@
-//! The stories: what users of the daemon rely on, each from its beginning to its end.
+//! The stories: functions that users of the daemon rely on, each from beginning to end.
 
 mod checks;
 mod discovery;

@@ -25,7 +25,7 @@ fn port_ranges_match_mesos_dns() {
     }
 }
 
-/// One good entry of each kind, and beside it what makes no sense.
+/// One valid entry of each kind, with invalid ones next to it.
 #[test]
 fn invalid_entries_are_skipped_alone() {
     let good_agent = json!({"id": "a-S0", "pid": "slave(1)@10.0.0.1:5051"});

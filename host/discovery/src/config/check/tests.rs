@@ -195,7 +195,7 @@ fn checked_normalizes_settings() {
     assert_eq!((&*config.soa_mname, &*config.soa_rname), ("ns1.mesos.", "a.b.c."));
     assert_eq!(config.timeout, 5);
     assert!(config.zone_resolvers.contains_key("weave"));
-    // What is not used is not looked at.
+    // Unused settings are not checked.
     let unused = Config {
         external_on: false,
         zone_resolvers: [("we_ave".to_owned(), Vec::new())].into(),

@@ -1,4 +1,5 @@
-//! From addresses back to names. With reverse lookups on, all of `in-addr.arpa` and `ip6.arpa` is answered for, as ever.
+//! Reverse lookups. If they are enabled, all of `in-addr.arpa` and `ip6.arpa` is answered
+//! authoritatively, as in mesos-dns.
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::PTR;
@@ -68,7 +69,7 @@ fn parsed(apex: &str, labels: &str) -> Option<IpNet> {
     if apex == ZONES[0] {
         for label in labels {
             let octet: u8 = label.parse().ok()?;
-            // As it is written in such names: `07` and `+7` are nobody's.
+            // Only the canonical form of a number: `07` and `+7` match no address.
             (octet.to_string() == label && length < 4).then_some(())?;
             octets[length] = octet;
             length += 1;

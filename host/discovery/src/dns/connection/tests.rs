@@ -183,7 +183,7 @@ async fn received_queries_are_answered_before_shutdown() {
         },
     )
     .await;
-    // And when the client has said all that it has to say.
+    // Also when the client has sent everything.
     let token = CancellationToken::new();
     conversation(
         &respond,

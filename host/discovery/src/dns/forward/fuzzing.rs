@@ -14,7 +14,7 @@ pub(in crate::dns) fn any_packet(packet: &[u8]) {
     let mut queries = vec![Query::probe()];
     match Query::read(packet) {
         Ok(query) => {
-            // What goes on can be read again, and asks the same.
+            // A forwarded query can be parsed again, and has the same question.
             let sent = query.packet(7);
             let again = Query::read(&sent).expect("a query");
             assert!(again.question().eq_ignore_ascii_case(query.question()));

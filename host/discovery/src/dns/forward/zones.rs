@@ -78,7 +78,7 @@ mod tests {
             ("corp.", RecordType::A, 0),
             ("x.sub.corp.", RecordType::A, 2),
             ("deep.sub.corp.", RecordType::A, 3),
-            // The zone above says whether a zone is signed.
+            // The parent zone states whether a zone is signed.
             ("weave.", RecordType::DS, 0),
             ("x.weave.", RecordType::DS, 1),
             ("deep.sub.corp.", RecordType::DS, 2),

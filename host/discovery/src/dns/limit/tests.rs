@@ -48,7 +48,7 @@ fn bucket_holds_one_second_and_refills_evenly() {
                 (5000, Drop),
             ],
         ),
-        // What is saved up is a second's, however long nobody asked.
+        // A bucket holds the answers of one second, however long it was idle.
         (
             2,
             3,

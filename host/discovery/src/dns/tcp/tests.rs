@@ -115,7 +115,7 @@ async fn slow_clients_are_disconnected() {
         stream.write_all(&query[..sent]).await.unwrap();
         is_ended(&mut stream).await;
     }
-    // One who asks and asks and never takes an answer.
+    // A client that sends queries and never reads an answer.
     let mut greedy = TcpStream::connect(addr).await.unwrap();
     let asking = async { while greedy.write_all(&query).await.is_ok() {} };
     timeout(LONG, asking).await.unwrap();
@@ -126,7 +126,7 @@ async fn slow_clients_are_disconnected() {
 async fn malformed_query_ends_only_its_connection() {
     let (addr, token, serving) = started(ListenerLimits::default()).await;
     let mut good = TcpStream::connect(addr).await.unwrap();
-    // Less than a header is told so; an answer that nobody asked for is not answered.
+    // A packet shorter than a header gets an error; an unsolicited answer gets no answer.
     for (bytes, is_told) in [
         (&[0, 0][..], true),
         (&[0, 3, 1, 2, 3], true),

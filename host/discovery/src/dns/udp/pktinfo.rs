@@ -1,6 +1,6 @@
-//! The local address of a packet (`IP_PKTINFO`). An answer from a wildcard socket has to be sent from the
-//! address that the query was sent to: clients ignore it otherwise, and by itself the system picks the
-//! address nearest to the client.
+//! The local address of a packet (`IP_PKTINFO`). An answer from a wildcard socket has to be sent
+//! from the address that the query was sent to: clients ignore it otherwise, and by default the
+//! system picks the address nearest to the client.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

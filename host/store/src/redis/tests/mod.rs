@@ -15,7 +15,7 @@ use super::scan::{self, Page};
 use crate::{Batch, Config, Error, Expect, Notice, Store, Tls, conformance};
 use server::{PASSWORD, Server};
 
-/// How long a change for the better may take; only what stays broken takes it.
+/// The timeout of a recovery; only a lasting failure reaches it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config(server: &Server) -> Config {
@@ -29,7 +29,7 @@ async fn open(server: &Server) -> Arc<dyn Store> {
     config(server).open().await.unwrap()
 }
 
-/// The store itself, for what the trait does not show.
+/// The store itself, for functions that the trait lacks.
 fn own(server: &Server) -> super::RedisStore {
     let settings = ::redis::RedisConnectionInfo::default().set_password(PASSWORD);
     let info = ::redis::IntoConnectionInfo::into_connection_info(format!("redis://{}", server.address()));
@@ -37,7 +37,7 @@ fn own(server: &Server) -> super::RedisStore {
     super::RedisStore::open(info.unwrap().set_redis_settings(settings), None, call, connect).unwrap()
 }
 
-/// An error with everything behind it.
+/// An error with all its causes.
 fn whole(error: &Error) -> String {
     let mut told = error.to_string();
     let mut source = error.source();
@@ -83,7 +83,7 @@ async fn speaks_tls() {
     let store = with(true, Some(&authority)).open().await.unwrap();
     conformance::run(store).await;
 
-    // Without the check, and named by a URL.
+    // Without verification, and by a URL.
     let unchecked = Config {
         password: Some(PASSWORD.into()),
         ..Config::new(format!("rediss://{}/#insecure", server.address()))
@@ -93,7 +93,7 @@ async fn speaks_tls() {
         assert!(store.get("conformance/follow/end").await.unwrap().is_some());
     }
 
-    // An authority that nobody told us to trust, and no TLS at all.
+    // An authority that is not configured, and no TLS at all.
     let stranger = self::certificate().2;
     for config in [with(true, None), with(true, Some(&stranger)), config(&server)] {
         let refused = config.open().await.unwrap().get("a").await.unwrap_err();
@@ -136,7 +136,7 @@ async fn keeps_databases_apart() {
     two.acquire("l", "two", hour).await.unwrap();
 }
 
-/// Two daemons at one store: what one does the other sees, is told of, and respects.
+/// Two daemons at one store: each sees, is notified of, and respects the changes of the other.
 #[tokio::test]
 async fn is_shared_by_many() {
     let server = Server::start();
@@ -165,8 +165,8 @@ async fn is_shared_by_many() {
     assert_eq!(two.get("a").await.unwrap().unwrap().version, version);
 }
 
-/// A writer gives twenty keys the same value in each batch, and puts and deletes another; every scan, in pages much
-/// smaller than that, must find one value only.
+/// A writer puts the same value under twenty keys in each batch, and puts and deletes another key;
+/// every scan, in much smaller pages, must find one value only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scan_of_many_pages_sees_one_moment() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! A real Redis server on a free loopback port, with its data in a directory of its own; it ends with the test.
+//! A real Redis server on a free loopback port, with its data in its own directory; it ends with
+//! the test.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,7 +13,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 
 pub(super) const PASSWORD: &str = "correct horse @/:% battery";
-/// How long the server may take to be ready; only one that cannot start takes it.
+/// The timeout of the server's start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server, running or stopped.
@@ -24,7 +25,7 @@ pub(super) struct Server {
     child: Option<Child>,
 }
 
-/// The server's binary. Debian's `redis-tools` has it too, under the name of one of its other faces.
+/// The server's binary. Debian's `redis-tools` has it too, under another name.
 fn binary() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     ["redis-server", "redis-check-rdb"]
@@ -45,12 +46,12 @@ fn free_port() -> u16 {
 }
 
 impl Server {
-    /// A server that keeps everything at once on disk and wants the password; not running yet.
+    /// A server that syncs every write to disk and requires the password; not started.
     pub(super) fn stopped() -> Self {
         Self::with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// A server that forgets everything when it is stopped; not running yet.
+    /// A server that loses its data when it is stopped; not started.
     pub(super) fn forgetful() -> Self {
         Self::with(&["--appendonly", "no"])
     }
@@ -88,12 +89,12 @@ impl Server {
         server
     }
 
-    /// A port that the server will have when it runs.
+    /// A port for the server when it runs.
     pub(super) fn reserve(&mut self) {
         self.port = free_port();
     }
 
-    /// Starts it, with the data it left when it was stopped, on the port it had then.
+    /// Starts it with its earlier data on its earlier port.
     pub(super) fn resume(&mut self) {
         let chosen = self.port != 0;
         for _ in 0..5 {
@@ -102,7 +103,7 @@ impl Server {
             }
             match self.try_start() {
                 Ok(()) => return,
-                // Somebody else may have taken the port in the meantime.
+                // Another process may have taken the port in the meantime.
                 Err(said) if chosen || !said.contains("Address already in use") => panic!("no Redis: {said}"),
                 Err(_) => {}
             }
@@ -148,7 +149,7 @@ impl Server {
         Err(said)
     }
 
-    /// Kills it at once.
+    /// Kills it immediately.
     pub(super) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -156,12 +157,12 @@ impl Server {
         }
     }
 
-    /// Makes it hang: what is sent to it is neither answered nor refused.
+    /// Makes it hang: it neither answers nor refuses requests.
     pub(super) fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(super) fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -187,7 +188,7 @@ impl Server {
         client.get_multiplexed_async_connection().await.unwrap()
     }
 
-    /// Has the server do something.
+    /// Sends a command to the server.
     pub(super) async fn tell(&self, words: &[&str]) {
         let mut admin = self.admin(0).await;
         let mut command = ::redis::Cmd::new();

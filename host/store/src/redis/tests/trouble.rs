@@ -1,4 +1,4 @@
-//! What happens when the server is away, slow, strange or wrong.
+//! Behaviour when the server is unavailable, slow, unsuitable or wrong.
 
 use super::*;
 
@@ -120,8 +120,8 @@ async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
     while watch.next().await.unwrap() != Notice::Lagged {}
 }
 
-/// A server that hangs takes what it is sent: of a commit without answer nobody knows whether it will still happen. It
-/// happens as a whole or not at all, and once.
+/// A hanging server still accepts requests: whether a commit without a reply will be applied is
+/// unknown. It is applied as a whole or not at all, and once.
 #[tokio::test]
 async fn what_was_sent_to_a_frozen_server_happens_once_or_never() {
     let server = Server::start();
@@ -137,7 +137,7 @@ async fn what_was_sent_to_a_frozen_server_happens_once_or_never() {
         .put("a", "2", Expect::Version(first))
         .put("b", "2", Expect::Absent);
     unavailable(store.commit(batch).await);
-    // More of the same, also on connections that are never answered.
+    // More of the same, also on connections that never get a reply.
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {
         unavailable(store.get("a").await);
@@ -239,7 +239,7 @@ async fn what_others_spoiled_is_told_and_left_alone() {
     }
     assert!(store.get("c").await.unwrap().is_some());
 
-    // A key of another type refuses the whole batch before anything is written.
+    // A key of another type causes the whole batch to be rejected before any write.
     server.tell(&["DEL", "transom:index"]).await;
     server.tell(&["SET", "transom:index", "not ours"]).await;
     let batch = Batch::new().put("c", "2", Expect::Any).put("d", "2", Expect::Any);

@@ -1,12 +1,12 @@
-//! Flags as Go's programs take them: one dash or two, the value behind `=` or in the next word; switches stand alone or
-//! have `=true` or `=false`; the first word that is none ends them.
+//! Flags in the form of Go programs: one dash or two, the value after `=` or in the next word;
+//! switches stand alone or have `=true` or `=false`; the first word that is no flag ends them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-/// What the flags are.
+/// The usage text.
 pub(super) const USAGE: &str = "\
 usage: transom discovery [flags]
   -config FILE            mesos-dns JSON configuration file (default config.json)
@@ -16,7 +16,7 @@ usage: transom discovery [flags]
   -logtostderr, -alsologtostderr, -log_dir, -log_backtrace_at, -stderrthreshold, -vmodule
                           accepted for compatibility and ignored; the log goes to standard error";
 
-/// What is wanted.
+/// The requested action.
 #[derive(Debug, PartialEq)]
 pub(super) enum Wanted {
     Serve(Flags),
@@ -24,7 +24,7 @@ pub(super) enum Wanted {
     Help,
 }
 
-/// How lookups are served.
+/// The options of discovery.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Flags {
     pub(super) config: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// The log's level for that verbosity.
+    /// The log level for that verbosity.
     pub(super) fn level(&self) -> &'static str {
         match self.verbosity {
             0 => "info",
@@ -43,10 +43,10 @@ impl Flags {
     }
 }
 
-/// Reads the flags.
+/// Parses the flags.
 ///
 /// # Errors
-/// A flag that nobody knows, or one without the value it needs.
+/// An unknown flag, or one without its value.
 pub(super) fn read(words: &[String]) -> anyhow::Result<Wanted> {
     let mut flags = Flags {
         config: "config.json".into(),
@@ -109,7 +109,7 @@ fn switch(name: &str, value: Option<&str>) -> anyhow::Result<bool> {
     }
 }
 
-/// A path with `~/` in it begins at home.
+/// Expands `~/` to the home directory.
 fn at_home(path: &str) -> PathBuf {
     match std::env::var("HOME") {
         Ok(home) if path.contains("~/") => path.replacen("~/", &format!("{home}/"), 1).into(),

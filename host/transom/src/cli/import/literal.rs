@@ -1,17 +1,17 @@
-//! Lists as they stand in a workflow engine's file: Python's literals, read and never run.
+//! Lists in a workflow engine's file: Python's literals, parsed and never executed.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use toml::{Table, Value};
 
-/// Lists in lists; more is no configuration.
+/// The maximum depth of nested lists.
 const DEEPEST: u32 = 8;
 
-/// Reads a list, an object, a text, a number or a truth value.
+/// Parses a list, an object, a text, a number or a truth value.
 ///
 /// # Errors
-/// What was expected, and where.
+/// The expected value, and the position.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut reader = Reader {
         rest: text.chars().peekable(),
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
-/// A text without the quotes around it.
+/// A text without its quotes.
 pub(super) fn unquoted(text: &str) -> &str {
     ['"', '\'']
         .iter()
@@ -99,7 +99,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Texts that stand next to each other are one.
+    /// Adjacent texts are concatenated.
     fn texts(&mut self) -> Result<String, String> {
         let mut all = String::new();
         loop {

@@ -1,7 +1,7 @@
-//! `transom plugin build`: from a project to a component with its manifest beside it.
+//! `transom plugin build`: builds a project's component, and writes it next to its manifest.
 //!
-//! Each language has its own tool, which is called and never installed: what is missing is said
-//! with the command that gets it.
+//! Each language has its own tool, which is called and never installed: the error for a missing
+//! tool contains the command that installs it.
 
 mod rust;
 mod tool;
@@ -30,7 +30,7 @@ pub(in crate::cli) struct Build {
     out: Option<PathBuf>,
 }
 
-/// A project, as its files tell.
+/// A project, by its files.
 #[derive(Debug)]
 struct Project {
     dir: PathBuf,
@@ -72,7 +72,7 @@ impl Build {
 
 impl Project {
     fn find(dir: &Path) -> anyhow::Result<Project> {
-        // Tools are started in it, and asked for files by their full names.
+        // Tools run in this folder, and receive absolute file names.
         let dir = fs::canonicalize(dir).with_context(|| format!("cannot read {}", dir.display()))?;
         let has = |name: &str| dir.join(name).is_file();
         let kind = if has("Cargo.toml") {
@@ -119,8 +119,8 @@ fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
             continue;
         }
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // What is no TOML is told when it is the only one that could be it; another file of the
-        // project's is not ours to judge.
+        // Invalid TOML is an error only if no other file can be the manifest; the project's other
+        // files are not checked.
         let Ok(table) = text.parse::<toml::Table>() else {
             continue;
         };
@@ -158,15 +158,15 @@ fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
     })
 }
 
-/// Writes a file beside its place and renames it: a daemon that watches the folder sees all of it
-/// or nothing.
+/// Writes a temporary file in the same folder and renames it: a daemon that watches the folder sees
+/// the whole file or none.
 fn place(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let write = || -> anyhow::Result<()> {
         let dir = path.parent().context("a file is in a folder")?;
         let aside = tempfile::Builder::new().prefix(".building-").tempfile_in(dir)?;
         fs::write(&aside, content)?;
-        // A temporary file is its owner's alone; what stands there is for everyone to read.
+        // A temporary file is readable by its owner only; the result is readable by all.
         fs::set_permissions(&aside, fs::Permissions::from_mode(0o644))?;
         aside.persist(path)?;
         Ok(())

@@ -51,7 +51,7 @@ impl Check {
     }
 }
 
-/// The facts, the stages beside them, and why it would be refused.
+/// The component's facts and stages, and why it would be rejected.
 fn document(examination: &Examination) -> anyhow::Result<Value> {
     let mut document = serde_json::to_value(&examination.component)?;
     if document.is_null() {

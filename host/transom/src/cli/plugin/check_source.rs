@@ -13,10 +13,10 @@ use transom_plugins::{Change, Config, Registries, Signatures, State};
 
 use crate::exit::Misconfigured;
 
-/// The name that the plugin has while it is looked at; nobody sees it.
+/// The plugin's internal name during the check; it is never shown.
 const NAME: &str = "component";
 
-/// What a daemon with these settings would say to a manifest that is alone in its directory.
+/// The result of a daemon with these settings for a directory with this manifest alone.
 pub(super) async fn verdict(
     manifest: &Path,
     registries: Registries,
@@ -48,7 +48,7 @@ pub(super) async fn verdict(
             }
         }
     };
-    // Fetching has a deadline of its own; admitting what came has one for each step.
+    // Fetching has its own timeout; each step of admission has one too.
     let in_time = tokio::time::timeout(timeout.saturating_mul(2), settled).await;
     let (status, record) = (seen(), plugins.history(NAME).0.into_iter().next());
     token.cancel();

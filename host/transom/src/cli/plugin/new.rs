@@ -58,10 +58,10 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The longest name.
+/// The maximum length of a name.
 const MOST: usize = 64;
-/// What no Rust package can be called, whatever the language: a plugin may be written anew in
-/// another.
+/// Names that no Rust package may have, rejected for every language: a plugin may be rewritten in
+/// another one.
 const TAKEN: [&str; 41] = [
     "abstract",
     "alloc",

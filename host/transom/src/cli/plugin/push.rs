@@ -56,7 +56,7 @@ impl Push {
                 .context(Misconfigured)
         };
         let component = read(&self.file)?;
-        // The words of the specification: magic number, then version 13 of layer 1, a component.
+        // By the specification: magic number, then version 13 of layer 1, a component.
         if !component.starts_with(b"\0asm\x0d\0\x01\0") {
             bail!("{} is not a WebAssembly component", self.file.display());
         }
@@ -80,7 +80,7 @@ impl Push {
     }
 }
 
-/// Why it was not pushed, with a hint where the registry would have taken it without TLS.
+/// Why the push failed, with a hint if the registry works without TLS.
 async fn explained(error: PushError, registries: &Registries) -> anyhow::Error {
     let registry = match &error {
         PushError::Place { .. } | PushError::Key { .. } => {
@@ -98,8 +98,8 @@ async fn explained(error: PushError, registries: &Registries) -> anyhow::Error {
     .context(Unavailable)
 }
 
-/// Whether a registry answers the question for its version without TLS. A port with TLS answers
-/// such a request with 400, if at all.
+/// Whether a registry answers the version request without TLS. A port with TLS answers such a
+/// request with 400, if at all.
 async fn speaks_plain_http(registry: &str) -> bool {
     let client = reqwest::Client::builder()
         .no_proxy()

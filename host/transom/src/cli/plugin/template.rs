@@ -1,4 +1,4 @@
-//! What a new plugin project consists of: the templates of a world and a language, the interface,
+//! The contents of a new plugin project: the templates of a world and a language, the interface,
 //! and for Rust the SDK.
 
 use clap::ValueEnum;
@@ -59,7 +59,7 @@ impl World {
     }
 }
 
-/// The languages that there are templates for.
+/// The languages with templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Language {
     Rust,
@@ -123,7 +123,7 @@ pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(Stri
     files
 }
 
-/// What a world's template for Rust needs besides the SDK.
+/// The dependencies of a world's Rust template besides the SDK.
 fn dependencies(world: World) -> &'static str {
     match world {
         World::CheckProbe => "serde = { version = \"1\", features = [\"derive\"] }\nserde_json = \"1\"\n",
@@ -140,7 +140,7 @@ fn template(name: &str) -> Option<&'static str> {
         .map(|(_, text)| *text)
 }
 
-/// Everything below one folder, as it stands, below another.
+/// Every file below one folder, unchanged, moved below another.
 fn below(from: &str, to: &str) -> Vec<(String, String)> {
     let renamed = |(name, text): &(&str, &str)| {
         let rest = name.strip_prefix(from)?.strip_prefix('/')?;
@@ -149,8 +149,8 @@ fn below(from: &str, to: &str) -> Vec<(String, String)> {
     embedded::FILES.iter().filter_map(renamed).collect()
 }
 
-/// The world's package with what it depends on in `deps`, as `componentize-py` and
-/// `componentize-js` both read it.
+/// The world's package with its dependencies in `deps`, as `componentize-py` and `componentize-js`
+/// both read it.
 fn interface(world: World) -> Vec<(String, String)> {
     let mut files = below(&format!("wit/{}/0.1.0", world.package()), "wit");
     files.extend(below("wit/plugin/0.1.0", "wit/deps/plugin"));

@@ -101,7 +101,7 @@ fn explain(report: &Report) {
     }
 }
 
-/// Makes what was found what is expected, in the file and in the reports.
+/// Makes the actual answers the expected ones, in the file and in the reports.
 fn update(path: &Path, text: &str, form: Form, reports: &mut [Report]) -> anyhow::Result<()> {
     let found: Vec<Option<&Map<String, Value>>> = reports.iter().map(|it| it.found.as_ref()).collect();
     let updated = match form {
@@ -119,21 +119,21 @@ fn update(path: &Path, text: &str, form: Form, reports: &mut [Report]) -> anyhow
     Ok(())
 }
 
-/// Beside its place first: what was recorded is not lost half-way.
+/// Through a temporary file in the same folder, so that a failure loses no recorded case.
 fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty());
     let aside = tempfile::NamedTempFile::new_in(dir.unwrap_or(Path::new(".")))?;
     fs::write(&aside, text)?;
-    // A temporary file is its owner's alone.
+    // A temporary file is readable by its owner only.
     fs::set_permissions(&aside, fs::metadata(path)?.permissions())?;
     aside.persist(path)?;
     Ok(())
 }
 
-/// The keys that say what is expected.
+/// The keys of expected answers.
 const EXPECTATIONS: [&str; 2] = ["expect", "refused"];
 
-/// Comments and the order of keys stay as they are.
+/// Keeps comments and the order of keys.
 fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
     let mut document: toml_edit::DocumentMut = text.parse()?;
     let cases = document.get_mut("case").context("no [[case]]")?;

@@ -40,7 +40,7 @@ impl Component {
     }
 }
 
-/// How a file of cases is written, by the ending of its name.
+/// The format of a file of cases, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Toml,
@@ -73,7 +73,7 @@ pub(super) fn cases(path: &Path) -> anyhow::Result<(Cases, String, Form)> {
     outcome.context(Misconfigured)
 }
 
-/// Bytes as people read them.
+/// Bytes in readable form.
 pub(super) fn bytes(number: u64) -> String {
     match number {
         0..1024 => format!("{number} B"),
@@ -82,7 +82,7 @@ pub(super) fn bytes(number: u64) -> String {
     }
 }
 
-/// Microseconds as people read them.
+/// Microseconds in readable form.
 pub(super) fn micros(number: f64) -> String {
     if number < 1000.0 {
         format!("{number:.1} us")

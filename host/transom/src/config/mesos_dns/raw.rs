@@ -1,4 +1,4 @@
-//! The file as it is written: every key with its kind of value and its default, before any rule.
+//! The file before any rule: every key with its type and default.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,12 +23,12 @@ pub(super) struct Raw {
     pub(super) http_port: i64,
     pub(super) ttl: i32,
     pub(super) srv_record_default_weight: u16,
-    /// Without effect, as ever.
+    /// Without effect, also in mesos-dns.
     soa_serial: u32,
     pub(super) soa_refresh: u32,
     pub(super) soa_retry: u32,
     pub(super) soa_expire: u32,
-    /// Without effect, as ever: missing names are kept as long as others.
+    /// Without effect, also in mesos-dns: negative answers have the usual TTL.
     soa_minttl: u32,
     pub(super) soa_mname: String,
     pub(super) soa_rname: String,
@@ -74,7 +74,7 @@ pub(super) struct Raw {
     pub(super) allow_transfer: Vec<IpNet>,
 }
 
-/// Not shown: it holds a secret.
+/// Not shown: it contains a secret.
 #[derive(Default)]
 pub(super) struct Credentials {
     pub(super) principal: String,
@@ -150,7 +150,8 @@ impl Default for Raw {
 }
 
 impl Raw {
-    /// Reads the text. Fails when it is no JSON object; values of the wrong kind are added to `problems`.
+    /// Parses the text. Fails when it is no JSON object; values of the wrong type are added to
+    /// `problems`.
     pub(super) fn read(
         content: &[u8],
         problems: &mut Problems,
@@ -158,7 +159,8 @@ impl Raw {
     ) -> Result<Self, Problems> {
         let text = String::from_utf8_lossy(content);
         let entries: Option<Entries> = serde_json::from_str(&text).map_err(|error| {
-            // The parser says what it found and where, and quotes no values but the odd one out at the top.
+            // The parser reports its finding and the position, and quotes no value except one at
+            // the top level.
             Problems(vec![format!("expected a JSON object: {error}")])
         })?;
         let mut raw = Self::default();
@@ -179,7 +181,7 @@ impl Raw {
                 ),
             }
         }
-        // The names that mesos-dns still knows count where both are given.
+        // The present names win if both are given.
         let usual = Self::default();
         for (old, now, usual) in [
             (mname, &mut raw.soa_mname, usual.soa_mname),
@@ -258,7 +260,7 @@ impl Raw {
             "tlskey" => entry.to(&mut self.tls_key),
             "alsonotify" => entry.to(&mut self.also_notify),
             "allowtransfer" => entry.to(&mut self.allow_transfer),
-            // The file's own path, which mesos-dns writes into what it shows.
+            // The file's own path, which mesos-dns adds to its output.
             "file" => {}
             _ => match renamed::mesos_dns_key(entry.key) {
                 Some(new) => entry.problems.add(entry.key, format_args!("is now {new}")),
@@ -303,12 +305,12 @@ impl Entry<'_> {
     }
 }
 
-/// Puts a value where it belongs, unless it is of another kind.
+/// Sets a value, unless its type is wrong.
 fn put<T: Expected>(slot: &mut T, key: &str, value: Value, problems: &mut Problems) {
     if value.is_null() {
         return;
     }
-    // A number is no secret, and what is wrong with it is its value.
+    // A number is no secret, so the error may quote it.
     let found = match &value {
         Value::Number(number) => number.to_string(),
         other => kind(other).to_owned(),
@@ -330,7 +332,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What a kind of value is called.
+/// The name of a JSON type.
 trait Expected: DeserializeOwned {
     const WHAT: &'static str;
 }
@@ -356,7 +358,7 @@ expected! {
     BTreeMap<String, u32>: "an object with a whole number for each name"
 }
 
-/// The entries of an object in the order in which they stand, those that came twice included.
+/// The entries of an object in order, including duplicates.
 #[derive(Default)]
 struct Entries(Vec<(String, Value)>);
 

@@ -102,7 +102,7 @@ fn odd_values_are_accepted_with_a_note() {
             import.notes
         );
     }
-    // What is not used need not make sense.
+    // Unused values are not checked.
     for keys in [
         json!({"dnson": false, "port": 70000}),
         json!({"httpon": false, "httpport": -1, "HTTPListener": "no.such.name.invalid"}),

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// `[discovery]`. What texts must be is checked when the section becomes discovery's own configuration.
+/// `[discovery]`. Texts are validated when the section is converted to discovery's own
+/// configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(
@@ -23,21 +24,21 @@ pub(crate) struct Discovery {
     pub(crate) dns_on: bool,
     pub(crate) http_on: bool,
     pub(crate) domain: String,
-    /// Seconds that an answer may be kept.
+    /// The TTL of answers in seconds.
     pub(crate) ttl: u32,
-    /// Seconds between full comparisons with the state document, and between polls where the cluster's event stream
-    /// cannot be had.
+    /// Seconds between full comparisons with the state document, and between polls if the cluster's
+    /// event stream is unavailable.
     pub(crate) refresh_seconds: u64,
-    /// Where task addresses come from, in order: host, docker, mesos, netinfo.
+    /// The sources of task addresses, in order: host, docker, mesos, netinfo.
     pub(crate) ip_sources: Vec<String>,
-    /// Short labels (24 characters, beginning with a letter) instead of the usual ones.
+    /// Short labels (24 characters, beginning with a letter) instead of the default ones.
     pub(crate) enforce_rfc952: bool,
-    /// Whether answers say that recursion is available.
+    /// Whether answers have the flag RA (recursion available).
     pub(crate) recurse_on: bool,
-    /// Whether everything can be listed over HTTP.
+    /// Whether all records can be listed over HTTP.
     pub(crate) enumeration_on: bool,
     pub(crate) srv_record_default_weight: u16,
-    /// The task label that says another weight.
+    /// The task label that overrides the weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) weight_label: Option<String>,
     pub(crate) soa_mname: String,
@@ -45,37 +46,37 @@ pub(crate) struct Discovery {
     pub(crate) soa_refresh: u32,
     pub(crate) soa_retry: u32,
     pub(crate) soa_expire: u32,
-    /// Whether addresses lead back to names.
+    /// Whether addresses have PTR records.
     pub(crate) reverse_dns_on: bool,
     /// Whether addresses in the client's own network come first.
     pub(crate) resolv_subnet_first: bool,
-    /// Whether names outside the domain are looked up elsewhere.
+    /// Whether queries for external names are forwarded.
     pub(crate) external_on: bool,
-    /// Where: addresses with or without a port; none: where this machine itself does.
+    /// The resolvers: addresses with or without a port; none: those of this machine.
     pub(crate) resolvers: Vec<String>,
-    /// Zones that are looked up somewhere else than the rest.
+    /// Zones with other resolvers.
     pub(crate) zone_resolvers: BTreeMap<String, Vec<String>>,
-    /// Seconds that one resolver may take.
+    /// The timeout of one resolver, in seconds.
     pub(crate) timeout: u64,
-    /// In which order they are asked: ordered (one after the other) or parallel (four at a time).
+    /// The order of the resolvers: sequential (one after the other) or parallel (four at a time).
     pub(crate) forward_policy: String,
-    /// Bytes of their replies that are kept; 0: none.
+    /// The size of the cache for their replies in bytes; 0: none.
     pub(crate) forward_cache_bytes: usize,
-    /// Questions that may be waiting for them.
+    /// The maximum number of pending forwarded queries.
     pub(crate) forward_max_inflight: usize,
-    /// Sockets to them that may be open.
+    /// The maximum number of sockets for forwarding.
     pub(crate) forward_max_sockets: usize,
-    /// Whether answers that were cut say so.
+    /// Whether truncated answers have the flag TC.
     pub(crate) set_truncate_bit: bool,
-    /// Whose questions are looked up elsewhere; private networks, unless it is said otherwise.
+    /// Networks whose queries are forwarded; by default the private networks.
     pub(crate) allow_recursion: Vec<IpNet>,
-    /// Answers over UDP a second and source network; 0: no limit.
+    /// UDP answers per second and source network; 0: no limit.
     pub(crate) responses_per_second: u32,
-    /// Whether unhealthy tasks are left out.
+    /// Whether unhealthy tasks are omitted.
     pub(crate) healthy_only: bool,
-    /// Whether tasks that are about to run have records too.
+    /// Whether staging tasks have records too.
     pub(crate) include_staging: bool,
-    /// Seconds that answers about a framework's tasks may be kept, by its name.
+    /// The TTL in seconds for the tasks of a framework, by its name.
     pub(crate) framework_ttl: BTreeMap<String, u32>,
     /// DNS over TLS, with its certificate and key (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,9 +85,9 @@ pub(crate) struct Discovery {
     pub(crate) tls_certificate: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Name servers that are told when the zone has changed.
+    /// Name servers that receive NOTIFY when the zone changes.
     pub(crate) also_notify: Vec<String>,
-    /// Who may have the whole zone over DNS.
+    /// Networks that may transfer the zone.
     pub(crate) allow_transfer: Vec<IpNet>,
 }
 
@@ -139,7 +140,7 @@ impl Default for Discovery {
 }
 
 impl Discovery {
-    /// All paths, for `load` to make them relative to the file that they are in.
+    /// All paths, which `load` resolves against the folder of their file.
     pub(in crate::config) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [&mut self.tls_certificate, &mut self.tls_key]
             .into_iter()

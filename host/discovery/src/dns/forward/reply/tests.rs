@@ -98,7 +98,7 @@ fn hear_accepts_only_the_matching_reply() {
     );
     is("Unrelated", &changed(|it| it.queries.clear()));
     is("Invalid", &changed(|it| it.metadata.op_code = OpCode::Notify));
-    // Who refuses need not repeat the question.
+    // A refusal need not repeat the question.
     is(
         "Reply",
         &changed(|it| {
@@ -113,7 +113,7 @@ fn hear_accepts_only_the_matching_reply() {
         let heard = Reply::hear(&asked(RecordType::A), ID, &bytes[..size]);
         assert!(!matches!(heard, ReplyKind::Reply(_)), "{size}");
     }
-    // One that says it was cut may be, in the middle of a record.
+    // A reply with the TC flag may be truncated within a record.
     let mut cut = changed(|it| it.metadata.truncation = true).to_vec().unwrap();
     cut.pop();
     let ReplyKind::Reply(reply) = Reply::hear(&asked(RecordType::A), ID, &cut) else {
@@ -228,7 +228,7 @@ fn deliver_reduces_ttls_by_age() {
     assert_eq!(at(29, 1), [1, 1]);
     assert_eq!(at(10, 300), [20, 290]);
     assert!(delivered(&reply, 10, 20, 512, true).edns.is_some());
-    // That there is nothing is not known for longer than it was said to be (RFC 2308, section 5).
+    // A negative reply is not cached for longer than its SOA record allows (RFC 2308, section 5).
     let nothing = heard(&with(&[], &[soa(300, 60)]));
     let ttl = |age, left| delivered(&nothing, age, left, 512, true).authorities[0].ttl;
     assert_eq!((ttl(0, 60), ttl(1, 59)), (300, 59));
@@ -247,7 +247,7 @@ fn truncated_reply_keeps_whole_rrsets() {
         (5, 0, 0)
     );
     assert!(cut.metadata.truncation);
-    // Who is not told that there is more gets what fits.
+    // Without the TC flag the reply contains as much as fits.
     let unmarked = delivered(&reply, 0, 30, 512, false);
     assert!(unmarked.answers.len() > 20 && !unmarked.metadata.truncation);
 
@@ -258,7 +258,7 @@ fn truncated_reply_keeps_whole_rrsets() {
     let cut = delivered(&heard(&with(&apart, &[])), 0, 30, 512, true);
     assert!(cut.answers.is_empty() && cut.metadata.truncation);
 
-    // Without a part of the additional section nobody needs to ask again, but a set is whole there, too.
+    // A truncated additional section needs no TC flag, but record sets are whole there, too.
     let mut courtesy = with(&few, &[]);
     courtesy.additionals = [&few[..], &many].concat();
     let mut edns = Edns::new();
@@ -320,7 +320,7 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(mut bytes, damage, end)| {
             for (at, byte) in damage {
                 let at = at.index(bytes.len());
-                // The id and the question stay, else most of it would be nobody's reply.
+                // The id and the question stay unchanged, else most replies would match no query.
                 if !(HEADER..HEADER + 17).contains(&at) && at > 2 {
                     bytes[at] = byte;
                 }

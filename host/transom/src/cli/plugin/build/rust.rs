@@ -1,5 +1,5 @@
-//! Rust projects: cargo makes a core module that states its world, and that becomes a component
-//! here.
+//! Rust projects: cargo builds a core module that contains its world, which is converted to a
+//! component here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// Builds the project and returns the component. Cargo's own settings hold: `RUSTC`,
 /// `CARGO_TARGET_DIR` and so on.
 pub(super) async fn build(dir: &Path) -> anyhow::Result<Vec<u8>> {
-    // std from its sources needs no target in the toolchain.
+    // Building `std` from source needs no installed target.
     if std::env::var_os("CARGO_UNSTABLE_BUILD_STD").is_none() {
         find_target(dir).await?;
     }
@@ -27,7 +27,7 @@ pub(super) async fn build(dir: &Path) -> anyhow::Result<Vec<u8>> {
         .args(["--message-format", "json-render-diagnostics"])
         .stdout(Stdio::piped())
         .current_dir(dir);
-    // Cargo shows its own progress, on standard error.
+    // Cargo prints its own progress on standard error.
     let child = start(&mut cargo, "cargo", "install Rust: https://rustup.rs")?;
     let done = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
     let output =
@@ -57,7 +57,7 @@ fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
         .encode()
 }
 
-/// The module among what cargo says it built: the last `.wasm` of the package in this folder.
+/// The module among cargo's reported outputs: the last `.wasm` of the package in this folder.
 fn module(messages: &str, dir: &Path) -> Option<PathBuf> {
     let manifest = dir.join("Cargo.toml");
     let of_package = |it: &Value| {
@@ -79,7 +79,7 @@ fn module(messages: &str, dir: &Path) -> Option<PathBuf> {
     said.filter(of_package).find_map(|it| wasm(&it))
 }
 
-/// Says what to do where the compiler has no library for the target.
+/// Adds a hint if the compiler has no library for the target.
 async fn find_target(dir: &Path) -> anyhow::Result<()> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     rustc

@@ -1,5 +1,5 @@
-//! Python and JavaScript projects, and calling tools: each has a deadline, and says what it does
-//! when that takes a while.
+//! Python and JavaScript projects, and running tools: each has a timeout, and a long run prints a
+//! message.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,10 +13,10 @@ use tokio::process::{Child, Command};
 
 use crate::cli::plugin::template::World;
 
-/// Longer than any honest build, a first one on a small machine included.
+/// Longer than any regular build, including the first one on a small machine.
 pub(super) const DEADLINE: Duration = Duration::from_mins(30);
 
-/// Starts a program. `remedy`: what to do where there is none.
+/// Starts a program. `remedy`: the advice if it is missing.
 pub(super) fn start(command: &mut Command, name: &str, remedy: &str) -> anyhow::Result<Child> {
     command.stdin(Stdio::null()).kill_on_drop(true);
     match command.spawn() {
@@ -28,7 +28,8 @@ pub(super) fn start(command: &mut Command, name: &str, remedy: &str) -> anyhow::
     }
 }
 
-/// Runs a tool that writes a component, and returns that. Its output is shown when it fails.
+/// Runs a tool that writes a component, and returns the component. The tool's output is shown when
+/// it fails.
 async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) -> anyhow::Result<Vec<u8>> {
     eprintln!("making a component with {name}; this takes ten seconds or more");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -47,8 +48,8 @@ async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) 
     fs::read(component).with_context(|| format!("{name} wrote no component"))
 }
 
-/// `src/app.py` and the modules beside it, with `componentize-py` from the project's `.venv` or
-/// from PATH.
+/// `src/app.py` and its sibling modules, with `componentize-py` from the project's `.venv` or from
+/// PATH.
 pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> {
     let remedy = "run:\n\n  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt\n";
     let own = dir.join(".venv/bin/componentize-py");
