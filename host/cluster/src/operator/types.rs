@@ -251,7 +251,8 @@ impl Event {
         Self::decode_with_interval(record).map(|(event, _)| event)
     }
 
-    /// As [`Event::decode`], with the heartbeat interval in seconds that SUBSCRIBED carries beside the state.
+    /// As [`Event::decode`], with the heartbeat interval in seconds that SUBSCRIBED contains
+    /// besides the state.
     pub(crate) fn decode_with_interval(record: &[u8]) -> Result<(Self, Option<f64>)> {
         let wire: Wire = lenient::read(record, || "an operator event".to_owned())?;
         let kind = wire.r#type.unwrap_or_default();

@@ -8,8 +8,8 @@ use crate::ids::AgentId;
 pub type MasterAddress = Address;
 
 messages! {
-    /// A master, as it tells its frameworks. `ip` is the address's four bytes in network order read as a
-    /// little-endian number; use `address`.
+    /// A master, as described to its frameworks. `ip` is the address's four bytes in network order
+    /// read as a little-endian number; use `address`.
     MasterInfo {
         must { id: String }
         may {

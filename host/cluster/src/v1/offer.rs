@@ -1,4 +1,4 @@
-//! Offers, what is answered to them, and how operations on them went.
+//! Offers, the calls that accept them, and the results of operations.
 
 use super::macros::{messages, names};
 use super::{
@@ -9,7 +9,7 @@ use crate::ids::{AgentId, ExecutorId, FrameworkId, OfferId, OperationId};
 use std::time::Duration;
 
 names! {
-    /// What is done with an offer.
+    /// The type of an operation.
     OperationType {
         Unknown = "UNKNOWN",
         Launch = "LAUNCH",
@@ -22,7 +22,7 @@ names! {
 }
 
 messages! {
-    /// What one agent has to give to one framework (and one of its roles) at this moment.
+    /// The resources that one agent offers to one framework (and one of its roles).
     Offer {
         must { id: OfferId, framework_id: FrameworkId, agent_id: AgentId, hostname: String }
         may {
@@ -35,7 +35,7 @@ messages! {
             allocation_info: Option<AllocationInfo>,
         }
     }
-    /// A request to give something back before maintenance.
+    /// An inverse offer: a request to return resources before maintenance.
     InverseOffer {
         must { id: OfferId, framework_id: FrameworkId, unavailability: Unavailability }
         may { url: Option<Url>, agent_id: Option<AgentId>, resources: Vec<Resource> }
@@ -48,10 +48,11 @@ messages! {
         may { path: Option<String>, query: Vec<Parameter>, fragment: Option<String> }
     }
 
-    /// How long the refused or unused rest of an offer is not offered again; the master's default is 5 seconds.
+    /// How long the declined or unused rest of an offer is not offered again; the master's default
+    /// is 5 seconds.
     Filters { may { refuse_seconds: Option<f64> } }
 
-    /// One thing done with an offer; the field named like the type is set.
+    /// One operation on an offer; the field named like the type is set.
     Operation {
         must { r#type: OperationType }
         may {
@@ -64,16 +65,17 @@ messages! {
             destroy: Option<OperationVolumes>,
         }
     }
-    /// Tasks to run, each under an executor of its own.
+    /// Tasks to run, each under its own executor.
     Launch { may { task_infos: Vec<TaskInfo> } }
     /// Tasks to run together under one executor.
     LaunchGroup { must { executor: ExecutorInfo, task_group: TaskGroupInfo } }
-    /// Resources to set aside or to free.
+    /// Resources to reserve or to unreserve.
     OperationResources { may { resources: Vec<Resource> } }
-    /// Volumes to make or to unmake.
+    /// Volumes to create or to destroy.
     OperationVolumes { may { volumes: Vec<Resource> } }
 
-    /// How an operation with an id went. `state` is the cluster manager's name (`OPERATION_FINISHED`, ...).
+    /// The status of an operation with an id. `state` is the cluster manager's name
+    /// (`OPERATION_FINISHED`, ...).
     OperationStatus {
         must { state: String }
         may {
@@ -113,7 +115,7 @@ impl Operation {
 }
 
 impl Filters {
-    /// Not offered again for that long.
+    /// A filter for that duration.
     pub fn refuse(span: Duration) -> Self {
         Self {
             refuse_seconds: Some(span.as_secs_f64()),

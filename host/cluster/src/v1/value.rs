@@ -1,4 +1,4 @@
-//! Values, resources, attributes, labels, times and places: what the larger messages are made of.
+//! Values, resources, attributes, labels, times and places: the parts of larger messages.
 
 use super::Volume;
 use super::macros::{messages, names};
@@ -6,7 +6,7 @@ use crate::ids::ResourceProviderId;
 use std::time::Duration;
 
 names! {
-    /// What kind of value a resource or attribute has.
+    /// The type of a resource's or attribute's value.
     ValueType { Scalar = "SCALAR", Ranges = "RANGES", Set = "SET", Text = "TEXT" }
 }
 
@@ -21,17 +21,17 @@ messages! {
     Set { may { item: Vec<String> } }
     /// A text.
     Text { must { value: String } }
-    /// A message without content that is kept for being there or not.
+    /// A message without content; only its presence matters.
     Empty {}
 
-    /// A fact about an agent, set by its operator.
+    /// An attribute of an agent, set by its operator.
     Attribute {
         must { name: String, r#type: ValueType }
         may { scalar: Option<Scalar>, ranges: Option<Ranges>, set: Option<Set>, text: Option<Text> }
     }
 
-    /// An amount of something an agent has. All that says whose it is (`role`, `allocation_info`, `reservations`,
-    /// `disk`, ...) must be handed back as it was offered when a task uses it.
+    /// An amount of an agent's resource. A task that uses it must return all fields on its
+    /// ownership (`role`, `allocation_info`, `reservations`, `disk`, ...) as they were offered.
     Resource {
         must { name: String, r#type: ValueType }
         may {
@@ -48,13 +48,13 @@ messages! {
             shared: Option<Empty>,
         }
     }
-    /// The role on whose behalf something was offered.
+    /// The role to which it was allocated.
     AllocationInfo { may { role: Option<String> } }
-    /// For whom a resource is set aside.
+    /// The reservation of a resource.
     ReservationInfo {
         may { r#type: Option<String>, role: Option<String>, principal: Option<String>, labels: Option<Labels> }
     }
-    /// A disk that is more than bytes.
+    /// Further properties of a disk resource.
     DiskInfo {
         may { persistence: Option<DiskPersistence>, volume: Option<Volume>, source: Option<serde_json::Value> }
     }
@@ -66,19 +66,19 @@ messages! {
     /// Labels, in order; a key may come more than once.
     Labels { may { labels: Vec<Label> } }
 
-    /// A moment, in nanoseconds since 1970.
+    /// A point in time, in nanoseconds since 1970.
     TimeInfo { must { nanoseconds: i64 } }
-    /// A span, in nanoseconds.
+    /// A duration, in nanoseconds.
     DurationInfo { must { nanoseconds: i64 } }
 
-    /// Where an agent stands.
+    /// The location of an agent.
     DomainInfo { may { fault_domain: Option<FaultDomain> } }
     /// A region and a zone in it.
     FaultDomain { must { region: DomainName, zone: DomainName } }
     /// The name of a region or zone.
     DomainName { must { name: String } }
 
-    /// Something that is not shown: by value (base64) or by the name under which the cluster keeps it.
+    /// A secret: by value (base64) or by its name in the cluster's secret store.
     Secret { may { r#type: Option<String>, reference: Option<SecretReference>, value: Option<SecretValue> } }
     /// A secret's name and the key in it.
     SecretReference { must { name: String } may { key: Option<String> } }
@@ -90,7 +90,7 @@ messages! {
 }
 
 impl Resource {
-    /// So much of `name`, for no role in particular.
+    /// An amount of `name`, without a role.
     pub fn scalar(name: impl Into<String>, value: f64) -> Self {
         Self {
             name: name.into(),
@@ -100,7 +100,7 @@ impl Resource {
         }
     }
 
-    /// Ranges of `name`, each from first to last included, for no role in particular.
+    /// Ranges of `name`, each from first to last inclusive, without a role.
     pub fn ranges(name: impl Into<String>, ranges: &[(u64, u64)]) -> Self {
         let range = ranges.iter().map(|&(begin, end)| Range { begin, end }).collect();
         Self {
@@ -116,7 +116,7 @@ impl Resource {
         self.scalar.as_ref().map(|scalar| scalar.value)
     }
 
-    /// The ranges, each from first to last included; none when this is something else.
+    /// The ranges, each from first to last inclusive; none for another type.
     pub fn port_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ranges
             .iter()
@@ -159,7 +159,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Labels {
 }
 
 impl From<Duration> for DurationInfo {
-    /// Spans beyond 292 years are cut to that.
+    /// Durations above 292 years are truncated to that.
     fn from(span: Duration) -> Self {
         Self {
             nanoseconds: i64::try_from(span.as_nanos()).unwrap_or(i64::MAX),
@@ -168,7 +168,7 @@ impl From<Duration> for DurationInfo {
 }
 
 impl DurationInfo {
-    /// The span; a negative one is zero.
+    /// The duration; a negative one becomes zero.
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(u64::try_from(self.nanoseconds).unwrap_or(0))
     }

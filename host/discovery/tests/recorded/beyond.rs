@@ -1,4 +1,5 @@
-//! What is answered beyond the recording, by decision: services on the agent (`.slave.`) at the ports that a task says it has, as
+//! Deliberate answers beyond the recording: services on the agent (`.slave.`) at the ports that a
+//! task declares, as
 //! mesos-dns's successor has them. Everything else is to be as it was recorded, and nothing of that is to be missing.
 
 use std::collections::BTreeSet;
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 /// The rule, for one state.
 pub(crate) struct Beyond {
-    /// The ports that any task of the state says it has.
+    /// The ports that the tasks of the state declare.
     declared: BTreeSet<u64>,
 }
 

@@ -143,7 +143,7 @@ async fn dns(discovery: &Followed, case: &Value, beyond: &Beyond) -> Result<(), 
             .map(|record| record.as_str().unwrap().to_ascii_lowercase())
             .collect()
     };
-    // What is beyond the recording is told, and so are its addresses.
+    // Separates the answers beyond the recording; their addresses are expected too.
     let told = |records: &[Record], due: &BTreeSet<String>| -> (BTreeSet<String>, bool) {
         let (more, told): (Vec<_>, Vec<_>) = lines(records)
             .into_iter()

@@ -1,4 +1,4 @@
-//! Places tasks by `["attribute", "IS", "value"]`, and nowhere where maintenance is done.
+//! Places tasks by `["attribute", "IS", "value"]`, and never on an agent in maintenance.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ transom_sdk::plugin!(Places);
 impl Matcher for Places {
     type AgentSet = Agents;
 
-    /// Asked when a definition is posted: what is wrong with its constraints.
+    /// Called when a definition is posted: the errors of its constraints.
     fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError> {
         let wrong = |(at, constraint): (u32, &Constraint)| match constraint {
             Constraint::Field(it) if it.operator == "IS" && it.operand.is_some() => None,
@@ -36,7 +36,7 @@ impl Matcher for Places {
     }
 }
 
-/// The cluster's agents by the host's numbers for them.
+/// The cluster's agents by the host's indexes.
 #[derive(Debug, Default)]
 pub struct Agents(HashMap<u32, Agent>);
 
@@ -51,7 +51,7 @@ impl AgentSet for Agents {
         candidates.iter().map(|it| self.one(task, it)).collect()
     }
 
-    /// Takes them as the host prefers them: nothing here depends on what runs where already.
+    /// Takes them in the host's order of preference: running tasks do not matter here.
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
         let fit = candidates
             .iter()

@@ -1,4 +1,4 @@
-//! Has every container say where it runs before it runs anything.
+//! Makes every container print its host before it runs anything.
 
 #![forbid(unsafe_code)]
 

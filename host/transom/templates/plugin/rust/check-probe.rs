@@ -1,4 +1,4 @@
-//! Whether a task's answer contains a word.
+//! Checks whether a task's answer contains a word.
 
 #![forbid(unsafe_code)]
 
@@ -8,13 +8,13 @@ use transom_sdk::probe::{
 };
 use transom_sdk::{ConfigError, Description, Plugin, describe, export_probe};
 
-/// What the operator writes under `[config]`, as `config.schema.json` says it.
+/// The operator's `[config]`, as described by `config.schema.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Config {
     word: String,
 }
 
-/// The plugin: what its configuration came to.
+/// The plugin, built from its configuration.
 #[derive(Debug)]
 pub struct LooksFor(Config);
 
@@ -39,7 +39,7 @@ impl Probe for LooksFor {
     }
 }
 
-/// One look at one task. It does nothing itself: it says what to do next, and the host does it.
+/// One attempt at one task. It does no I/O: it returns the next step, and the host performs it.
 #[derive(Debug)]
 pub struct Look {
     word: String,

@@ -6,14 +6,14 @@ use serde::Deserialize;
 use transom_sdk::events::{Decision, Event, Filter, Query};
 use transom_sdk::{ConfigError, Description, Plugin, describe, export_filter};
 
-/// What the operator writes under `[config]`, as `config.schema.json` says it.
+/// The operator's `[config]`, as described by `config.schema.json`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Config {
     hide: Vec<String>,
 }
 
-/// The plugin: what its configuration came to.
+/// The plugin, built from its configuration.
 #[derive(Debug)]
 pub struct Hides(Config);
 
@@ -32,7 +32,7 @@ impl Plugin for Hides {
 impl Filter for Hides {
     type View = Box<dyn FnMut(&Event) -> Decision>;
 
-    /// Asked once for each distinct query. A refusal is what the subscriber gets to read.
+    /// Called once for each distinct query. The subscriber receives the text of a rejection.
     fn open(&self, query: Query) -> Result<Self::View, String> {
         if query.expression.is_some() {
             return Err("this filter takes no expressions".to_owned());
