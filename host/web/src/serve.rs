@@ -29,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use self::refusals::{Refusals, Turn};
-use crate::stream::until_stopped;
 use crate::json::{self, MaxBody};
+use crate::stream::until_stopped;
 use crate::{ApiError, Certificate, Error, Listener, Result};
 
 /// The limits of a port.

@@ -8,7 +8,6 @@ use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
 use transom_plugins::matcher::{Agent, AgentSet, Candidate, Constraint, ConstraintError, Task, Verdict};
 use transom_plugins::{CallError, Plugins};
 
-
 /// The matcher: checks the syntax of constraints and judges agents.
 #[async_trait]
 pub(crate) trait Matcher: Debug + Send + Sync {

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use rustls::{
     ServerConfig,
     crypto::ring,

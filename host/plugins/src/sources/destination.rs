@@ -26,7 +26,8 @@ impl Destinations<'_> {
     /// The addresses of the server that may be connected to. None where a proxy connects and
     /// resolves the name.
     pub(super) async fn check(&self, source: &Source, url: &Url) -> Result<Vec<SocketAddr>, FetchError> {
-        self.check_with(source, url, &SystemResolver, behind_proxy()).await
+        self.check_with(source, url, &SystemResolver, behind_proxy())
+            .await
     }
 
     async fn check_with(
