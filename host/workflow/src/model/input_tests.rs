@@ -130,7 +130,11 @@ fn each_invalid_field_has_an_error() {
         (json!({"command": [], "cpus": "many"}), "/cpus", "at least 0"),
         (json!({"command": [], "cpus": -0.1}), "/cpus", "at least 0"),
         (json!({"command": [], "disk": -1}), "/disk", "at least 0"),
-        (json!({"command": [], "image": ""}), "/image", "a non-empty string"),
+        (
+            json!({"command": [], "image": ""}),
+            "/image",
+            "a non-empty string",
+        ),
         (
             json!({"command": [], "force_pull": "yes"}),
             "/force_pull",
