@@ -21,8 +21,8 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::agent::Agents;
 use transom_cluster::v1::CommandInfo;
 use transom_cluster::{ContainerId, Error as ClusterError};
-use transom_plugins::Change;
-use transom_plugins::probe::{
+use transom_plugin_host::Change;
+use transom_plugin_host::probe::{
     CommandLine, CommandOutput, Endpoint, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
 };
 use transom_scheduler::TaskRecord;

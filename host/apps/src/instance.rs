@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use transom_cluster::TaskId;
 use transom_cluster::v1::{CheckStatusInfo, TaskState};
-use transom_plugins::probe::{Failure, Outcome};
-use transom_plugins::shown;
+use transom_plugin_host::probe::{Failure, Outcome};
+use transom_plugin_host::shown;
 use transom_scheduler::TaskRecord;
 
 use crate::bus::shapes::TaskFacts;

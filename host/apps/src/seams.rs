@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
-use transom_plugins::events::{Decision, Event, OpenError, Query};
-use transom_plugins::matcher::{Constraint, ConstraintError};
-use transom_plugins::probe::{Failure, Kind, Outcome, Request, Runner};
-use transom_plugins::{CallError, Change, Plugins};
+use transom_plugin_host::events::{Decision, Event, OpenError, Query};
+use transom_plugin_host::matcher::{Constraint, ConstraintError};
+use transom_plugin_host::probe::{Failure, Kind, Outcome, Request, Runner};
+use transom_plugin_host::{CallError, Change, Plugins};
 
 /// Decisions that components make.
 #[async_trait]
@@ -37,9 +37,9 @@ pub(crate) trait View: Debug + Send + Sync {
 }
 
 #[async_trait]
-impl View for transom_plugins::events::View {
+impl View for transom_plugin_host::events::View {
     async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
-        transom_plugins::events::View::decide(self, events).await
+        transom_plugin_host::events::View::decide(self, events).await
     }
 }
 

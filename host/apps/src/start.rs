@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_plugins::Plugins;
+use transom_plugin_host::Plugins;
 use transom_scheduler::ServiceHandle;
 use transom_store::{Leadership, Store};
 use transom_web::{Access, Forwarder, Limits, Listener};

@@ -9,7 +9,7 @@ use transom_cluster::v1::{
     CheckCommand as CommandCheck, CheckHttp, CheckInfo, CheckTcp, CheckType, CommandInfo, DiscoveryInfo,
     Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
 };
-use transom_plugins::matcher;
+use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::config::{Checks, Exec, Network};

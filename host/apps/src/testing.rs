@@ -30,10 +30,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{TaskState, TaskStatus};
-use transom_plugins::events::{Decision, Event as BusEvent, OpenError, Query};
-use transom_plugins::matcher::{Constraint, ConstraintError};
-use transom_plugins::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
-use transom_plugins::{CallError, Change};
+use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
+use transom_plugin_host::matcher::{Constraint, ConstraintError};
+use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
+use transom_plugin_host::{CallError, Change};
 use transom_scheduler::{
     AgentLocation, Event, PendingTask, Phase, SchedulerApi, SubscriptionStatus, TaskRecord, TaskRequest,
     Tasks,

@@ -50,7 +50,7 @@ async fn main() {
         ..transom_cluster::Config::default()
     })
     .unwrap();
-    let plugins = transom_plugins::Config::new(dir.path())
+    let plugins = transom_plugin_host::Config::new(dir.path())
         .start(&mut registry, token.clone())
         .await
         .unwrap();

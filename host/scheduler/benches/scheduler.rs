@@ -23,8 +23,8 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
-use transom_plugins::Plugins;
-use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
+use transom_plugin_host::Plugins;
+use transom_plugin_host::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
 use transom_scheduler::bench::{MatcherKind, Outcome, Rules, Site, StoredTasks};
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
 use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
@@ -171,7 +171,7 @@ async fn matching() -> (Value, Value) {
         std::fs::copy(components.join(file), dir.path().join(file))
             .unwrap_or_else(|error| panic!("{file}: {error}; run `cargo xtask plugins` first"));
     }
-    let config = transom_plugins::Config::new(dir.path());
+    let config = transom_plugin_host::Config::new(dir.path());
     let plugins = config
         .start(&mut Registry::default(), token.clone())
         .await

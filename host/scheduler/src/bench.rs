@@ -12,8 +12,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 use transom_cluster::v1;
-use transom_plugins::CallError;
-use transom_plugins::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
+use transom_plugin_host::CallError;
+use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_store::Store;
 
 use crate::matching::agents::Agents;

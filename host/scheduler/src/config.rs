@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
-use transom_plugins::Plugins;
+use transom_plugin_host::Plugins;
 use transom_store::Store;
 
 use crate::actor::{Dependencies, Timeouts};

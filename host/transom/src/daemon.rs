@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
 use transom_cluster::{Client, v1};
 use transom_discovery::Discovery;
-use transom_plugins::{Plugins, Reserved};
+use transom_plugin_host::{Plugins, Reserved};
 use transom_store::{Election, Store};
 use transom_workflow::Workflow;
 

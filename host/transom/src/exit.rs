@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use transom_plugins::shown;
+use transom_plugin_host::shown;
 
 /// Marks an error of the command line or the configuration: nothing was started.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
-use transom_plugins::{shown, shown_json};
+use transom_plugin_host::{shown, shown_json};
 
 /// `--output`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]

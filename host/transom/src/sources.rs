@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use transom_plugins::{Login, PublicKey, Registries, Signatures};
+use transom_plugin_host::{Login, PublicKey, Registries, Signatures};
 
 use crate::config::{self, OciCredentials};
 

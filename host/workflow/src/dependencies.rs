@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use transom_cluster::agent::Agents;
 use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
-use transom_plugins::matcher::{Agent, AgentSet, Candidate, Constraint, ConstraintError, Task, Verdict};
-use transom_plugins::{CallError, Plugins};
+use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Constraint, ConstraintError, Task, Verdict};
+use transom_plugin_host::{CallError, Plugins};
 
 /// The matcher: checks the syntax of constraints and judges agents.
 #[async_trait]

@@ -15,8 +15,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use transom_plugins::CallError;
-use transom_plugins::matcher::{Constraint, Task, Verdict};
+use transom_plugin_host::CallError;
+use transom_plugin_host::matcher::{Constraint, Task, Verdict};
 
 use crate::dependencies::{AgentDirectory, MatchSession, Matcher};
 

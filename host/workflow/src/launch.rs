@@ -14,7 +14,7 @@ use transom_cluster::TaskId;
 use transom_cluster::v1::{
     CommandInfo, DiscoveryInfo, Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
 };
-use transom_plugins::matcher::Constraint;
+use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::config::Defaults;

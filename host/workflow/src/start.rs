@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
-use transom_plugins::Plugins;
+use transom_plugin_host::Plugins;
 use transom_scheduler::ServiceHandle;
 use transom_store::Leadership;
 use transom_web::{Access, Certificate, Forwarder, Limits, Listener};

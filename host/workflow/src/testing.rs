@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
-use transom_plugins::CallError;
-use transom_plugins::matcher::{
+use transom_plugin_host::CallError;
+use transom_plugin_host::matcher::{
     Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
 };
 use transom_scheduler::{

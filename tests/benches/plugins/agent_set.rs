@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use attributes::Attributes;
 use serde_json::{Value, json};
-use transom_plugins::matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task};
+use transom_plugin_host::matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task};
 use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_tests::plugin::Plugin;
 

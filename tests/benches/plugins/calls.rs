@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use transom_plugins::bench::Direct;
+use transom_plugin_host::bench::Direct;
 use transom_tests::plugin::Plugin;
 
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) async fn measure() -> Value {
     // Two calls: the agent with its eight attributes, and the question.
     let mut both = Times::default();
     for n in 0..CALLS {
-        let changed = transom_plugins::matcher::Agent {
+        let changed = transom_plugin_host::matcher::Agent {
             handle: 0,
             ..agent(n)
         };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use events::Events;
 use serde_json::{Value, json};
-use transom_plugins::{
+use transom_plugin_host::{
     Plugins,
     events::{Event, Query},
 };

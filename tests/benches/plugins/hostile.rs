@@ -10,7 +10,7 @@ use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
-use transom_plugins::{
+use transom_plugin_host::{
     Plugins,
     events::Query,
     probe::{Endpoint, Kind, Request},

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use transom_plugins::{Change, Plugins, events::Query};
+use transom_plugin_host::{Change, Plugins, events::Query};
 use transom_tests::plugin::Plugin;
 
 use crate::{

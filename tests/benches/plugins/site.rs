@@ -5,7 +5,7 @@ use std::path::Path;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use transom_plugins::{Config, Plugins};
+use transom_plugin_host::{Config, Plugins};
 use transom_tests::plugin::Plugin;
 
 pub(crate) struct Host {

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use transom_plugins::CallError;
+use transom_plugin_host::CallError;
 use transom_scheduler::error_chain;
 use transom_web::ApiError;
 

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use transom_plugins::events::{OpenError, Query as EventQuery};
+use transom_plugin_host::events::{OpenError, Query as EventQuery};
 use transom_web::ApiError;
 
 use super::query::Query;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
-use transom_plugins::matcher::ConstraintError;
-use transom_plugins::probe::{Failure, Kind, Outcome, Reason};
+use transom_plugin_host::matcher::ConstraintError;
+use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason};
 use transom_scheduler::Event;
 
 use crate::Config;
@@ -874,7 +874,7 @@ async fn a_check_is_made_again_when_its_plugin_is_replaced() {
         });
     };
     let admitted = |name: &str| {
-        world.components.changed(transom_plugins::Change::Admitted {
+        world.components.changed(transom_plugin_host::Change::Admitted {
             name: name.to_owned(),
             version: "2".to_owned(),
             digest: "sha256:00".to_owned(),

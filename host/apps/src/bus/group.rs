@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
-use transom_plugins::CallError;
-use transom_plugins::events::{Decision, Event, OpenError};
+use transom_plugin_host::CallError;
+use transom_plugin_host::events::{Decision, Event, OpenError};
 
 use super::stream::{Chunk, Subscriber, Subscription};
 use super::{Bus, Listener, Lost, MAX_EVENT, Metrics, Published, StreamKey, frame};

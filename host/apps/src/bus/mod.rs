@@ -32,7 +32,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_plugins::events::{OpenError, Query};
+use transom_plugin_host::events::{OpenError, Query};
 
 use crate::seams::{Policies, View};
 use group::Group;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
-use transom_plugins::Change;
+use transom_plugin_host::Change;
 
 use super::{Listener, MAX_EVENT};
 use crate::condition::Condition;

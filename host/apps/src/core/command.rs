@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use transom_plugins::probe::{Failure, Outcome};
+use transom_plugin_host::probe::{Failure, Outcome};
 
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -66,7 +66,7 @@ pub(crate) enum Refusal {
     /// The store did not accept it; nothing has changed.
     Store(Arc<transom_store::Error>),
     /// A required component could not be called.
-    Plugin(transom_plugins::CallError),
+    Plugin(transom_plugin_host::CallError),
     /// The service is stopping or no longer leads.
     Stopped,
     /// The request timed out.

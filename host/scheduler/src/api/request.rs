@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use transom_cluster::{AgentId, ExecutorId, TaskId, v1};
-use transom_plugins::matcher;
+use transom_plugin_host::matcher;
 
 use crate::TaskRecord;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use transom_cluster::{AgentId, v1};
-use transom_plugins::matcher::{Agent, Attribute, AttributeValue};
+use transom_plugin_host::matcher::{Agent, Attribute, AttributeValue};
 
 use crate::{AgentLocation, TaskRecord};
 

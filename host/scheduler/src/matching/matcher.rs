@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
-use transom_plugins::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
-use transom_plugins::{CallError, Change, Plugins};
+use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
+use transom_plugin_host::{CallError, Change, Plugins};
 
 /// The calls of the actor; see [`AgentSet`].
 #[async_trait]

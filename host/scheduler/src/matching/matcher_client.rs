@@ -2,7 +2,7 @@
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
-use transom_plugins::matcher::{Agent, Candidate, Task, Verdict};
+use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
 
 use crate::error::error_chain;
 use crate::matching::matcher::Matcher;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use transom_cluster::TaskId;
-use transom_plugins::matcher::{Candidate, Constraint, Task, Verdict};
+use transom_plugin_host::matcher::{Candidate, Constraint, Task, Verdict};
 
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::{MatchFailure, TaskBatch};

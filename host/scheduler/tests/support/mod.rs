@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::v1::{self, TaskState};
 use transom_cluster::{Client, TaskId};
 use transom_minicluster::{AgentConfig, Minicluster};
-use transom_plugins::Plugins;
+use transom_plugin_host::Plugins;
 use transom_scheduler::{
     BuildTask, Event, Events, Metrics, Placement, RunSpec, Scheduler, TaskRecord, TaskRequest,
 };
@@ -243,7 +243,7 @@ impl Subject {
             std::fs::copy(component(file), components.path().join(file)).unwrap();
         }
         let (mut registry, token) = (Registry::default(), CancellationToken::new());
-        let plugins = transom_plugins::Config::new(components.path())
+        let plugins = transom_plugin_host::Config::new(components.path())
             .start(&mut registry, token.clone())
             .await
             .unwrap();

@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
 use transom_discovery::Discovery;
-use transom_plugins::Plugins;
+use transom_plugin_host::Plugins;
 use transom_scheduler::SubscriptionStatus;
 use transom_web::{Limits, Listener};
 use transom_workflow::Workflow;

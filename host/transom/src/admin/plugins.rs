@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use transom_plugins::{CommandError, Plugins, shown, shown_json};
+use transom_plugin_host::{CommandError, Plugins, shown, shown_json};
 use transom_web::ApiError;
 
 /// The requester, if the request names none.

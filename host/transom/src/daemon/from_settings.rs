@@ -217,16 +217,16 @@ fn with_ports(address: &str) -> String {
 pub(super) fn plugins_config(
     section: config::Plugins,
     store_context: Option<&StoreContext>,
-    reserved: transom_plugins::Reserved,
-) -> anyhow::Result<transom_plugins::Config> {
+    reserved: transom_plugin_host::Reserved,
+) -> anyhow::Result<transom_plugin_host::Config> {
     let bindings = section.bindings;
-    Ok(transom_plugins::Config {
+    Ok(transom_plugin_host::Config {
         registries: sources::registries(&section.oci)?,
         signatures: sources::signatures(&section.signatures)?,
         reserved,
         store: store_context.map(|store_context| store_context.store.clone()),
         prefix: store_context.map_or_else(String::new, |store_context| store_context.daemon_prefix.clone()),
-        bindings: transom_plugins::Bindings {
+        bindings: transom_plugin_host::Bindings {
             matcher: bindings.matcher,
             filter: bindings.filter,
             bootstrap: bindings.bootstrap,
@@ -235,7 +235,7 @@ pub(super) fn plugins_config(
             exec: bindings.exec,
         },
         compile_timeout: Duration::from_secs(section.compile_timeout_seconds),
-        ..transom_plugins::Config::new(section.dir)
+        ..transom_plugin_host::Config::new(section.dir)
     })
 }
 

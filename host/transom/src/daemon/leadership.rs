@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, LeadershipGuard, v1};
-use transom_plugins::Plugins;
+use transom_plugin_host::Plugins;
 use transom_scheduler::{Events, Metrics, Scheduler};
 use transom_store::{Election, LeaseTerm, Store, Term};
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use transom_cluster::Client;
-use transom_plugins::{Reserved, Server};
+use transom_plugin_host::{Reserved, Server};
 
 use super::from_settings;
 use crate::config;

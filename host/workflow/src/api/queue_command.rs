@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
-use transom_plugins::matcher::Constraint;
+use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::error_chain;
 use transom_web::{ApiError, Json};
 

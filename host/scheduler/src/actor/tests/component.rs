@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
-use transom_plugins::matcher::Constraint;
+use transom_plugin_host::matcher::Constraint;
 
 use super::rig::Rig;
 use crate::matching::OpenOffer;
@@ -65,7 +65,7 @@ fn install(dir: &Path) {
 #[tokio::test]
 async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
-    let config = transom_plugins::Config::new(dir.path());
+    let config = transom_plugin_host::Config::new(dir.path());
     let plugins = config
         .start(&mut Registry::default(), token.clone())
         .await
@@ -129,7 +129,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
 async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     install(dir.path());
-    let plugins = transom_plugins::Config::new(dir.path())
+    let plugins = transom_plugin_host::Config::new(dir.path())
         .start(&mut Registry::default(), token.clone())
         .await
         .unwrap();
@@ -179,7 +179,7 @@ async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
 async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     install(dir.path());
-    let plugins = transom_plugins::Config::new(dir.path())
+    let plugins = transom_plugin_host::Config::new(dir.path())
         .start(&mut Registry::default(), token.clone())
         .await
         .unwrap();

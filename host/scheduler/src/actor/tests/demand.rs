@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::{Timestamp, ToSpan};
 use serde_json::Value;
 use transom_cluster::scheduler::Event as ClusterEvent;
-use transom_plugins::matcher::Constraint;
+use transom_plugin_host::matcher::Constraint;
 
 use super::super::QUEUE;
 use super::rig::Rig;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
-use transom_plugins::matcher::Task;
+use transom_plugin_host::matcher::Task;
 
 use super::rig::Rig;
 use crate::subscription::retry::Backoff;

@@ -10,8 +10,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, TaskId, v1};
-use transom_plugins::CallError;
-use transom_plugins::matcher::{Agent, Candidate, Task, Verdict};
+use transom_plugin_host::CallError;
+use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
 use transom_store::{Batch, Entry, Store};
 
 use super::master::Master;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use prometheus_client::metrics::counter::Counter;
 use rand::{Rng, SeedableRng};
-use transom_plugins::CallError;
-use transom_plugins::matcher::Agent;
+use transom_plugin_host::CallError;
+use transom_plugin_host::matcher::Agent;
 
 use super::*;
 use crate::PortRequest;

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
-use transom_plugins::{Change, Config, Registries, Signatures, State};
+use transom_plugin_host::{Change, Config, Registries, Signatures, State};
 
 use crate::exit::Misconfigured;
 

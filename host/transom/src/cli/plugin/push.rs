@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
-use transom_plugins::{PushError, Registries};
+use transom_plugin_host::{PushError, Registries};
 
 use super::registry::RegistryArgs;
 use crate::exit::{Misconfigured, Unavailable};
@@ -66,7 +66,7 @@ impl Push {
                 .entry(TITLE.to_owned())
                 .or_insert_with(|| name.to_string_lossy().into_owned());
         }
-        let push = transom_plugins::Push {
+        let push = transom_plugin_host::Push {
             component,
             annotations,
             key: self.sign.as_ref().map(read).transpose()?,

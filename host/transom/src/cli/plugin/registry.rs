@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use transom_plugins::{Registries, Signatures};
+use transom_plugin_host::{Registries, Signatures};
 
 use crate::config::{self, Overrides};
 use crate::exit::Misconfigured;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
-use transom_plugins::{Change, Fetching, Registries, State};
+use transom_plugin_host::{Change, Fetching, Registries, State};
 
 use crate::{
     sources::{CONFIG, LAYER, manifest, refused, serving, sha256, site, variant},
@@ -49,7 +49,7 @@ async fn password_is_not_sent_to_an_unnamed_token_server() {
     let settings = |login: Option<Option<&str>>, plain: &[&String]| Registries {
         plain_http: plain.iter().map(|it| (*it).clone()).collect(),
         logins: login
-            .map(|token_server| transom_plugins::Login {
+            .map(|token_server| transom_plugin_host::Login {
                 registry: address.clone(),
                 user: "reader".to_owned(),
                 password: "hunter2".to_owned(),
@@ -158,7 +158,7 @@ async fn password_is_not_sent_to_a_redirect_target() {
     })
     .await;
     let address = format!("127.0.0.1:{}", server.endpoint.port);
-    let login = transom_plugins::Login {
+    let login = transom_plugin_host::Login {
         registry: address.clone(),
         user: "reader".to_owned(),
         password: "hunter2".to_owned(),
@@ -295,7 +295,7 @@ async fn oversized_responses_are_not_read() {
         let address = format!("127.0.0.1:{}", server.endpoint.port);
         let settings = Registries {
             plain_http: vec![address.clone()],
-            logins: vec![transom_plugins::Login {
+            logins: vec![transom_plugin_host::Login {
                 registry: address.clone(),
                 user: "u".to_owned(),
                 password: "p".to_owned(),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use transom_plugins::{
+use transom_plugin_host::{
     Change,
     events::{OpenError, Query},
     probe::{Kind, Outcome, Reason},

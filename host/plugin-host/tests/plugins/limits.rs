@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transom_plugins::{
+use transom_plugin_host::{
     CallError, Status,
     events::{Event, OpenError, Query},
     probe::{Failure, Kind, Outcome, Reason},

@@ -1,6 +1,6 @@
 //! An invalid component is refused with a clear reason, and the old version stays active.
 
-use transom_plugins::{CallError, Change, State, matcher::Task, probe::Outcome};
+use transom_plugin_host::{CallError, Change, State, matcher::Task, probe::Outcome};
 
 use crate::support::{Site, component, custom, put};
 

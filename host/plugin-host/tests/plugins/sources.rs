@@ -6,7 +6,7 @@ use oci_client::{Client, Reference, client::ClientConfig, client::ClientProtocol
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use transom_plugins::{Change, Config, Fetching, Push, Registries, State, Status, probe::Kind};
+use transom_plugin_host::{Change, Config, Fetching, Push, Registries, State, Status, probe::Kind};
 
 use crate::{
     registry::{DockerRegistry, Setup},

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use tempfile::TempDir;
-use transom_plugins::{
+use transom_plugin_host::{
     Change, CommandError, Config, Outcome as Came, Shadow,
     events::{Decision, Event, Query},
     matcher::{Agent, Candidate, Constraint, Task},

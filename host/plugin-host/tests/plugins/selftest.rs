@@ -1,6 +1,6 @@
 //! A failing self-test of the manifest refuses the component.
 
-use transom_plugins::Change;
+use transom_plugin_host::Change;
 
 use crate::support::Site;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, mpsc};
-use transom_plugins::{
+use transom_plugin_host::{
     CallError, Change,
     events::{Decision, Event, OpenError, Query},
 };
@@ -169,7 +169,7 @@ async fn a_directory_that_is_replaced_is_read_again() {
     let dir = root.path().join("plugins");
     std::fs::create_dir(&dir).unwrap();
     let token = tokio_util::sync::CancellationToken::new();
-    let mut config = transom_plugins::Config::new(&dir);
+    let mut config = transom_plugin_host::Config::new(&dir);
     config.rescan = Duration::from_millis(100);
     let plugins = config
         .start(

@@ -7,7 +7,7 @@ use tokio::{
     sync::{Barrier, Semaphore, mpsc},
     task::JoinSet,
 };
-use transom_plugins::probe::{CommandLine, CommandOutput, IoError, Kind, Outcome, Runner};
+use transom_plugin_host::probe::{CommandLine, CommandOutput, IoError, Kind, Outcome, Runner};
 
 use crate::support::{Server, Site, TIMEOUT, request, response};
 

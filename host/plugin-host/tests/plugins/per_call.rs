@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::task::JoinSet;
-use transom_plugins::{
+use transom_plugin_host::{
     events::{Decision, Event, Query},
     matcher::{Agent, Candidate, Task, Verdict},
     probe::{Kind, Outcome, Reason},

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 use tokio::net::TcpStream;
-use transom_plugins::{Login, Push, Registries};
+use transom_plugin_host::{Login, Push, Registries};
 
 use crate::support::{TIMEOUT, component};
 

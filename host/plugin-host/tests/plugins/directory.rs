@@ -3,7 +3,7 @@
 use std::os::unix::{fs::symlink, net::UnixListener};
 
 use nix::{sys::stat::Mode, unistd::mkfifo};
-use transom_plugins::{Change, State};
+use transom_plugin_host::{Change, State};
 
 use crate::support::{Site, component, custom, install, put};
 

@@ -1,6 +1,6 @@
 //! Failing versions are rolled back or disabled automatically.
 
-use transom_plugins::{
+use transom_plugin_host::{
     Change, CommandError, Outcome as Came, State,
     events::{Decision, Event, OpenError, Query},
 };
@@ -21,7 +21,7 @@ async fn next(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change 
         .unwrap()
 }
 
-fn reports(mark: &str, attempt: u32) -> transom_plugins::probe::Outcome {
+fn reports(mark: &str, attempt: u32) -> transom_plugin_host::probe::Outcome {
     custom(&format!(r#"{{"mark": "{mark}", "attempt": {attempt}}}"#))
 }
 

@@ -1,6 +1,6 @@
 //! Metrics, spans and the table row of a serving version.
 
-use transom_plugins::{Change, State};
+use transom_plugin_host::{Change, State};
 
 use crate::support::{Server, Site, Waiting, component, custom, logged, put, response, stamped, until};
 

@@ -82,15 +82,21 @@ impl GuestLog {
             .clone();
         let plugin = self.plugin.as_str();
         if dropped > 0 {
-            tracing::warn!(target: "transom_plugins::guest", plugin, version, dropped, "log lines dropped (limits.log-lines)");
+            tracing::warn!(target: "transom_plugin_host::guest", plugin, version, dropped, "log lines dropped (limits.log-lines)");
         }
         let message = clean(message, self.line_bytes);
         match level {
-            Level::Trace => tracing::trace!(target: "transom_plugins::guest", plugin, version, "{message}"),
-            Level::Debug => tracing::debug!(target: "transom_plugins::guest", plugin, version, "{message}"),
-            Level::Info => tracing::info!(target: "transom_plugins::guest", plugin, version, "{message}"),
-            Level::Warn => tracing::warn!(target: "transom_plugins::guest", plugin, version, "{message}"),
-            Level::Error => tracing::error!(target: "transom_plugins::guest", plugin, version, "{message}"),
+            Level::Trace => {
+                tracing::trace!(target: "transom_plugin_host::guest", plugin, version, "{message}")
+            }
+            Level::Debug => {
+                tracing::debug!(target: "transom_plugin_host::guest", plugin, version, "{message}")
+            }
+            Level::Info => tracing::info!(target: "transom_plugin_host::guest", plugin, version, "{message}"),
+            Level::Warn => tracing::warn!(target: "transom_plugin_host::guest", plugin, version, "{message}"),
+            Level::Error => {
+                tracing::error!(target: "transom_plugin_host::guest", plugin, version, "{message}")
+            }
         }
     }
 }

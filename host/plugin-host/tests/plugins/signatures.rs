@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use transom_plugins::{Change, CommandError, Config, PublicKey, Registries, Signatures, State};
+use transom_plugin_host::{Change, CommandError, Config, PublicKey, Registries, Signatures, State};
 
 use crate::{
     registry::DockerRegistry,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{
     Layer, filter::filter_fn, fmt::format::FmtSpan, layer::SubscriberExt, util::SubscriberInitExt,
 };
-use transom_plugins::{
+use transom_plugin_host::{
     Change, Config, Plugins, Status,
     probe::{Endpoint, Failure, Kind, Outcome, Port, Request},
 };

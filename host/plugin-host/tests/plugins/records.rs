@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use tempfile::TempDir;
-use transom_plugins::{Change, CommandError, Config, Durability, Outcome as Came, probe::Outcome};
+use transom_plugin_host::{Change, CommandError, Config, Durability, Outcome as Came, probe::Outcome};
 use transom_store::Store;
 
 use crate::support::{Site, TIMEOUT, custom, logged};

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use transom_plugins::{
+use transom_plugin_host::{
     Change, Config,
     events::{Decision, Event, OpenError, Query},
     matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task, Verdict},
@@ -214,7 +214,7 @@ async fn events_filters_by_kind() {
 fn futures_can_be_sent() {
     fn check(_: &impl Send) {}
     #[allow(dead_code, reason = "compiled, never run")]
-    fn of(plugins: &transom_plugins::Plugins, agent_set: &mut transom_plugins::matcher::AgentSet) {
+    fn of(plugins: &transom_plugin_host::Plugins, agent_set: &mut transom_plugin_host::matcher::AgentSet) {
         check(&plugins.rescan());
         check(&plugins.validate_constraints(&[]));
         check(&plugins.open_view(Query::default()));

@@ -1,7 +1,7 @@
 //! WASI for guests: clocks and randomness unless denied, granted variables, and no files or
 //! sockets.
 
-use transom_plugins::{Change, Config, probe::Outcome};
+use transom_plugin_host::{Change, Config, probe::Outcome};
 
 use crate::support::{Server, Site, logged};
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::io::AsyncWriteExt;
-use transom_plugins::{Reserved, probe::Kind};
+use transom_plugin_host::{Reserved, probe::Kind};
 
 use crate::support::{Server, Site, custom, logged, read_head, request, response};
 

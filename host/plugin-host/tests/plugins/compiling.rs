@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transom_plugins::{Change, CommandError, Outcome as Came, State};
+use transom_plugin_host::{Change, CommandError, Outcome as Came, State};
 
 use crate::support::{Site, TIMEOUT, component, custom, put, slow_to_compile, stamped, until};
 
@@ -16,7 +16,7 @@ fn marked(mark: &str, attempt: &str) -> String {
     )
 }
 
-fn report(mark: &str) -> transom_plugins::probe::Outcome {
+fn report(mark: &str) -> transom_plugin_host::probe::Outcome {
     custom(&format!(r#"{{"mark": "{mark}", "attempt": 1}}"#))
 }
 
