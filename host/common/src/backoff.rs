@@ -1,0 +1,58 @@
+//! Exponential backoff.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+/// Exponential backoff: `base`, doubled with each further failure, up to `max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The wait after the first failure.
+    pub base: Duration,
+    /// The longest wait.
+    pub max: Duration,
+}
+
+impl Backoff {
+    /// A backoff between `base` and `max`.
+    pub const fn new(base: Duration, max: Duration) -> Self {
+        Self { base, max }
+    }
+
+    /// The wait after this number of earlier attempts: `base` after none.
+    pub fn after(&self, attempts: u32) -> Duration {
+        self.base
+            .saturating_mul(2_u32.saturating_pow(attempts))
+            .min(self.max)
+    }
+
+    /// The same, between half and all of it, so that clients that failed together do not return
+    /// together.
+    pub fn jittered(&self, attempts: u32) -> Duration {
+        self.after(attempts).mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+
+    #[test]
+    fn backoff_doubles_up_to_the_maximum() {
+        for (attempts, seconds) in [(0, 1), (1, 2), (3, 8), (5, 32), (6, 60), (40, 60), (u32::MAX, 60)] {
+            let wait = BACKOFF.after(attempts);
+            assert_eq!(wait, Duration::from_secs(seconds), "attempts {attempts}");
+        }
+    }
+
+    #[test]
+    fn jitter_takes_away_at_most_half() {
+        for _ in 0..100 {
+            let wait = BACKOFF.jittered(2);
+            let range = Duration::from_secs(2)..=Duration::from_secs(4);
+            assert!(range.contains(&wait), "{wait:?}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A host with a port.
+
+use std::fmt;
+
+/// A host and a port, such as those of an agent's HTTP API.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct HostPort {
+    /// A host name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl HostPort {
+    /// A host name or an address, and a port.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self {
+            host: host.into(),
+            port,
+        }
+    }
+}
+
+/// `host:port`; an IPv6 address in brackets.
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ipv6_addresses_are_in_brackets() {
+        for (host, text) in [
+            ("agent.example", "agent.example:5051"),
+            ("10.0.0.1", "10.0.0.1:5051"),
+            ("::1", "[::1]:5051"),
+        ] {
+            assert_eq!(HostPort::new(host, 5051).to_string(), text);
+        }
+    }
+}

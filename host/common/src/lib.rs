@@ -1,0 +1,20 @@
+//! Small types that every crate of the daemon needs, each defined once.
+//!
+//! * [`Backoff`]: exponential backoff with jitter
+//! * [`error_chain`]: an error and its sources as one line of a log
+//! * [`HostPort`]: a host name or address with a port
+//! * [`Secret`]: a text that is never shown
+//!
+//! Everything here is pure: no clock, no I/O. A type that only one crate needs belongs there.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod error_chain;
+mod host_port;
+mod secret;
+
+pub use backoff::Backoff;
+pub use error_chain::error_chain;
+pub use host_port::HostPort;
+pub use secret::Secret;
