@@ -7,44 +7,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// The result of a query.
-pub enum Reply {
-    /// The answer was written.
-    Written,
-    /// The answer was written, and the connection ends: the query was malformed, so the framing may be too.
-    Last,
-    /// No answer: the packet is not a query.
-    Silence,
-    /// The answer needs resolvers. The future has its own deadlines.
-    Later(BoxFuture<'static, Vec<u8>>),
-    /// The answer is a series of messages, until `None`.
-    Messages(Box<dyn FnMut() -> Option<Vec<u8>> + Send>),
-}
-
-impl std::fmt::Debug for Reply {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Written => "Written",
-            Self::Last => "Last",
-            Self::Silence => "Silence",
-            Self::Later(_) => "Later",
-            Self::Messages(_) => "Messages",
-        })
-    }
-}
-
-/// Answers the queries of connections.
-pub trait Respond: Send + Sync + 'static {
-    /// Appends the answer to a packet of this client to `out`, or returns how to get it. The connection ends
-    /// after a packet that is not a query.
-    fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply;
-}
+use crate::dns::respond::{Client, Reply, Respond, Transport};
 
 /// The limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +53,7 @@ pub async fn serve_connection<S, R>(
     S: AsyncRead + AsyncWrite + Unpin + Send,
     R: Respond,
 {
+    let client = Client::new(client.ip(), Transport::Tcp);
     let (mut reader, writer) = tokio::io::split(stream);
     let mut asked = QueryBuffer::default();
     let mut answers = AnswerBuffer {

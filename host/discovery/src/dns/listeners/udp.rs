@@ -1,12 +1,14 @@
 //! Lookups over UDP. Several sockets share the port, and the system distributes clients over them. Packets
-//! are received, answered and sent in batches; bursts queue in the system's bounded socket buffer only.
+//! are received, answered and sent in batches; bursts queue in the system's bounded socket buffer only. A
+//! panic while answering loses one packet.
 
 mod pktinfo;
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket as StdUdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket as StdUdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +22,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::client::{Client, Transport};
-use super::connection::Reply;
-use super::handler::Handler;
+use crate::dns::Handler;
+use crate::dns::respond::{Client, Reply, Transport};
+use crate::zone::Zone;
 use pktinfo::LocalAddr;
 
 /// More than any query needs; a longer packet is cut and answered with FORMERR.
@@ -75,14 +77,48 @@ fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(StdUdpSocket::from(socket))
 }
 
+/// Answers packets.
+pub(super) trait RespondToPackets: Send + Sync + 'static {
+    /// What all packets of a batch are answered from.
+    type Snapshot;
+
+    fn snapshot(&self) -> Self::Snapshot;
+
+    /// Appends the answer to `out`, or returns how to get it.
+    fn respond(&self, snapshot: &Self::Snapshot, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply;
+
+    /// Applies rate limiting to the answer in `out` from `start` on. Returns whether anything is left to send.
+    fn limited(&self, client: IpAddr, start: usize, out: &mut Vec<u8>) -> bool;
+}
+
+impl RespondToPackets for Handler {
+    type Snapshot = Option<Arc<Zone>>;
+
+    fn snapshot(&self) -> Self::Snapshot {
+        self.zone()
+    }
+
+    fn respond(&self, zone: &Self::Snapshot, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
+        self.reply(zone.as_ref(), packet, client, out)
+    }
+
+    fn limited(&self, client: IpAddr, start: usize, out: &mut Vec<u8>) -> bool {
+        self.limited(client, start, out)
+    }
+}
+
 /// Answers until the token is cancelled.
-pub(super) async fn serve(sockets: Vec<UdpSocket>, handler: Arc<Handler>, token: CancellationToken) {
+pub(super) async fn serve<R: RespondToPackets>(
+    sockets: Vec<UdpSocket>,
+    respond: Arc<R>,
+    token: CancellationToken,
+) {
     let mut workers = JoinSet::new();
     let later = TaskTracker::new();
     for socket in sockets {
         let worker = Worker {
             socket: Arc::new(socket),
-            handler: Arc::clone(&handler),
+            respond: Arc::clone(&respond),
             later: later.clone(),
         };
         let token = token.clone();
@@ -97,22 +133,31 @@ pub(super) async fn serve(sockets: Vec<UdpSocket>, handler: Arc<Handler>, token:
 }
 
 /// Answers the packets of one socket.
-#[derive(Clone)]
-struct Worker {
+struct Worker<R> {
     socket: Arc<UdpSocket>,
-    handler: Arc<Handler>,
+    respond: Arc<R>,
     /// Answers that wait for resolvers.
     later: TaskTracker,
 }
 
-impl Worker {
-    /// Restarts the worker after a panic; the packet that caused it is dropped.
+impl<R> Clone for Worker<R> {
+    fn clone(&self) -> Self {
+        Self {
+            socket: Arc::clone(&self.socket),
+            respond: Arc::clone(&self.respond),
+            later: self.later.clone(),
+        }
+    }
+}
+
+impl<R: RespondToPackets> Worker<R> {
+    /// Restarts the worker after a panic outside of [`Batch::answer`]; its batch is lost.
     async fn supervise(self) {
         loop {
             let mut answering = JoinSet::new();
             answering.spawn(self.clone().answer());
             if let Some(Err(error)) = answering.join_next().await {
-                tracing::error!(%error, "panic while answering a DNS packet; packet dropped");
+                tracing::error!(%error, "panic while receiving or sending DNS packets; batch dropped");
             }
         }
     }
@@ -140,7 +185,7 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
-            batch.answer(socket, &self.handler, &self.later);
+            batch.answer(socket, &self.respond, &self.later);
             batch.send_all(socket).await;
             if batch.received.len() < BATCH_PACKETS {
                 return Ok(());
@@ -161,6 +206,8 @@ struct Batch {
     packets: Vec<[u8; MAX_PACKET_BYTES]>,
     /// The length and peer of each packet; local addresses only for wildcard sockets.
     received: Vec<(usize, Peer)>,
+    /// How many of the packets were answered, or dropped by a panic.
+    done: usize,
     /// All answers, concatenated.
     answers: Vec<u8>,
     /// The range and the client of each answer.
@@ -173,6 +220,7 @@ impl Batch {
             is_for_all,
             packets: vec![[0; MAX_PACKET_BYTES]; BATCH_PACKETS],
             received: Vec::with_capacity(BATCH_PACKETS),
+            done: 0,
             answers: Vec::with_capacity(BATCH_PACKETS * 512),
             unsent: Vec::with_capacity(BATCH_PACKETS),
         }
@@ -198,27 +246,50 @@ impl Batch {
         Ok(())
     }
 
-    /// Answers the batch from one zone. Forwarded queries are left to tasks.
-    fn answer(&mut self, socket: &Arc<UdpSocket>, handler: &Arc<Handler>, tasks: &TaskTracker) {
+    /// Answers the batch from one snapshot. Forwarded queries are left to tasks. A packet that causes a
+    /// panic is dropped.
+    fn answer<R: RespondToPackets>(
+        &mut self,
+        socket: &Arc<UdpSocket>,
+        respond: &Arc<R>,
+        tasks: &TaskTracker,
+    ) {
         self.answers.clear();
         self.unsent.clear();
-        let zone = handler.zone();
-        for ((size, peer), packet) in self.received.iter().zip(&self.packets) {
+        self.done = 0;
+        let snapshot = respond.snapshot();
+        while self.done < self.received.len() {
+            let rest = AssertUnwindSafe(|| self.answer_rest(&snapshot, socket, respond, tasks));
+            if catch_unwind(rest).is_err() {
+                tracing::error!("panic while answering a DNS packet; packet dropped");
+                let end = self.unsent.last().map_or(0, |(range, _)| range.end);
+                self.answers.truncate(end);
+            }
+        }
+    }
+
+    /// Answers the packets that are not done, until one of them causes a panic.
+    fn answer_rest<R: RespondToPackets>(
+        &mut self,
+        snapshot: &R::Snapshot,
+        socket: &Arc<UdpSocket>,
+        respond: &Arc<R>,
+        tasks: &TaskTracker,
+    ) {
+        for ((size, peer), packet) in self.received.iter().zip(&self.packets).skip(self.done) {
+            self.done += 1;
             let start = self.answers.len();
-            let client = Client {
-                ip: addr(peer.0.as_ref())
-                    .map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.ip().to_canonical()),
-                over: Transport::Udp,
-            };
-            match handler.reply(zone.as_ref(), &packet[..*size], client, &mut self.answers) {
+            let ip = addr(peer.0.as_ref()).map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.ip());
+            let client = Client::new(ip, Transport::Udp);
+            match respond.respond(snapshot, &packet[..*size], client, &mut self.answers) {
                 Reply::Written | Reply::Last => {}
                 // Transfers over UDP are one message.
                 Reply::Messages(mut next) => self.answers.extend(next().unwrap_or_default()),
                 Reply::Later(answer) => {
-                    let (socket, handler, peer) = (Arc::clone(socket), Arc::clone(handler), *peer);
+                    let (socket, respond, peer) = (Arc::clone(socket), Arc::clone(respond), *peer);
                     tasks.spawn(async move {
                         let mut answer = answer.await;
-                        if handler.limited(client.ip, 0, &mut answer) {
+                        if respond.limited(client.ip, 0, &mut answer) {
                             send(&socket, &answer, peer).await;
                         }
                     });
@@ -226,7 +297,7 @@ impl Batch {
                 }
                 Reply::Silence => continue,
             }
-            if handler.limited(client.ip, start, &mut self.answers) {
+            if respond.limited(client.ip, start, &mut self.answers) {
                 self.unsent.push((start..self.answers.len(), *peer));
             }
         }

@@ -13,6 +13,14 @@ use crate::zone::Zone;
 /// The zones, and the length of a whole address in them.
 const ZONES: [&str; 2] = ["in-addr.arpa.", "ip6.arpa."];
 
+/// The reverse zone that a name is in, if they are served.
+pub(super) fn apex(zone_authority: &ZoneAuthority, key: &str) -> Option<&'static str> {
+    ZONES.into_iter().filter(|_| zone_authority.reverse).find(|apex| {
+        let above = key.strip_suffix(apex);
+        above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
+    })
+}
+
 /// The answer to a question in a reverse zone; none where the name is in none, or they are not ours.
 pub(super) fn answer(
     zone: &Zone,
@@ -21,13 +29,7 @@ pub(super) fn answer(
     name: &Name,
     kind: RecordType,
 ) -> Option<Answer> {
-    let apex = ZONES
-        .into_iter()
-        .filter(|_| zone_authority.reverse)
-        .find(|apex| {
-            let above = key.strip_suffix(apex);
-            above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
-        })?;
+    let apex = apex(zone_authority, key)?;
     let mut answer = Answer::of(Vec::new());
     if key == apex && matches!(kind, RecordType::SOA | RecordType::NS | RecordType::ANY) {
         let mut record = match kind {

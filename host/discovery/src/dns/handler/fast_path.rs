@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rand::Rng;
 
-use super::client::Transport;
+use crate::dns::respond::Transport;
 use crate::labels::{wire_length, write_name};
 use crate::zone::{EncodedSrv, MAX_ENCODED_TARGETS, Node, Zone, ZoneLookup};
 

@@ -1,15 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
-use std::net::IpAddr;
-
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
-use super::super::{forward, fuzzing};
 use super::*;
 use crate::Config;
+use crate::dns::{forward, fuzzing};
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 
@@ -98,4 +96,44 @@ async fn answers_are_sent_from_the_queried_address() {
         token.cancel();
         timeout(LONG, serving).await.unwrap().unwrap();
     }
+}
+
+/// Repeats packets; `x` causes a panic after a part of its answer was written.
+struct Echo;
+
+impl RespondToPackets for Echo {
+    type Snapshot = ();
+
+    fn snapshot(&self) {}
+
+    fn respond(&self, (): &(), packet: &[u8], _: Client, out: &mut Vec<u8>) -> Reply {
+        out.extend_from_slice(packet);
+        assert_ne!(packet, b"x");
+        Reply::Written
+    }
+
+    fn limited(&self, _: IpAddr, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn panic_while_answering_drops_one_packet_of_the_batch() {
+    let local: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    let port = UdpSocket::bind(local).await.unwrap();
+    let client = UdpSocket::bind(local).await.unwrap();
+    client.connect(port.local_addr().unwrap()).await.unwrap();
+    // Received before the port is served, so that they are one batch.
+    for packet in ["a", "x", "b", "x", "x", "c"] {
+        client.send(packet.as_bytes()).await.unwrap();
+    }
+    let token = CancellationToken::new();
+    let serving = tokio::spawn(serve(vec![port], Arc::new(Echo), token.clone()));
+    for expected in ["a", "b", "c"] {
+        let mut answer = [0; 8];
+        let size = timeout(LONG, client.recv(&mut answer)).await.unwrap().unwrap();
+        assert_eq!(&answer[..size], expected.as_bytes());
+    }
+    token.cancel();
+    timeout(LONG, serving).await.unwrap().unwrap();
 }

@@ -1,9 +1,24 @@
 //! Messages on the wire: parses any packet, and encodes responses within a size limit.
 
+use std::net::SocketAddr;
+
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Header, Message, MessageType, Metadata, Query, emit_message_parts};
-use hickory_proto::rr::Record;
+use hickory_proto::rr::{RData, Record};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder, BinEncodable, BinEncoder};
+use hickory_server::net::xfer::Protocol;
+use hickory_server::server::Request;
+
+use crate::dns::respond::{Client, Transport};
+
+/// The UDP payload without EDNS.
+pub(super) const MIN_UDP_PAYLOAD: u16 = 512;
+/// The maximum UDP payload, in both directions: larger packets are lost on some networks.
+pub(super) const MAX_UDP_PAYLOAD: u16 = 1232;
+/// The length of a header.
+const HEADER: usize = 12;
+/// The length of an EDNS record without options, which is all that we send.
+const OPT: u16 = 11;
 
 /// The kind of a packet.
 #[derive(Debug)]
@@ -13,11 +28,11 @@ pub(super) enum Packet {
     /// A header followed by malformed data.
     Unreadable(Metadata),
     /// A request.
-    Request(Message),
+    Request(Box<Request>),
 }
 
-/// Parses any packet.
-pub(super) fn read(packet: &[u8]) -> Packet {
+/// Parses any packet of a client.
+pub(super) fn read(packet: &[u8], client: Client) -> Packet {
     let Ok(header) = Header::read(&mut BinDecoder::new(packet)) else {
         return Packet::Silence;
     };
@@ -28,10 +43,27 @@ pub(super) fn read(packet: &[u8]) -> Packet {
     if header.metadata.truncation {
         return Packet::Unreadable(header.metadata);
     }
-    let message = could_hold(packet, &header).then(|| Message::from_vec(packet));
-    match message {
-        Some(Ok(message)) => Packet::Request(message),
-        _ => Packet::Unreadable(header.metadata),
+    if !could_hold(packet, &header) {
+        return Packet::Unreadable(header.metadata);
+    }
+    let protocol = match client.over {
+        Transport::Udp => Protocol::Udp,
+        Transport::Tcp => Protocol::Tcp,
+    };
+    // The source port has no influence on an answer.
+    match Request::from_bytes(packet.to_vec(), SocketAddr::new(client.ip, 0), protocol) {
+        Ok(request) => Packet::Request(Box::new(request)),
+        Err(_) => Packet::Unreadable(header.metadata),
+    }
+}
+
+/// The maximum size of the response to a request.
+pub(super) fn response_limit(request: &Request) -> u16 {
+    match request.protocol() {
+        Protocol::Udp => request.edns.as_ref().map_or(MIN_UDP_PAYLOAD, |edns| {
+            edns.max_payload().clamp(MIN_UDP_PAYLOAD, MAX_UDP_PAYLOAD)
+        }),
+        _ => u16::MAX,
     }
 }
 
@@ -39,15 +71,13 @@ pub(super) fn read(packet: &[u8]) -> Packet {
 fn could_hold(packet: &[u8], header: &Header) -> bool {
     /// The minimum of a question (root name, type, class) and of a record (with TTL and length).
     const SMALLEST: (usize, usize) = (5, 11);
-    const HEAD: usize = 12;
     let counts = &header.counts;
     let records = [counts.answers, counts.authorities, counts.additionals];
     let records: usize = records.into_iter().map(usize::from).sum();
-    HEAD + SMALLEST.0 * usize::from(counts.queries) + SMALLEST.1 * records <= packet.len()
+    HEADER + SMALLEST.0 * usize::from(counts.queries) + SMALLEST.1 * records <= packet.len()
 }
 
-/// Encodes a response within `limit` bytes. Records that do not fit are omitted from the end: with the TC flag
-/// for answers and authority, without it for additional records (RFC 2181, section 9). EDNS always fits.
+/// Encodes a response within `limit` bytes, see [`fit`].
 pub(super) fn write(mut response: Message, limit: u16) -> Result<Vec<u8>, ProtoError> {
     let (bytes, whole) = emit(&response, limit)?;
     if whole {
@@ -55,6 +85,36 @@ pub(super) fn write(mut response: Message, limit: u16) -> Result<Vec<u8>, ProtoE
     }
     cut(&mut response, limit)?;
     emit(&response, limit).map(|(bytes, _)| bytes)
+}
+
+/// Makes a response fit into `limit` bytes. Records that do not fit are omitted from the end: with the TC
+/// flag for answers and authority, without it for additional records (RFC 2181, section 9). EDNS always
+/// fits.
+pub(super) fn fit(response: &mut Message, limit: u16) -> Result<(), ProtoError> {
+    if max_length(response) <= limit.into() || emit(response, limit)?.1 {
+        return Ok(());
+    }
+    cut(response, limit)
+}
+
+/// The length of a response without name compression, or more.
+fn max_length(response: &Message) -> usize {
+    /// Type, class, TTL and length of the data.
+    const FIXED: usize = 10;
+    /// Of the names in data that is not listed below.
+    const LONGEST_DATA: usize = 2 * 255 + 20;
+    let questions = response.queries.iter().map(|query| query.name().len() + 5);
+    let records = [&response.answers, &response.authorities, &response.additionals];
+    let records = records.into_iter().flatten().map(|record| {
+        let data = match &record.data {
+            RData::A(_) => 4,
+            RData::AAAA(_) => 16,
+            RData::SRV(srv) => 7 + srv.target.len(),
+            _ => LONGEST_DATA,
+        };
+        record.name.len() + 1 + FIXED + data
+    });
+    HEADER + usize::from(OPT) + questions.chain(records).sum::<usize>()
 }
 
 /// Encodes as much as fits. Returns whether that is everything.
@@ -78,14 +138,11 @@ fn emit(response: &Message, limit: u16) -> Result<(Vec<u8>, bool), ProtoError> {
 
 /// Removes records that do not fit, measured by encoding them with name compression.
 fn cut(response: &mut Message, limit: u16) -> Result<(), ProtoError> {
-    const HEAD: [u8; 12] = [0; 12];
-    /// Without options, which we never send.
-    const OPT: u16 = 11;
     let room = limit.saturating_sub(if response.edns.is_some() { OPT } else { 0 });
     let mut bytes = Vec::with_capacity(room.into());
     let mut encoder = BinEncoder::new(&mut bytes);
     encoder.set_max_size(room);
-    encoder.emit_vec(&HEAD)?;
+    encoder.emit_vec(&[0; HEADER])?;
     for query in &response.queries {
         Query::emit(query, &mut encoder)?;
     }
@@ -123,9 +180,13 @@ mod tests {
 
     use hickory_proto::op::{Edns, OpCode};
     use hickory_proto::rr::rdata::A;
-    use hickory_proto::rr::{Name, RData, RecordType};
+    use hickory_proto::rr::{Name, RecordType};
 
     use super::*;
+
+    fn packet(packet: &[u8]) -> Packet {
+        read(packet, Client::new([10, 0, 0, 1].into(), Transport::Udp))
+    }
 
     fn name(label: &str) -> Name {
         Name::from_labels([label.as_bytes(), b"marathon", b"mesos"]).unwrap()
@@ -186,21 +247,24 @@ mod tests {
         let mut request = response(0, 0, 0, true);
         request.metadata.message_type = MessageType::Query;
         let request = request.to_vec().unwrap();
-        assert!(matches!(read(&request), Packet::Request(_)));
+        assert!(matches!(packet(&request), Packet::Request(_)));
         for size in 0..12 {
-            assert!(matches!(read(&request[..size]), Packet::Silence), "{size}");
+            assert!(matches!(packet(&request[..size]), Packet::Silence), "{size}");
         }
         for size in 12..request.len() {
-            assert!(matches!(read(&request[..size]), Packet::Unreadable(_)), "{size}");
+            assert!(
+                matches!(packet(&request[..size]), Packet::Unreadable(_)),
+                "{size}"
+            );
         }
         let mut cut = request.clone();
         cut[2] |= 2;
-        assert!(matches!(read(&cut), Packet::Unreadable(_)));
+        assert!(matches!(packet(&cut), Packet::Unreadable(_)));
         let answered = response(1, 0, 0, false).to_vec().unwrap();
-        assert!(matches!(read(&answered), Packet::Silence));
+        assert!(matches!(packet(&answered), Packet::Silence));
         // 65535 of everything in a packet with nothing.
         let mut boast = [0xff; 12];
         boast[2..4].copy_from_slice(&[0, 0]);
-        assert!(matches!(read(&boast), Packet::Unreadable(metadata) if metadata.id == 0xffff));
+        assert!(matches!(packet(&boast), Packet::Unreadable(metadata) if metadata.id == 0xffff));
     }
 }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::rdata::{A, AAAA, SRV};
 use hickory_proto::rr::{RData, Record, RecordType};
+use hickory_server::server::Request;
 use ipnet::IpNet;
 
 use super::answer::ZoneAuthority;
-use super::client::{Client, Transport};
 use super::wire;
 use crate::Config;
+use crate::dns::respond::{Client, Transport};
 use crate::labels::wire_name;
 use crate::zone::{self, Node, Service, Value, Zone};
 
@@ -60,12 +61,13 @@ impl Transfers {
         &self,
         zone: &Arc<Zone>,
         zone_authority: &ZoneAuthority,
-        request: &Message,
+        request: &Request,
         client: Client,
     ) -> Option<Transfer> {
-        let [question] = &request.queries[..] else {
+        let [question] = request.queries.queries() else {
             return None;
         };
+        let question = question.original();
         let allowed = self.0.iter().any(|net| net.contains(&client.ip.to_canonical()));
         if !allowed || question.name().to_lowercase() != *zone_authority.apex() {
             return None;

@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::super::forward;
-use super::super::handler::Handler;
 use super::*;
 use crate::Config;
+use crate::dns::Handler;
+use crate::dns::forward;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 

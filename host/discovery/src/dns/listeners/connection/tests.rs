@@ -17,7 +17,7 @@ struct Echo {
 }
 
 impl Respond for Echo {
-    fn respond(&self, packet: &[u8], _: SocketAddr, out: &mut Vec<u8>) -> Reply {
+    fn respond(&self, packet: &[u8], _: Client, out: &mut Vec<u8>) -> Reply {
         match packet.first() {
             Some(b'x') => return Reply::Silence,
             Some(b'w') => {

@@ -8,12 +8,11 @@ use hickory_proto::rr::{Name, RData, RecordType};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::client::{Client, Transport};
-use super::super::connection::Reply;
-use super::super::fuzzing::{handler, same, set, zone};
-use super::super::handler::{Handler, Outcome};
 use super::*;
 use crate::Config;
+use crate::dns::Handler;
+use crate::dns::fuzzing::{handler, same, set, zone};
+use crate::dns::respond::{Client, Reply};
 use crate::labels::wire_name;
 use crate::zone::testing::Builder;
 use crate::zone::{Service, Value, ZoneBuilder};
@@ -24,8 +23,9 @@ fn client(over: Transport) -> Client {
 }
 
 fn answer_any(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], over: Transport) -> Vec<u8> {
-    match handler.answer_any(Some(zone), packet, client(over)) {
-        Outcome::Answer(answer) => answer,
+    let mut answer = Vec::new();
+    match handler.reply_without_fast_path(Some(zone), packet, client(over), &mut answer) {
+        Reply::Written => answer,
         other => panic!("{other:?}"),
     }
 }
@@ -73,7 +73,7 @@ fn fast_path_answers_like_the_handler() {
                         let question = Question::read(&packet).unwrap();
                         let mut quick = b"before".to_vec();
                         question
-                            .answer(&zone, handler.template(), over, &mut quick)
+                            .answer(&zone, &handler.template, over, &mut quick)
                             .unwrap();
                         let quick = quick.strip_prefix(b"before").unwrap();
                         let long = answer_any(&handler, &zone, &packet, over);
@@ -140,7 +140,7 @@ fn fast_path_declines_uncommon_queries() {
         let question = Question::read(&packet).unwrap();
         let mut out = Vec::new();
         assert_eq!(
-            question.answer(&zone, handler.template(), Transport::Udp, &mut out),
+            question.answer(&zone, &handler.template, Transport::Udp, &mut out),
             None,
             "{name}"
         );
@@ -229,7 +229,7 @@ fn srv_answers_have_target_addresses_in_any_rotation() {
     .into();
     let mut firsts = BTreeSet::new();
     for _ in 0..200 {
-        let told = services(&zone, handler.template(), &packet);
+        let told = services(&zone, &handler.template, &packet);
         firsts.insert(told[0].clone());
         assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), expected);
     }
@@ -296,7 +296,7 @@ fn srv_answers_follow_changes_of_services_and_targets() {
     ];
     for (serial, (goes, comes, expected)) in (2..).zip(steps) {
         let before = zone.clone();
-        let was = services(&before, handler.template(), &packet);
+        let was = services(&before, &handler.template, &packet);
         let mut builder = ZoneBuilder::of(&zone, 0);
         for record in &goes {
             builder.remove(record);
@@ -306,11 +306,11 @@ fn srv_answers_follow_changes_of_services_and_targets() {
         }
         zone = builder.build(zone.inputs().clone(), serial);
         for _ in 0..3 {
-            let mut told = services(&zone, handler.template(), &packet);
+            let mut told = services(&zone, &handler.template, &packet);
             told.sort();
             assert_eq!(told, expected);
             // The zone before goes on saying what it said, to those who still have it.
-            let mut still = services(&before, handler.template(), &packet);
+            let mut still = services(&before, &handler.template, &packet);
             still.sort();
             let mut was = was.clone();
             was.sort();
@@ -334,7 +334,7 @@ fn answers_are_rotated() {
         .map(|_| {
             let mut out = Vec::new();
             question
-                .answer(&zone, handler.template(), Transport::Udp, &mut out)
+                .answer(&zone, &handler.template, Transport::Udp, &mut out)
                 .unwrap();
             Message::from_vec(&out).unwrap().answers[0].data.to_string()
         })

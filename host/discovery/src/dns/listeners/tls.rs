@@ -1,4 +1,4 @@
-//! DNS over TLS (RFC 7858).
+//! TLS ports: DNS over TLS (RFC 7858), and the outer layer of [DNS over HTTPS](super::https).
 //!
 //! The [`Certificate`] is reloaded when its files change; if the new one is invalid, the old one stays in
 //! service. Handshakes have a deadline, and the number of connections is limited.
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-pub use certificate::Certificate;
+pub use certificate::{Certificate, Protocol};
 
 /// The limits of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub async fn serve<C, F>(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "accepting DNS over TLS connections failed; retrying");
+                tracing::warn!(%error, "accepting TLS connections failed; retrying");
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }

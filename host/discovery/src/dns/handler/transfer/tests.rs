@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use hickory_proto::rr::rdata::SOA;
 
+use super::super::wire::Packet;
 use super::*;
 use crate::zone::ZoneBuilder;
 use crate::zone::testing::Builder;
@@ -70,7 +71,10 @@ const NEAR: Client = Client {
 fn transferred(request: &Message, client: Client) -> Option<Vec<Record>> {
     let config = config(&["10.0.0.0/8"]);
     let zone_authority = ZoneAuthority::new(&config);
-    let mut transfer = Transfers::new(&config).begin(&zone(), &zone_authority, request, client)?;
+    let Packet::Request(request) = wire::read(&request.to_vec().unwrap(), client) else {
+        panic!("a request")
+    };
+    let mut transfer = Transfers::new(&config).begin(&zone(), &zone_authority, &request, client)?;
     let mut records = Vec::new();
     while let Some(message) = transfer.next() {
         assert!(message.len() < 65536);

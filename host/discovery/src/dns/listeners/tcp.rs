@@ -7,7 +7,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{ConnectionLimits, Respond, serve_connection};
+use super::connection::{ConnectionLimits, serve_connection};
+use crate::dns::respond::Respond;
 
 /// The limits of the port.
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,7 @@ const MAX_ADDITIONAL_TARGETS: usize = 1400;
 
 /// The SOA and NS data of the zone, and options of answers.
 #[derive(Clone, Debug)]
-pub(super) struct ZoneAuthority {
+pub(in crate::dns) struct ZoneAuthority {
     ttl: u32,
     apex: Name,
     mname: Name,
@@ -35,6 +35,10 @@ pub(super) struct ZoneAuthority {
     pub(super) subnet_first: bool,
     /// Whether reverse zones are served.
     reverse: bool,
+    /// Whether answers have the RA flag.
+    pub(super) recursion_available: bool,
+    /// Whether truncated answers have the TC flag.
+    pub(super) set_truncate_bit: bool,
 }
 
 impl ZoneAuthority {
@@ -52,6 +56,8 @@ impl ZoneAuthority {
             expire: seconds(config.soa_expire),
             subnet_first: config.resolv_subnet_first,
             reverse: config.reverse_dns_on,
+            recursion_available: config.recurse_on,
+            set_truncate_bit: config.set_truncate_bit,
         }
     }
 
@@ -73,7 +79,7 @@ impl ZoneAuthority {
     }
 
     /// The zone's apex.
-    pub(super) fn apex(&self) -> &Name {
+    pub(in crate::dns) fn apex(&self) -> &Name {
         &self.apex
     }
 
@@ -88,7 +94,7 @@ impl ZoneAuthority {
     }
 
     /// The zone's SOA record with another serial.
-    pub(super) fn soa_of(&self, serial: u32) -> Record {
+    pub(in crate::dns) fn soa_of(&self, serial: u32) -> Record {
         let (mname, rname) = (self.mname.clone(), self.rname.clone());
         let soa = SOA::new(
             mname,
@@ -132,6 +138,12 @@ impl Answer {
             ..Self::refusal(ResponseCode::NoError)
         }
     }
+}
+
+/// Whether a name is in the zone or the reverse zones, so that [`answer`] has an answer.
+pub(super) fn is_answered(zone: &Zone, zone_authority: &ZoneAuthority, name: &Name) -> bool {
+    let key = key(name);
+    !matches!(zone.find(&key), ZoneLookup::Outside) || reverse::apex(zone_authority, &key).is_some()
 }
 
 /// Answers a question from the zone or the reverse zones; none if the name is in neither. Records are
