@@ -14,9 +14,10 @@ use std::net::SocketAddr;
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use transom_testkit::eventually;
 use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
-use transom_tests::{dns, eventually, http};
+use transom_tests::{dns, http};
 
 /// A cluster manager and a daemon with apps and discovery. Full comparisons are an hour apart:
 /// earlier updates are due to the stream.

@@ -1,48 +1,40 @@
-//! A ZooKeeper of our own: the Debian package's server on a free port of the loopback interface, with its data in a
-//! temporary directory. It is stopped by the test, or killed when the test drops it.
-
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "shared by tests, each of which uses a part"
-)]
+//! A real ZooKeeper server on a free loopback port, as Debian packages it, and registrations of
+//! masters.
 
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::CreateMode;
+pub use zookeeper_client::{Acls, Client};
+
+use crate::{WAIT_TIMEOUT, free_port};
 
 /// The server's classes, as Debian installs them.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
-/// How long a server may take to answer after its start; a virtual machine starts slowly where processors are few.
-const STARTS_WITHIN: Duration = Duration::from_mins(1);
 
-/// A running server.
+/// A running server; killed when dropped.
+#[derive(Debug)]
 pub struct ZooKeeper {
-    pub port: u16,
+    port: u16,
     dir: TempDir,
     child: Child,
 }
 
 impl ZooKeeper {
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it responds.
     pub async fn start() -> Self {
         assert!(
             Path::new(JAR).exists(),
-            "this test needs a ZooKeeper server ({JAR}): install the Debian packages zookeeper and default-jre-headless"
+            "this test needs a ZooKeeper server ({JAR}): install the Debian packages zookeeper and \
+             default-jre-headless"
         );
-        let dir = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let child = launch(&dir, port);
         let mut server = Self { port, dir, child };
         server.ready().await;
@@ -54,52 +46,53 @@ impl ZooKeeper {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Stops the server; sessions live on in its data.
+    /// Stops the server; its data keeps the sessions.
     pub async fn stop(&mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// Starts it again on the same port and waits until it answers.
+    /// Starts it again on the same port and waits until it responds.
     pub async fn start_again(&mut self) {
         self.child = launch(&self.dir, self.port);
         self.ready().await;
     }
 
-    /// Forgets everything while it is stopped: to its clients, their sessions have expired.
-    pub fn forget(&self) {
+    /// Deletes the data of a stopped server, so that all sessions have expired when it starts
+    /// again.
+    pub fn delete_data(&self) {
         std::fs::remove_dir_all(self.dir.path().join("data")).unwrap();
     }
 
-    /// A session as a master keeps one.
+    /// A session with a master's timeout.
     pub async fn client(&self) -> Client {
         let connector = Client::connector().with_session_timeout(Duration::from_mins(1));
         connector.connect(&self.address()).await.unwrap()
     }
 
     async fn ready(&mut self) {
-        let deadline = Instant::now() + STARTS_WITHIN;
-        while !self.answers().await {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        while !self.responds().await {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the ZooKeeper server ended with {status}: {}", self.log());
             }
             assert!(
                 Instant::now() < deadline,
-                "no answer from the ZooKeeper server: {}",
+                "the ZooKeeper server does not respond: {}",
                 self.log()
             );
             sleep(Duration::from_millis(50)).await;
         }
     }
 
-    async fn answers(&self) -> bool {
-        let ask = async {
+    async fn responds(&self) -> bool {
+        let exchange = async {
             let mut stream = TcpStream::connect(self.address()).await.ok()?;
             stream.write_all(b"srvr").await.ok()?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.ok()?;
-            answer.contains("Mode: standalone").then_some(())
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).await.ok()?;
+            reply.contains("Mode: standalone").then_some(())
         };
-        matches!(timeout(Duration::from_secs(5), ask).await, Ok(Some(())))
+        matches!(timeout(Duration::from_secs(5), exchange).await, Ok(Some(())))
     }
 
     fn log(&self) -> String {
@@ -136,7 +129,7 @@ fn launch(dir: &TempDir, port: u16) -> Child {
         .expect("java cannot be started: install the Debian package default-jre-headless")
 }
 
-/// Registers a master as masters do, as JSON; returns the registration's name.
+/// Registers a master below `path`, in JSON as masters do; returns the registration's name.
 pub async fn register(client: &Client, path: &str, port: u16) -> String {
     let info = serde_json::json!({
         "address": {"hostname": "localhost", "ip": "127.0.0.1", "port": port},
@@ -144,16 +137,11 @@ pub async fn register(client: &Client, path: &str, port: u16) -> String {
         "pid": format!("master@127.0.0.1:{port}"), "port": port, "version": "1.11.0",
     });
     let data = info.to_string();
-    create(
-        client,
-        &format!("{path}/json.info_"),
-        data.as_bytes(),
-        Acls::anyone_all(),
-    )
-    .await
+    let node = format!("{path}/json.info_");
+    create(client, &node, data.as_bytes(), Acls::anyone_all()).await
 }
 
-/// Creates an ephemeral node with a number at its end; returns its name.
+/// Creates an ephemeral node with a sequence number at its end; returns its name.
 pub async fn create(client: &Client, path: &str, data: &[u8], acls: Acls<'_>) -> String {
     let options = CreateMode::EphemeralSequential.with_acls(acls);
     let (_, sequence) = client.create(path, data, &options).await.unwrap();
@@ -161,10 +149,8 @@ pub async fn create(client: &Client, path: &str, data: &[u8], acls: Acls<'_>) ->
     format!("{name}{sequence}")
 }
 
-/// Creates a node for others to register below.
+/// Creates the node below which masters register.
 pub async fn create_path(client: &Client, path: &str, acls: Acls<'_>) {
-    client
-        .create(path, b"", &CreateMode::Persistent.with_acls(acls))
-        .await
-        .unwrap();
+    let options = CreateMode::Persistent.with_acls(acls);
+    client.create(path, b"", &options).await.unwrap();
 }
