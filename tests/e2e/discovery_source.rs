@@ -73,7 +73,8 @@ impl Site {
         eventually(&format!("records from {source}"), || async {
             let ready: Value =
                 serde_json::from_str(&self.text("/ready").await?).map_err(|error| error.to_string())?;
-            if ready["discovery"] == true && ready["discovery_source"] == source {
+            let discovery = &ready["services"]["discovery"];
+            if discovery["ready"] == true && discovery["source"] == source {
                 Ok(())
             } else {
                 Err(ready.to_string())

@@ -68,7 +68,7 @@ impl Daemon {
             let answer = self.http.get(&ready).send().await;
             let answer = answer.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-            if seen["ready"] == true && seen["frameworks"]["apps"]["leader"] == leading {
+            if seen["ready"] == true && seen["services"]["apps"]["framework"]["leading"] == leading {
                 Ok(())
             } else {
                 Err(seen.to_string())
@@ -275,7 +275,7 @@ async fn writes_are_refused_with_503_while_the_store_is_away_whoever_is_asked() 
                         .json()
                         .await
                         .map_err(|error| error.to_string())?;
-                    if seen["ready"] == false && seen["frameworks"]["apps"]["leader"] == false {
+                    if seen["ready"] == false && seen["services"]["apps"]["framework"]["leading"] == false {
                         Ok(())
                     } else {
                         Err(seen.to_string())

@@ -76,8 +76,8 @@ impl Daemon {
             let answer = answer.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
             if seen["ready"] == true
-                && seen["workflow"] == true
-                && seen["frameworks"]["workflow"]["leader"] == leading
+                && seen["services"]["workflow"]["ready"] == true
+                && seen["services"]["workflow"]["framework"]["leading"] == leading
             {
                 Ok(())
             } else {

@@ -40,7 +40,6 @@ pub mod state;
 mod stream;
 pub mod v1;
 
-pub use agent::HostPort;
 pub use client::Client;
 pub use config::{Config, Credentials, ServiceAccount, Tls};
 pub use detector::{Master, masked};

@@ -146,7 +146,7 @@ impl Daemon {
         let look = || async {
             let answer = http.get(&url).send().await.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-            if seen["ready"] == true && seen["frameworks"]["apps"]["leader"] == leading {
+            if seen["ready"] == true && seen["services"]["apps"]["framework"]["leading"] == leading {
                 Ok(())
             } else {
                 Err(seen.to_string())
