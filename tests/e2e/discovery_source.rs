@@ -14,9 +14,10 @@ use std::net::SocketAddr;
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use transom_testkit::eventually;
 use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
-use transom_tests::{dns, eventually, http};
+use transom_tests::{dns, http};
 
 /// A cluster manager and a daemon with apps and discovery. Full comparisons are an hour apart:
 /// earlier updates are due to the stream.
@@ -78,7 +79,8 @@ impl Site {
         eventually(&format!("records from {source}"), || async {
             let ready: Value =
                 serde_json::from_str(&self.text("/ready").await?).map_err(|error| error.to_string())?;
-            if ready["discovery"] == true && ready["discovery_source"] == source {
+            let discovery = &ready["services"]["discovery"];
+            if discovery["ready"] == true && discovery["source"] == source {
                 Ok(())
             } else {
                 Err(ready.to_string())

@@ -27,6 +27,7 @@ mod plugin_admin;
 mod plugin_cli;
 mod plugin_sources;
 mod plugins_readme;
+mod services;
 mod store_at_start;
 mod swap;
 mod workflow;

@@ -25,6 +25,7 @@ use tower::ServiceExt;
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_common::HostPort;
+use transom_framework::{FrameworkService, Leader, LeaderTerm};
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{
     Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
@@ -36,6 +37,7 @@ use transom_scheduler::{
 use transom_store::{Leadership, Store};
 use transom_web::Forwarder;
 
+use crate::api::access_rules;
 use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
 use crate::{Config, start};
 
@@ -434,14 +436,15 @@ impl Site {
     fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
-        let (elected, standing) = watch::channel(Leadership::Leader);
+        let (elected, election) = watch::channel(Leadership::Leader);
+        let leader = Leader::new("localhost:1", election);
         let matcher = Arc::new(Colons::default());
         let (router, mut runner) = start::assemble(
             config.clone(),
             Forwarder::new(start::VIA, "localhost:1").unwrap(),
             Arc::clone(&matcher) as Arc<dyn Matcher>,
             Arc::new(OneAgent),
-            &standing,
+            &leader,
             &mut Registry::default(),
             token.clone(),
         );
@@ -449,9 +452,14 @@ impl Site {
         let events = futures::stream::unfold(events, |mut events| async {
             events.recv().await.map(|event| (event, events))
         });
-        let (launcher, kept, stop) = (Arc::clone(&scheduler), Arc::clone(&store), token.clone());
-        let running =
-            tokio::spawn(async move { runner.lead_with(launcher, events.boxed(), kept, stop).await });
+        let router = config.port.protect(router, access_rules());
+        let term = LeaderTerm {
+            scheduler: Arc::clone(&scheduler) as Arc<dyn SchedulerApi>,
+            events: events.boxed(),
+            store: Arc::clone(&store),
+            token: token.clone(),
+        };
+        let running = tokio::spawn(async move { runner.lead(term).await });
         Self {
             scheduler,
             matcher,

@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use transom_tests::eventually;
+use transom_testkit::eventually;
 use transom_tests::process::{binary, components};
 use transom_tests::site::{Cluster, copy_components};
 

@@ -7,7 +7,6 @@ mod mount;
 mod port;
 mod spec;
 
-pub(crate) use field_reader::Problems;
 pub(crate) use input::{Request, read};
 pub(crate) use memory::megabytes;
 pub(crate) use mount::Mount;
