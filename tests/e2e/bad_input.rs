@@ -224,7 +224,10 @@ async fn without_a_master_the_daemon_serves_waits_and_says_so() {
         .expect("an answer");
     assert_eq!(ready.status().as_u16(), 503);
     let body: Value = ready.json().await.expect("JSON");
-    assert_eq!(body["services"]["apps"]["framework"]["subscribed"], false, "{body}");
+    assert_eq!(
+        body["services"]["apps"]["framework"]["subscribed"], false,
+        "{body}"
+    );
     let (status, output) = daemon.interrupt();
     assert!(status.success(), "{output}");
 }

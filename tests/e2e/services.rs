@@ -97,8 +97,7 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
     let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
     let apps = format!("[apps]\nport = 0\n{PROTECTED}");
     let both = format!("{apps}[workflow]\nport = 0\ncontainers = false\n");
-    let start =
-        |name, sections| Daemon::start(dir.path(), name, cluster.master, redis.address, sections);
+    let start = |name, sections| Daemon::start(dir.path(), name, cluster.master, redis.address, sections);
 
     let first = start("first", &apps);
     first.shows(&[("apps", &first, true)]).await;
@@ -130,7 +129,10 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
         let answer = third.http.get(&url).send().await;
         let answer = answer.map_err(|error| error.to_string())?;
         let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-        assert_eq!(seen["services"]["workflow"]["framework"]["leader"], workflow, "{seen}");
+        assert_eq!(
+            seen["services"]["workflow"]["framework"]["leader"], workflow,
+            "{seen}"
+        );
         let leader = &seen["services"]["apps"]["framework"]["leader"];
         let candidates = [&second, &third].map(|daemon| json!(daemon.addresses["apps"].to_string()));
         if candidates.contains(leader) {
@@ -148,7 +150,7 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_cannot_start_stops_the_others_with_a_clear_error() {
+async fn a_service_that_cannot_start_stops_the_others_and_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     copy_components(&dir.path().join("plugins"));
     let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
@@ -172,7 +174,7 @@ async fn a_service_that_cannot_start_stops_the_others_with_a_clear_error() {
     assert!(output.contains(&expected), "{output}");
     assert!(output.contains("--port discovery=N"), "{output}");
 
-    // It has released whatever it held: the next daemon need not wait for the end of its leases.
+    // It holds no lease: the next daemon need not wait for the end of one.
     let daemon = Daemon::start(dir.path(), "next", cluster.master, redis.address, others);
     daemon
         .shows(&[("apps", &daemon, true), ("workflow", &daemon, true)])
@@ -244,7 +246,10 @@ async fn apps_and_admin_ports_serve_tls() {
         .output()
         .expect("it runs");
     let text = String::from_utf8_lossy(&listed.stdout);
-    assert!(listed.status.success() && text.contains("attributes"), "{listed:?}");
+    assert!(
+        listed.status.success() && text.contains("attributes"),
+        "{listed:?}"
+    );
     let (status, output) = daemon.interrupt();
     assert!(status.success(), "{output}");
 }

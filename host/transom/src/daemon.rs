@@ -227,9 +227,13 @@ async fn start_all(
         reserved: &reserved,
         token,
         clusters: &mut started.clusters,
+        frameworks: Vec::new(),
     };
     for service in bound {
         started.services.push(service.start(&mut context).await?);
+    }
+    for run in context.frameworks {
+        run();
     }
     Ok((plugins, admin, registry))
 }
