@@ -5,11 +5,12 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
+use transom_testkit::eventually;
 use transom_tests::events::Events;
+use transom_tests::http;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::Transom;
 use transom_tests::site::Site;
-use transom_tests::{eventually, http};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn definitions_that_break_a_rule_are_refused_with_the_field() {

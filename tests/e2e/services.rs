@@ -9,9 +9,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use transom_tests::process::{Transom, binary};
-use transom_tests::redis::Redis;
+use transom_testkit::eventually;
+use transom_testkit::redis::RedisServer;
 use transom_tests::site::{Cluster, addresses, copy_components};
-use transom_tests::{eventually, http};
+use transom_tests::http;
 
 /// Credentials, and no trusted networks: the leader must accept forwarded requests.
 const PROTECTED: &str = "trusted_networks = []\napi_username = \"user\"\napi_password = \"password\"\n";

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
+use transom_common::HostPort;
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{
@@ -198,7 +199,7 @@ fn place() -> AgentLocation {
         hostname: "h1".to_owned(),
         region: None,
         zone: None,
-        endpoint: Some(("h1".to_owned(), 5051)),
+        endpoint: Some(HostPort::new("h1", 5051)),
     }
 }
 
@@ -376,20 +377,20 @@ impl AgentDirectory for OneAgent {
         }])
     }
 
-    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
-        Ok((id.as_str() == "a1").then(|| ("h1".to_owned(), 5051)))
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<HostPort>> {
+        Ok((id.as_str() == "a1").then(|| HostPort::new("h1", 5051)))
     }
 
     async fn read(
         &self,
-        agent: &(String, u16),
+        agent: &HostPort,
         framework: &FrameworkId,
         task: &TaskId,
         file: &str,
         offset: Option<u64>,
         length: u64,
     ) -> transom_cluster::Result<FileChunk> {
-        let text = format!("{file} of {task} of {framework} on {}:{}\n", agent.0, agent.1);
+        let text = format!("{file} of {task} of {framework} on {agent}\n");
         let written = match (task.as_str(), file) {
             ("binary", "stdout") => BINARY,
             _ => text.as_bytes(),

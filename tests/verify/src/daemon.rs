@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tokio::time::Instant;
+use transom_testkit::retry_until;
 use transom_tests::process::binary;
 use transom_tests::program::Program;
 use transom_tests::site::addresses_in;
-use transom_tests::until;
 
 use crate::site::FAILOVER_TIMEOUT;
 
@@ -152,7 +152,7 @@ impl Daemon {
                 Err(seen.to_string())
             }
         };
-        match until(deadline, POLL, what, look).await {
+        match retry_until(deadline, POLL, what, look).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.check_running()?;

@@ -19,7 +19,7 @@ pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Resul
         );
         ApiError::unavailable("The cluster manager is unavailable. Try again later.")
     })?;
-    Ok(json(found.map_or(Bytes::new(), |(hostname, port)| {
-        python_json::to_bytes(&json!({"hostname": hostname, "port": port.to_string()}))
+    Ok(json(found.map_or(Bytes::new(), |agent| {
+        python_json::to_bytes(&json!({"hostname": agent.host, "port": agent.port.to_string()}))
     })))
 }
