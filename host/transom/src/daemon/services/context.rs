@@ -1,4 +1,4 @@
-//! What services are started with.
+//! The resources with which services start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl StoreContext {
     }
 }
 
-/// What services are started with.
+/// The resources with which services start.
 pub(crate) struct StartContext<'a> {
     pub(crate) cluster: &'a Client,
     pub(crate) plugins: &'a Plugins,
