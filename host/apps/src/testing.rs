@@ -41,6 +41,7 @@ use transom_scheduler::{
 };
 use transom_store::Leadership;
 
+use crate::core::term::{Dependencies, Metrics};
 use crate::seams::{Policies, View};
 use crate::{Config, Runner as AppsRunner};
 
@@ -432,6 +433,11 @@ impl World {
         let policies: Arc<dyn Policies> = components.clone();
         let mut config = Config::default();
         config.port.port = 0;
+        let dependencies = Dependencies {
+            policies,
+            agents: None,
+            metrics: Metrics::register(&mut Registry::default()),
+        };
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
@@ -440,14 +446,7 @@ impl World {
             .bind()
             .await
             .unwrap()
-            .start_with(
-                store.clone(),
-                policies,
-                None,
-                standing,
-                &mut Registry::default(),
-                token.clone(),
-            )
+            .start(store.clone(), dependencies, standing, token.clone())
             .await
             .unwrap();
         let term = LeaderTerm {

@@ -44,7 +44,7 @@ pub trait FrameworkService: Send + 'static {
     -> impl Future<Output = std::result::Result<(), Self::Error>> + Send;
 }
 
-/// What a service leads with.
+/// The resources of a service for the time that it leads.
 pub struct LeaderTerm {
     /// The scheduler of the framework.
     pub scheduler: Arc<dyn SchedulerApi>,

@@ -33,7 +33,7 @@ impl LeaderHandles for Handles {
     }
 }
 
-/// What every term needs in addition to its scheduler and its store.
+/// The parts of the service that all terms share.
 #[derive(Debug)]
 pub(crate) struct TermDependencies {
     pub(crate) config: Config,
