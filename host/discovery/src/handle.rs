@@ -7,6 +7,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use transom_common::error_chain;
 use transom_web::{Limits, Listener};
 
 use crate::cluster_follower::ClusterFollower;
@@ -83,7 +84,10 @@ impl Config {
                 transom_web::serve(listener, router, Limits::default(), token.clone(), SHUTDOWN_GRACE);
             tasks.spawn(async move {
                 if let Err(error) = serving.await {
-                    tracing::error!(%error, "the discovery HTTP server stopped with an error");
+                    tracing::error!(
+                        error = error_chain(&error),
+                        "the discovery HTTP server stopped with an error"
+                    );
                 }
             });
         }

@@ -244,7 +244,7 @@ async fn framework_subscribes_only_with_valid_credentials() {
         principal: principal.map(str::to_owned),
         credentials: credentials.map(|(username, password)| Credentials {
             username: username.to_owned(),
-            password: password.to_owned(),
+            password: password.into(),
         }),
         ..reach(&[cluster.running.master()])
     };

@@ -208,7 +208,7 @@ impl Term {
             tracing::info!(
                 election = lease.name,
                 error,
-                "releasing the lease failed; it expires by itself"
+                "releasing the lease failed; it expires at its end"
             );
         }
     }

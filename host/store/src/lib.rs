@@ -50,7 +50,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use batch::{Batch, Change, Fence};
-pub use config::{Config, Password, Tls};
+pub use config::{Config, Tls};
 pub use election::{Election, Leadership, LeaseTerm, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;

@@ -51,10 +51,7 @@ pub(super) async fn open_store(
 pub(super) fn store_config(section: &config::Store) -> transom_store::Config {
     transom_store::Config {
         user: section.user.clone(),
-        password: section
-            .password
-            .as_ref()
-            .map(|password| password.reveal().to_owned().into()),
+        password: section.password.clone(),
         database: section.database,
         tls: section.ssl.then_some(transom_store::Tls {
             verify: !section.skip_ssl,
@@ -68,7 +65,7 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
     let credentials = match (&section.username, &section.password) {
         (Some(username), Some(password)) => Some(transom_cluster::Credentials {
             username: username.clone(),
-            password: password.reveal().to_owned(),
+            password: password.clone(),
         }),
         (None, None) => None,
         (Some(_), None) => bail!("cluster.username is set and cluster.password is not; set both or neither"),

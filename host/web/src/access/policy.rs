@@ -162,7 +162,7 @@ mod tests {
     fn credentials() -> Credentials {
         Credentials {
             username: "u".to_owned(),
-            password: "p".to_owned(),
+            password: "p".into(),
         }
     }
 
