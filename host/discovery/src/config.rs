@@ -131,7 +131,11 @@ pub struct Config {
 
     /// The port of DNS over TLS on `listener`, if any.
     pub tls_port: Option<u16>,
-    /// Its certificate chain, a PEM file; reloaded when it changes.
+    /// The port of DNS over HTTPS on `listener`, if any.
+    pub https_port: Option<u16>,
+    /// The port of DNS over QUIC on `listener`, if any; for builds with the feature `quic`.
+    pub quic_port: Option<u16>,
+    /// The certificate chain of these three, a PEM file; reloaded when it changes.
     pub tls_certificate: Option<PathBuf>,
     /// The certificate's key, a PEM file; reloaded when it changes.
     pub tls_key: Option<PathBuf>,
@@ -233,6 +237,8 @@ impl Default for Config {
             framework_ttl: BTreeMap::new(),
             weight_label: None,
             tls_port: None,
+            https_port: None,
+            quic_port: None,
             tls_certificate: None,
             tls_key: None,
             also_notify: Vec::new(),

@@ -196,6 +196,8 @@ impl Daemon {
                 ("dns", addresses.dns),
                 ("discovery", addresses.discovery),
                 ("dns-tls", job.tls_addr()),
+                ("dns-https", job.https_addr()),
+                ("dns-quic", job.quic_addr()),
             ] {
                 reserved::listener(&reserved, name, address);
             }
