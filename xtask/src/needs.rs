@@ -11,7 +11,7 @@ use crate::steps::root;
 mod airflow;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 7] = [
+const NEEDS: [(&str, &[&str], &str); 8] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -25,6 +25,7 @@ const NEEDS: [(&str, &[&str], &str); 7] = [
     // The client of DNS over HTTPS and over QUIC.
     ("kdig", &["/usr/bin/kdig"], "knot-dnsutils"),
     ("curl", &["/usr/bin/curl"], "curl"),
+    ("openssl", &["/usr/bin/openssl"], "openssl"),
     // The name server that follows the zone.
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
 ];

@@ -8,6 +8,8 @@ use super::{Config, IpSource};
 use crate::dns::forward::ForwardPolicy;
 use crate::{Error, Result};
 
+/// Whether this build has DNS over QUIC, so that `quic_port` can be set.
+pub const HAS_QUIC: bool = cfg!(feature = "quic");
 /// The port of name servers.
 pub const DNS_PORT: u16 = 53;
 /// The default timeout of a resolver in seconds.
@@ -99,7 +101,7 @@ impl Config {
     }
 
     fn check_tls(&self) -> Result<()> {
-        if self.quic_port.is_some() && !cfg!(feature = "quic") {
+        if self.quic_port.is_some() && !HAS_QUIC {
             return Err(wrong("quic_port")(
                 "this build has no DNS over QUIC; build it with `--features quic`",
             ));

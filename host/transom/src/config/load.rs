@@ -149,7 +149,19 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_exposure(settings)?;
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
+    refuse_quic(settings)?;
     refuse_missing_keys(settings)
+}
+
+/// A port that this build cannot serve.
+fn refuse_quic(settings: &Settings) -> anyhow::Result<()> {
+    let quic_port = settings.discovery.as_ref().and_then(|section| section.quic_port);
+    if quic_port.is_some() && !transom_discovery::config::check::HAS_QUIC {
+        bail!(
+            "`discovery.quic_port` is set, but this build has no DNS over QUIC: build it with `--features quic`"
+        );
+    }
+    Ok(())
 }
 
 /// A user without a password, or one that HTTP basic authentication cannot carry.
@@ -383,6 +395,13 @@ mod tests {
         let settings = read("[apps]\n").expect("valid");
         assert!(settings.apps.is_some());
         assert!(settings.discovery.is_none());
+    }
+
+    #[test]
+    #[cfg(not(feature = "quic"))]
+    fn quic_port_needs_a_build_with_quic() {
+        let error = read("[discovery]\nquic_port = 853\n").expect_err("an error");
+        assert!(error.contains("build it with `--features quic`"), "{error}");
     }
 
     #[test]
