@@ -116,8 +116,8 @@ pub struct Config {
     pub set_truncate_bit: bool,
     /// Networks of clients whose queries are forwarded; others are REFUSED.
     pub allow_recursion: Vec<IpNet>,
-    /// UDP answers per second and source network (/24, /56). Above it most answers are dropped, as an
-    /// attack on that network is assumed; 0: no limit.
+    /// Answers per second and source network (/24, /56) over UDP and HTTPS. Above it most UDP answers are
+    /// dropped, as an attack on that network is assumed, and HTTPS requests are rejected; 0: no limit.
     pub responses_per_second: u32,
 
     /// Whether unhealthy tasks have no records.

@@ -321,8 +321,12 @@ impl Respond for Handler {
     }
 
     fn is_within_rate(&self, client: Client, answer: &[u8]) -> bool {
-        let within = |limiter: &Limiter| limiter.check(client.ip, Class::of(answer)) == Action::Send;
-        self.limiter.as_ref().is_none_or(within)
+        let Some(limiter) = &self.limiter else { return true };
+        let is_within = limiter.check(client.ip, Class::of(answer)) == Action::Send;
+        if !is_within {
+            self.metrics.limited("reject");
+        }
+        is_within
     }
 }
 

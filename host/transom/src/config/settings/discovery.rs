@@ -70,7 +70,7 @@ pub(crate) struct Discovery {
     pub(crate) set_truncate_bit: bool,
     /// Networks whose queries are forwarded; by default the private networks.
     pub(crate) allow_recursion: Vec<IpNet>,
-    /// UDP answers per second and source network; 0: no limit.
+    /// Answers per second and source network over UDP and HTTPS; 0: no limit.
     pub(crate) responses_per_second: u32,
     /// Whether unhealthy tasks are omitted.
     pub(crate) healthy_only: bool,
