@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
 
@@ -14,8 +15,10 @@ use super::DNS_MESSAGE;
 
 /// The path of queries.
 const PATH: &str = "/dns-query";
-/// The maximum of a DNS message, and so of a body.
+/// The maximum of a DNS message.
 const MAX_QUERY_BYTES: usize = u16::MAX as usize;
+/// The maximum of a body that is read to its end before it is rejected as too large.
+const MAX_BODY_BYTES: usize = 256 << 10;
 
 /// Why a request has no DNS message as its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,15 +86,31 @@ impl Rejection {
 /// The query of a request, whose body has this time to arrive.
 pub(super) async fn query(request: Request<Incoming>, within: Duration) -> Result<Bytes, Rejection> {
     let (head, body) = request.into_parts();
+    let checked = check(&head);
+    // The body of a wrong request is read, too: to some clients a reset in its place hides the status.
+    let body = timeout(within, from_body(body))
+        .await
+        .unwrap_or(Err(Rejection::Slow));
+    match checked? {
+        Source::Parameter => from_parameter(head.uri.query().unwrap_or_default()),
+        Source::Body => body,
+    }
+}
+
+/// Where a request has its query.
+enum Source {
+    Parameter,
+    Body,
+}
+
+fn check(head: &Parts) -> Result<Source, Rejection> {
     if head.uri.path() != PATH {
         return Err(Rejection::Path);
     }
     match head.method {
-        Method::GET => from_parameter(head.uri.query().unwrap_or_default()),
-        Method::POST if !is_dns_message(&head.headers) => Err(Rejection::MediaType),
-        Method::POST => timeout(within, from_body(body))
-            .await
-            .unwrap_or(Err(Rejection::Slow)),
+        Method::GET => Ok(Source::Parameter),
+        Method::POST if is_dns_message(&head.headers) => Ok(Source::Body),
+        Method::POST => Err(Rejection::MediaType),
         _ => Err(Rejection::Method),
     }
 }
@@ -113,16 +132,28 @@ fn is_dns_message(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case(DNS_MESSAGE))
 }
 
-async fn from_body(body: Incoming) -> Result<Bytes, Rejection> {
-    // Announced sizes are rejected before the client sends the body.
-    if body.size_hint().lower() > MAX_QUERY_BYTES as u64 {
+async fn from_body(mut body: Incoming) -> Result<Bytes, Rejection> {
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         return Err(Rejection::TooLarge);
     }
-    match Limited::new(body, MAX_QUERY_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Rejection::TooLarge),
-        Err(_) => Err(Rejection::Body),
+    let (mut query, mut size) = (BytesMut::new(), 0);
+    while let Some(frame) = body.frame().await {
+        // Trailers say nothing.
+        let Ok(data) = frame.map_err(|_| Rejection::Body)?.into_data() else {
+            continue;
+        };
+        size += data.len();
+        if size > MAX_BODY_BYTES {
+            return Err(Rejection::TooLarge);
+        }
+        if size <= MAX_QUERY_BYTES {
+            query.extend_from_slice(&data);
+        }
     }
+    if size > MAX_QUERY_BYTES {
+        return Err(Rejection::TooLarge);
+    }
+    Ok(query.freeze())
 }
 
 #[cfg(test)]
