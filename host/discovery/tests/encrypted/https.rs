@@ -155,11 +155,11 @@ async fn wrong_requests_are_rejected_with_their_status() {
     let good = packet("web.marathon.mesos.");
     let file = |name: &str, bytes: &[u8]| format!("@{}", port.file(name, bytes).display());
     let (query, nothing) = (file("query", &good), file("nothing", b""));
-    let (cut, most) = (file("cut", &good[..20]), file("most", &[0; 65_535]));
-    let (more, huge) = (file("more", &[0; 65_536]), file("huge", &[0; 1_000_000]));
+    let (cut, most) = (file("cut", &good[..20]), file("most", &vec![0; 65_535]));
+    let (more, huge) = (file("more", &vec![0; 65_536]), file("huge", &vec![0; 1_000_000]));
     let (in_path, transfer) = (in_path(&good), in_path(&packet("transfer.mesos.")));
     let limited = crate::https::in_path(&packet("limited.mesos."));
-    let post = |kind, body| ["-H", kind, "--data-binary", body];
+    let posted = |kind, body| ["-H", kind, "--data-binary", body];
     let doh = "/dns-query";
     let chunked = [
         "-H",
@@ -177,18 +177,18 @@ async fn wrong_requests_are_rejected_with_their_status() {
         (&in_path, vec!["-I"], 405),
         (
             doh,
-            post("Content-Type: application/dns-json", &query).into(),
+            posted("Content-Type: application/dns-json", &query).into(),
             415,
         ),
-        (doh, post("Content-Type:", &query).into(), 415),
+        (doh, posted("Content-Type:", &query).into(), 415),
         (doh, vec![], 400),
         ("/dns-query?dns=", vec![], 400),
         ("/dns-query?dns=A*", vec![], 400),
         ("/dns-query?name=web.mesos", vec![], 400),
-        (doh, post(KIND, &nothing).into(), 400),
-        (doh, post(KIND, &cut).into(), 400),
-        (doh, post(KIND, &most).into(), 400),
-        (doh, post(KIND, &more).into(), 413),
+        (doh, posted(KIND, &nothing).into(), 400),
+        (doh, posted(KIND, &cut).into(), 400),
+        (doh, posted(KIND, &most).into(), 400),
+        (doh, posted(KIND, &more).into(), 413),
         (doh, chunked.into(), 413),
         (&transfer, vec![], 400),
         (&limited, vec![], 429),
@@ -211,7 +211,7 @@ async fn wrong_requests_are_rejected_with_their_status() {
         }
     }
     // Not over HTTP/2: this curl shows no status when the rest of its body is not wanted.
-    let args = [&["--http1.1"], &post(KIND, &huge)[..]].concat();
+    let args = [&["--http1.1"], &posted(KIND, &huge)[..]].concat();
     assert_eq!(port.curl(doh, &args).await.0, 413);
     port.close().await;
 }

@@ -199,7 +199,7 @@ async fn protocol_errors_close_the_connection() {
         &[&good[..], &[0]].concat(),
         &with_id,
         &[0, 3, 0, 0, 7],
-        &[0; 70_000],
+        &vec![0; 70_000],
         &[],
     ] {
         let connection = port.connect().await.unwrap();
