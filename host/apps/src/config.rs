@@ -42,6 +42,8 @@ pub struct Config {
     pub events: Events,
     /// Time for open requests to finish when the daemon stops.
     pub grace: Duration,
+    /// Timeout of one call of the store.
+    pub store_timeout: Duration,
 }
 
 /// Where checks run: in this daemon or in the agents.
@@ -97,6 +99,7 @@ impl Default for Config {
             env_vars_prefix: String::new(),
             events: Events::default(),
             grace: Duration::from_secs(5),
+            store_timeout: transom_store::typed::TIMEOUT,
         }
     }
 }

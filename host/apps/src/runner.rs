@@ -5,13 +5,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_scheduler::{Event, Scheduler, SchedulerApi};
+use transom_scheduler::{Events, Scheduler, SchedulerApi};
 use transom_store::Store;
 
 use crate::bus::{self, Bus};
@@ -70,7 +68,7 @@ pub struct Runner {
 /// The scheduler with its events, and the agents, as a leader uses them.
 pub(crate) struct Sides {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
-    pub(crate) events: BoxStream<'static, Event>,
+    pub(crate) events: Events,
     pub(crate) agents: Option<transom_cluster::agent::Agents>,
 }
 
@@ -89,17 +87,14 @@ impl Runner {
     pub async fn lead(
         &mut self,
         scheduler: Scheduler,
-        events: transom_scheduler::Events,
+        events: Events,
         store: Arc<dyn Store>,
         cluster: &transom_cluster::Client,
         token: CancellationToken,
     ) -> Result<()> {
-        let events = futures::stream::unfold(events, |mut events| async {
-            events.next().await.map(|event| (event, events))
-        });
         let sides = Sides {
             scheduler: Arc::new(scheduler),
-            events: events.boxed(),
+            events,
             agents: Some(cluster.agents()),
         };
         self.lead_with(sides, store, token).await
@@ -111,7 +106,7 @@ impl Runner {
         store: Arc<dyn Store>,
         token: CancellationToken,
     ) -> Result<()> {
-        let stored = Stored::load(store, &self.config.prefix).await?;
+        let stored = Stored::load(store, &self.config).await?;
         // Every task of this term ends with it.
         let token = token.child_token();
         let tracker = TaskTracker::new();

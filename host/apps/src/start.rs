@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use transom_scheduler::error_chain;
+use transom_common::error_chain;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderName;

@@ -71,9 +71,9 @@ struct Build {
 }
 
 impl BuildTask for Build {
-    fn build(&self, placement: &Placement) -> TaskInfo {
+    fn build(&self, placement: &Placement) -> Option<TaskInfo> {
         let app = &self.app;
-        TaskInfo {
+        Some(TaskInfo {
             name: app.id.task_name(),
             command: Some(self.command(placement)),
             labels: (!app.labels.is_empty()).then(|| {
@@ -91,7 +91,7 @@ impl BuildTask for Build {
                 grace_period: Some(Duration::from_secs(u64::from(seconds)).into()),
             }),
             ..TaskInfo::default()
-        }
+        })
     }
 
     /// Instances of an older configuration are being replaced; `UNIQUE` must not block a restart.

@@ -29,7 +29,7 @@ fn built_with(definition: &Value, ports: &[u16], settings: &LaunchSettings) -> V
         host_ports: ports.to_vec(),
     };
     let spec = run_spec(&app, settings);
-    serde_json::to_value(spec.build.task().unwrap().build(&placement)).unwrap()
+    serde_json::to_value(spec.build.task().unwrap().build(&placement).unwrap()).unwrap()
 }
 
 fn env(task: &Value) -> BTreeMap<String, String> {

@@ -16,7 +16,7 @@ use server::{PASSWORD, Server};
 use support::{Cluster, Subject, kill_process, reach, until};
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
-use transom_scheduler::Reason;
+use transom_scheduler::{Reason, SchedulerApi};
 
 async fn store(server: &Server) -> std::sync::Arc<dyn transom_store::Store> {
     let config = transom_store::Config {
@@ -56,7 +56,7 @@ async fn survives(outage: Outage) {
     let store = store(&redis).await;
     let mut subject = Subject::start(reach(&[cluster.running.master()]), store).await;
     for _ in 0..2 {
-        subject.job.add().await;
+        subject.job.add();
     }
     subject.job.run_turn("before the outage", &cluster).await;
     let before = cluster.launches();
@@ -67,7 +67,7 @@ async fn survives(outage: Outage) {
     }
     // One task ends, one more is wanted.
     kill_process(before.first().unwrap());
-    subject.job.add().await;
+    subject.job.add();
     until("the end of the task to be the master's", async || {
         let state = cluster.state().await;
         let task = &state["frameworks"][0]["tasks"][0];

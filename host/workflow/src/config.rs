@@ -43,6 +43,8 @@ pub struct Config {
     pub max_jobs: usize,
     /// How long requests in progress may take during shutdown.
     pub grace: Duration,
+    /// Timeout of one call of the store.
+    pub store_timeout: Duration,
 }
 
 /// Defaults of jobs, and what all of them get.
@@ -133,6 +135,7 @@ impl Default for Config {
             completed_retention: Duration::from_hours(24),
             max_jobs: 100_000,
             grace: Duration::from_secs(5),
+            store_timeout: transom_store::typed::TIMEOUT,
         }
     }
 }

@@ -4,12 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_scheduler::{Event, Scheduler, SchedulerApi};
+use transom_scheduler::{Events, Scheduler, SchedulerApi};
 use transom_store::Store;
 
 use crate::core::command::Command;
@@ -17,7 +15,6 @@ use crate::core::{self, Dependencies, Stored};
 use crate::dependencies::{AgentDirectory, Matcher};
 use crate::feasibility::{self, ConstraintSets, Feasibility};
 use crate::job_index::JobIndex;
-use crate::launch::ActiveJobs;
 use crate::metrics::Metrics;
 use crate::{Config, Result};
 
@@ -37,7 +34,6 @@ pub(crate) struct LeaderHandles {
 pub struct Runner {
     pub(crate) config: Config,
     pub(crate) index: Arc<JobIndex>,
-    pub(crate) active: Arc<ActiveJobs>,
     pub(crate) metrics: Metrics,
     pub(crate) matcher: Arc<dyn Matcher>,
     pub(crate) cluster: Arc<dyn AgentDirectory>,
@@ -61,25 +57,21 @@ impl Runner {
     pub async fn lead(
         &mut self,
         scheduler: Scheduler,
-        events: transom_scheduler::Events,
+        events: Events,
         store: Arc<dyn Store>,
         token: CancellationToken,
     ) -> Result<()> {
-        let events = futures::stream::unfold(events, |mut events| async {
-            events.next().await.map(|event| (event, events))
-        });
-        self.lead_with(Arc::new(scheduler), events.boxed(), store, token)
-            .await
+        self.lead_with(Arc::new(scheduler), events, store, token).await
     }
 
     pub(crate) async fn lead_with(
         &mut self,
         scheduler: Arc<dyn SchedulerApi>,
-        events: BoxStream<'static, Event>,
+        events: Events,
         store: Arc<dyn Store>,
         token: CancellationToken,
     ) -> Result<()> {
-        let stored = Stored::load(store, &self.config.prefix).await?;
+        let stored = Stored::load(store, &self.config).await?;
         // All tasks of this term end with this token.
         let token = token.child_token();
         let tracker = TaskTracker::new();
@@ -98,7 +90,6 @@ impl Runner {
             events,
             commands,
             index: Arc::clone(&self.index),
-            active: Arc::clone(&self.active),
             config: self.config.clone(),
             metrics: self.metrics.clone(),
             constraint_sets,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use transom_scheduler::error_chain;
+use transom_common::error_chain;
 
 use arc_swap::ArcSwapOption;
 use axum::Router;
@@ -21,7 +21,6 @@ use transom_web::{Access, Certificate, Forwarder, Limits, Listener};
 use crate::api::{self, Api, Shared};
 use crate::dependencies::{AgentDirectory, ClusterAdapter, Matcher};
 use crate::job_index::JobIndex;
-use crate::launch::ActiveJobs;
 use crate::metrics::Metrics;
 use crate::runner::Runner;
 use crate::{Config, Error, Result};
@@ -192,13 +191,12 @@ pub(crate) fn assemble(
     registry: &mut Registry,
     stopping: CancellationToken,
 ) -> (Router, Runner) {
-    let (index, active) = (Arc::new(JobIndex::new()), Arc::new(ActiveJobs::default()));
+    let index = Arc::new(JobIndex::new());
     let lead = Arc::new(ArcSwapOption::empty());
     let (leader_changed, leader_watch) = watch::channel(());
     let runner = Runner {
         config: config.clone(),
         index: Arc::clone(&index),
-        active: Arc::clone(&active),
         metrics: Metrics::register(registry),
         matcher: Arc::clone(&matcher),
         cluster: Arc::clone(&cluster),
@@ -209,7 +207,6 @@ pub(crate) fn assemble(
         trusted: config.trusted(),
         config,
         index,
-        active,
         matcher,
         cluster,
         lead,

@@ -2,8 +2,8 @@
 
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
+use transom_common::error_chain;
 use transom_plugin_host::CallError;
-use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
 use crate::core::command::Refusal;
@@ -33,7 +33,7 @@ impl From<Refusal> for ApiError {
             }
             Refusal::Invalid(invalid) => invalid.into(),
             Refusal::Store(error) => {
-                tracing::error!(error = error_chain(&error), "storing a change failed");
+                tracing::error!(error = error_chain(&*error), "storing a change failed");
                 // It is unknown whether an unavailable store applied the batch.
                 later("The state store did not confirm the change. Check it before you try again.".to_owned())
             }

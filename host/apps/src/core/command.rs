@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use transom_plugin_host::probe::{Failure, Outcome};
+use transom_store::typed;
 
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -63,14 +64,20 @@ pub(crate) enum Refusal {
     Exists(AppId),
     Locked(Vec<String>),
     Invalid(Invalid),
-    /// The store did not accept it; nothing has changed.
-    Store(Arc<transom_store::Error>),
+    /// The store did not accept it, or not in time; nothing has changed here.
+    Store(Arc<typed::Error>),
     /// A required component could not be called.
     Plugin(transom_plugin_host::CallError),
     /// The service is stopping or no longer leads.
     Stopped,
     /// The request timed out.
     TimedOut,
+}
+
+impl From<typed::Error> for Refusal {
+    fn from(error: typed::Error) -> Self {
+        Self::Store(Arc::new(error))
+    }
 }
 
 /// One request to the core.

@@ -5,5 +5,6 @@ pub(crate) mod handle;
 pub(crate) mod pending;
 pub(crate) mod record;
 pub(crate) mod request;
+pub(crate) mod request_queue;
 pub(crate) mod scheduler_api;
 pub(crate) mod service_handle;

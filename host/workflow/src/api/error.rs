@@ -1,7 +1,7 @@
 //! Status and body of errors.
 
 use http::{HeaderValue, StatusCode, header};
-use transom_scheduler::error_chain;
+use transom_common::error_chain;
 use transom_web::ApiError;
 
 use crate::core::command::Refusal;

@@ -46,7 +46,6 @@ use crate::core::command::{Command, Refusal, Reply, ask};
 use crate::dependencies::{AgentDirectory, Matcher};
 use crate::ids::JobId;
 use crate::job_index::JobIndex;
-use crate::launch::ActiveJobs;
 use crate::runner::LeaderHandles;
 
 /// How long a request waits for the core, which may wait for the store.
@@ -62,7 +61,6 @@ pub(crate) struct Shared {
     /// Networks that need no credentials.
     pub(crate) trusted: Arc<[IpNet]>,
     pub(crate) index: Arc<JobIndex>,
-    pub(crate) active: Arc<ActiveJobs>,
     pub(crate) matcher: Arc<dyn Matcher>,
     pub(crate) cluster: Arc<dyn AgentDirectory>,
     /// Empty while this daemon is not the leader.

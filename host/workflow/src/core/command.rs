@@ -20,8 +20,8 @@ pub(crate) enum Refusal {
     NoJob(JobId),
     /// The id is not valid, so no job has it.
     InvalidId(String),
-    /// The store failed; nothing has changed.
-    Store(Arc<transom_store::Error>),
+    /// The store failed or timed out; nothing has changed here.
+    Store(Arc<transom_store::typed::Error>),
     /// This daemon is stopping, or is no longer the leader.
     Stopped,
     /// The timeout has passed.
