@@ -29,6 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{TaskState, TaskStatus};
+use transom_framework::{FrameworkService, LeaderTerm, ServiceHandle};
 use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
 use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
@@ -39,9 +40,8 @@ use transom_scheduler::{
 };
 use transom_store::{Batch, Entry, Leadership, Store};
 
-use crate::runner::Sides;
 use crate::seams::{Policies, View};
-use crate::{Apps, Config};
+use crate::{Config, Runner as AppsRunner};
 
 /// The limit of every wait in a test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -487,13 +487,13 @@ impl Store for HeldStore {
 
 /// A service under test.
 pub(crate) struct World {
-    pub(crate) apps: Apps,
+    pub(crate) apps: ServiceHandle,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) components: Arc<Components>,
     pub(crate) store: Arc<HeldStore>,
     registry: Registry,
     token: CancellationToken,
-    leading: JoinHandle<crate::Runner>,
+    leading: JoinHandle<AppsRunner>,
     dir: tempfile::TempDir,
 }
 
@@ -518,16 +518,11 @@ impl World {
         let token = CancellationToken::new();
         let scheduler: Arc<dyn SchedulerApi> = cluster.clone();
         let policies: Arc<dyn Policies> = components.clone();
-        let sides = Sides {
-            scheduler,
-            events,
-            agents: None,
-        };
-        let config = Config {
-            port: 0,
+        let mut config = Config {
             store_timeout,
             ..Config::default()
         };
+        config.port.port = 0;
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
@@ -536,16 +531,29 @@ impl World {
         let (_, standing) = watch::channel(Leadership::Leader);
         let (apps, mut runner) = config
             .bind()
+            .await
             .unwrap()
-            .start_with(store.clone(), policies, standing, &mut registry, token.clone())
+            .start_with(
+                store.clone(),
+                policies,
+                None,
+                standing,
+                &mut registry,
+                token.clone(),
+            )
             .await
             .unwrap();
-        let (stop, own) = (token.clone(), store.clone());
+        let term = LeaderTerm {
+            scheduler,
+            events,
+            store: store.clone(),
+            token: token.clone(),
+        };
         let leading = tokio::spawn(async move {
-            runner.lead_with(sides, own, stop).await.unwrap();
+            runner.lead(term).await.unwrap();
             runner
         });
-        until("the job leads", async || apps.subscription().is_some()).await;
+        until("the job leads", async || apps.framework().leading).await;
         Self {
             apps,
             cluster,

@@ -11,6 +11,7 @@ mod follow;
 pub(crate) mod mirror;
 mod persist;
 pub(crate) mod snapshot;
+pub(crate) mod term;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +169,7 @@ pub(crate) fn start(
     parts: Parts,
     tracker: &TaskTracker,
     token: CancellationToken,
-) -> impl Future<Output = ()> {
+) -> impl Future<Output = ()> + Send + use<> {
     let Parts {
         scheduler,
         mut events,

@@ -16,8 +16,8 @@ use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::model::{App, AppUpdate, Invalid, VersionInfo, ports, rules};
-use crate::problems::Problems;
 use crate::time::Moment;
+use transom_web::Problems;
 
 /// The result of a request for one app.
 struct Next {

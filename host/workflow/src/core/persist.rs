@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
+use transom_common::HostPort;
 use transom_store::typed::{self, TypedStore};
 
 use crate::ids::{ChangeSeq, JobId};
@@ -54,7 +55,7 @@ pub(super) struct End {
     pub(super) message: Option<String>,
     /// The agent with its sandbox.
     #[serde(default)]
-    pub(super) agent: Option<(String, u16)>,
+    pub(super) agent: Option<HostPort>,
 }
 
 /// The job records in the store. Cheap to clone.
@@ -83,10 +84,7 @@ impl Repository {
 
     /// Stores records; they are durable when it returns.
     pub(super) async fn put(&self, records: &[JobRecord]) -> typed::Result<()> {
-        let records: Vec<_> = records
-            .iter()
-            .map(|record| (key(&record.task), record))
-            .collect();
+        let records: Vec<_> = records.iter().map(|record| (key(&record.task), record)).collect();
         self.0.put_all(records).await
     }
 
