@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use serde_json::Value;
+use transom_testkit::eventually;
+use transom_tests::dns;
 use transom_tests::events::Events;
 use transom_tests::site::Site;
-use transom_tests::{dns, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_app_runs_is_probed_announced_found_and_kept() {

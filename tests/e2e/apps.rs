@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use transom_tests::eventually;
+use transom_testkit::eventually;
 use transom_tests::master::{Master, Says};
 use transom_tests::process::Transom;
 use transom_tests::site::{Site, copy_components};

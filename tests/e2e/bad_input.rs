@@ -5,11 +5,12 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
+use transom_testkit::eventually;
 use transom_tests::events::Events;
+use transom_tests::http;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::Transom;
 use transom_tests::site::Site;
-use transom_tests::{eventually, http};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn definitions_that_break_a_rule_are_refused_with_the_field() {
@@ -224,7 +225,10 @@ async fn without_a_master_the_daemon_serves_waits_and_says_so() {
         .expect("an answer");
     assert_eq!(ready.status().as_u16(), 503);
     let body: Value = ready.json().await.expect("JSON");
-    assert_eq!(body["frameworks"]["apps"]["subscribed"], false, "{body}");
+    assert_eq!(
+        body["services"]["apps"]["framework"]["subscribed"], false,
+        "{body}"
+    );
     let (status, output) = daemon.interrupt();
     assert!(status.success(), "{output}");
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use transom_testkit::eventually;
 use transom_tests::events::Events;
-use transom_tests::eventually;
 use transom_tests::plugin::{Plugin, remove};
 use transom_tests::site::Site;
 

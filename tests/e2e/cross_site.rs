@@ -13,9 +13,9 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use transom_testkit::{WAIT_TIMEOUT, eventually};
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::{addresses, copy_components};
-use transom_tests::{PATIENCE, eventually};
 
 /// A daemon with every port that can change something, and no cluster: nothing here gets as far as that.
 struct Daemon {
@@ -175,7 +175,7 @@ impl Answer {
                 assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&bytes));
             }
         };
-        tokio::time::timeout(PATIENCE, read)
+        tokio::time::timeout(WAIT_TIMEOUT, read)
             .await
             .expect("an answer in time")
     }

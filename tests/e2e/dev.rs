@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use transom_testkit::eventually;
+use transom_tests::http;
 use transom_tests::process::{Transom, components};
-use transom_tests::{eventually, http};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_starts_serves_and_leaves_no_process_behind() {

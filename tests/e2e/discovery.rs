@@ -1,11 +1,5 @@
 //! `transom discovery` as a replacement of mesos-dns: it accepts and rejects the same configuration
 //! files, and serves the last known records whatever the master answers.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 mod secondary;
 mod tls;
@@ -18,9 +12,10 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
+use transom_testkit::{eventually, free_port};
 use transom_tests::master::{Master, Says};
 use transom_tests::process::{Transom, binary};
-use transom_tests::{dns, eventually, http};
+use transom_tests::{dns, http};
 
 const ONE: &str = include_str!("../fixtures/discovery/small-a.json");
 const OTHER: &str = include_str!("../fixtures/discovery/small-b.json");
@@ -29,11 +24,6 @@ const CASES: &str = include_str!("../fixtures/discovery/config.json");
 /// The recorded files say at which port the master was, and which ports were served.
 const RECORDED_MASTER: &str = ":15050";
 const RECORDED_PORTS: [&str; 2] = ["port", "httpport"];
-
-fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    free.local_addr().unwrap().port()
-}
 
 /// Waits for the log line with the HTTP address.
 fn http_address(daemon: &mut Transom) -> SocketAddr {

@@ -7,9 +7,10 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
+use transom_testkit::eventually;
+use transom_tests::http;
 use transom_tests::master::{Master, Says};
 use transom_tests::process::{Transom, binary};
-use transom_tests::{eventually, http};
 
 const PAGE: &str = include_str!("../../docs/discovery.md");
 const STATE: &str = include_str!("../fixtures/discovery/small-a.json");

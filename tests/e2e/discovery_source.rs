@@ -1,11 +1,5 @@
 //! Discovery while a cluster manager restarts and loses an agent, from an operator's view: the log,
 //! `/ready` and the metrics of the real binary, and the DNS answers meanwhile.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +8,10 @@ use std::net::SocketAddr;
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use transom_testkit::eventually;
 use transom_tests::process::Transom;
 use transom_tests::site::{Cluster, addresses, copy_components};
-use transom_tests::{dns, eventually, http};
+use transom_tests::{dns, http};
 
 /// A cluster manager and a daemon with apps and discovery. Full comparisons are an hour apart:
 /// earlier updates are due to the stream.
@@ -78,7 +73,8 @@ impl Site {
         eventually(&format!("records from {source}"), || async {
             let ready: Value =
                 serde_json::from_str(&self.text("/ready").await?).map_err(|error| error.to_string())?;
-            if ready["discovery"] == true && ready["discovery_source"] == source {
+            let discovery = &ready["services"]["discovery"];
+            if discovery["ready"] == true && discovery["source"] == source {
                 Ok(())
             } else {
                 Err(ready.to_string())

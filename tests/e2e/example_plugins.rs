@@ -31,7 +31,7 @@ async fn status(site: &Site, name: &str) -> Value {
 async fn redis_is_asked_by_a_probe_in_rust() {
     let site = Site::start_with("[plugins.use]\ntcp = \"redis-ping\"\n").await;
     installed(&site, "redis-ping", &Plugin::example("redis-ping")).await;
-    let server = transom_tests::redis::server();
+    let server = transom_testkit::redis::server();
     let program = server.get_program().to_string_lossy().into_owned();
     let cmd = format!(
         "exec perl -e 'exec {{\"{program}\"}} \"redis-server\", \"--bind\", \"0.0.0.0\", \"--save\", \"\", \"--port\", $ENV{{PORT0}}'"

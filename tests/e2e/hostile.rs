@@ -4,10 +4,10 @@
 
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
+use transom_testkit::{WAIT_TIMEOUT, eventually};
 use transom_tests::events::Events;
 use transom_tests::plugin::Plugin;
 use transom_tests::site::Site;
-use transom_tests::{PATIENCE, eventually};
 
 /// Spins at every look, and is left in service all the same.
 fn spinning_probe() -> Plugin {
@@ -80,7 +80,7 @@ async fn until_the_last(mut stream: Events) {
 async fn spin(http: reqwest::Client, url: String) {
     loop {
         let mut stream = Events::open(&http, &url).await;
-        while stream.next_within(PATIENCE).await.is_some() {}
+        while stream.next_within(WAIT_TIMEOUT).await.is_some() {}
     }
 }
 

@@ -1,12 +1,6 @@
 //! Several daemons on one store: one leads, the others answer reads and forward writes, and one of
 //! them takes over when the leader is gone. A leader that was suspended for too long does nothing
 //! more.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,11 +8,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use transom_testkit::eventually;
+use transom_testkit::redis::RedisServer;
 use transom_tests::gate::Gate;
+use transom_tests::http;
 use transom_tests::process::Transom;
-use transom_tests::redis::Redis;
 use transom_tests::site::{Cluster, addresses, copy_components};
-use transom_tests::{eventually, http};
 
 /// Seconds; as short as the configuration allows is shorter than a busy machine may stumble.
 const LEASE: u64 = 2;
@@ -73,7 +68,7 @@ impl Daemon {
             let answer = self.http.get(&ready).send().await;
             let answer = answer.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-            if seen["ready"] == true && seen["frameworks"]["apps"]["leader"] == leading {
+            if seen["ready"] == true && seen["services"]["apps"]["framework"]["leading"] == leading {
                 Ok(())
             } else {
                 Err(seen.to_string())
@@ -108,7 +103,7 @@ impl Daemon {
 /// Cluster, store and two daemons, the first of which reaches its master through a gate.
 struct Site {
     cluster: Cluster,
-    _redis: Redis,
+    _redis: RedisServer,
     gate: Gate,
     first: Daemon,
     second: Daemon,
@@ -120,11 +115,11 @@ impl Site {
     async fn start() -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
-        let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
+        let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
         let gate = Gate::before(cluster.master).await;
-        let first = Daemon::start(dir.path(), "first", gate.address, redis.address);
+        let first = Daemon::start(dir.path(), "first", gate.address, redis.address());
         first.ready(true).await;
-        let second = Daemon::start(dir.path(), "second", cluster.master, redis.address);
+        let second = Daemon::start(dir.path(), "second", cluster.master, redis.address());
         second.ready(false).await;
         Site {
             cluster,
@@ -280,7 +275,7 @@ async fn writes_are_refused_with_503_while_the_store_is_away_whoever_is_asked() 
                         .json()
                         .await
                         .map_err(|error| error.to_string())?;
-                    if seen["ready"] == false && seen["frameworks"]["apps"]["leader"] == false {
+                    if seen["ready"] == false && seen["services"]["apps"]["framework"]["leading"] == false {
                         Ok(())
                     } else {
                         Err(seen.to_string())

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use transom_tests::eventually;
+use transom_testkit::eventually;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::binary;
 use transom_tests::registry::Registry;

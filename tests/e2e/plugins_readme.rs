@@ -12,9 +12,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
+use transom_testkit::eventually;
 use transom_tests::authors::equip;
+use transom_tests::http;
 use transom_tests::process::{Transom, binary, components};
-use transom_tests::{eventually, http};
 
 /// A shell that keeps its folder and its variables from one block to the next.
 struct Shell {

@@ -1,21 +1,16 @@
 //! A daemon that starts before its store: it logs that, keeps trying, and starts its services when
 //! the store is available.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 use std::fs;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
+use transom_testkit::eventually;
+use transom_testkit::redis::RedisServer;
+use transom_tests::http;
 use transom_tests::process::Transom;
-use transom_tests::redis::Redis;
 use transom_tests::site::{Cluster, addresses, copy_components};
-use transom_tests::{eventually, http};
 
 /// Takes connections at an address on behalf of another one. Ends with the test's runtime.
 async fn forward(from: SocketAddr, to: SocketAddr) {
@@ -52,8 +47,8 @@ async fn a_daemon_waits_for_its_store_and_then_begins() {
         daemon.line(text, |line| line.contains(text).then_some(()));
     }
 
-    let redis = Redis::start(dir.path());
-    forward(store, redis.address).await;
+    let redis = RedisServer::in_memory().started();
+    forward(store, redis.address()).await;
     let addresses = addresses(&mut daemon);
     let http = http();
     let app = json!({"id": "/late", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16});

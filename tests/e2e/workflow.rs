@@ -6,7 +6,7 @@ use std::path::Path;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use transom_tests::eventually;
+use transom_testkit::eventually;
 use transom_tests::process::Transom;
 use transom_tests::site::Cluster;
 

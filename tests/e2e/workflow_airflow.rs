@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use transom_tests::airflow::{self, Airflow, Program, eventually, free_port, output, program, root};
+use transom_testkit::free_port;
+use transom_tests::airflow::{self, Airflow, Program, eventually, output, program, root};
 use transom_tests::lossy::Lossy;
 use transom_tests::site::Site;
 

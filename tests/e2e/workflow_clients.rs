@@ -8,8 +8,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use transom_testkit::free_port;
 use transom_tests::airflow::{
-    Airflow, PATIENCE, Program, environment, environment_2, free_port, output, program, root,
+    AIRFLOW_TIMEOUT, Airflow, Program, environment, environment_2, output, program, root,
 };
 use transom_tests::site::Site;
 
@@ -185,7 +186,7 @@ impl Example {
         parts: &[&Program],
         wish: impl Fn(&BTreeMap<String, (String, String, u64)>) -> Option<T>,
     ) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + AIRFLOW_TIMEOUT;
         loop {
             let instances = self.instances();
             if let Some(found) = wish(&instances) {
@@ -295,7 +296,7 @@ fn the_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
     let api = airflow.start("api", &["api-server", "--workers", "1"]);
     let processor = airflow.start("processor", &["dag-processor"]);
     let mut first = airflow.start("scheduler-1", &["scheduler"]);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + AIRFLOW_TIMEOUT;
     let trigger = [
         "dags",
         "trigger",

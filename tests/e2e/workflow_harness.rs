@@ -5,7 +5,7 @@ use std::fs;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use transom_tests::eventually;
+use transom_testkit::eventually;
 use transom_tests::process::Transom;
 use transom_tests::site::Site;
 

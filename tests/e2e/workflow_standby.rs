@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use transom_testkit::eventually;
+use transom_testkit::redis::RedisServer;
+use transom_tests::http;
 use transom_tests::process::{Transom, binary};
-use transom_tests::redis::Redis;
 use transom_tests::site::{Cluster, addresses, copy_components};
-use transom_tests::{eventually, http};
 
 /// Credentials, and no trusted networks: the leader must accept forwarded requests.
 const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\ntrusted_networks = []\n\
@@ -75,8 +76,8 @@ impl Daemon {
             let answer = answer.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
             if seen["ready"] == true
-                && seen["workflow"] == true
-                && seen["frameworks"]["workflow"]["leader"] == leading
+                && seen["services"]["workflow"]["ready"] == true
+                && seen["services"]["workflow"]["framework"]["leading"] == leading
             {
                 Ok(())
             } else {
@@ -125,11 +126,17 @@ async fn another_daemon(tls: bool) {
     let dir = tempfile::tempdir().expect("a directory");
     let _ = http();
     let trusted = tls.then(|| certify(dir.path()));
-    let start = |name: &str, cluster: &Cluster, redis: &Redis| {
-        Daemon::start(dir.path(), name, cluster.master, redis.address, trusted.as_ref())
+    let start = |name: &str, cluster: &Cluster, redis: &RedisServer| {
+        Daemon::start(
+            dir.path(),
+            name,
+            cluster.master,
+            redis.address(),
+            trusted.as_ref(),
+        )
     };
     copy_components(&dir.path().join("plugins"));
-    let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
+    let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
     let first = start("first", &cluster, &redis);
     first.ready(true).await;
     let second = start("second", &cluster, &redis);

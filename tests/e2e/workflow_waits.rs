@@ -6,7 +6,7 @@ use std::thread;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use transom_tests::eventually;
+use transom_testkit::eventually;
 use transom_tests::process::Transom;
 
 use crate::workflow_harness::Workflow;

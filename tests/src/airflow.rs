@@ -2,19 +2,19 @@
 //! whole Airflow.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
+use transom_testkit::{free_port, retry_until};
 
 /// A busy machine takes long to start so much Python.
-pub const PATIENCE: Duration = Duration::from_mins(6);
+pub const AIRFLOW_TIMEOUT: Duration = Duration::from_mins(6);
 
 /// The folder where `cargo xtask test` installs Airflow: `TRANSOM_AIRFLOW`, or next to the build.
 pub fn environment() -> PathBuf {
@@ -88,12 +88,6 @@ pub fn output(command: &mut Command) -> String {
         output.status
     );
     stdout
-}
-
-/// A port that was free just now.
-pub fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    free.local_addr().expect("an address").port()
 }
 
 /// A process with all its children; killed when dropped.
@@ -240,20 +234,10 @@ impl Airflow {
     }
 }
 
-/// Repeats the request until the answer is the expected one, for at most [`PATIENCE`].
-pub async fn eventually<T, Fut>(what: &str, mut look: impl FnMut() -> Fut) -> T
-where
-    Fut: Future<Output = Result<T, String>>,
-{
-    let deadline = Instant::now() + PATIENCE;
-    let mut tick = tokio::time::interval(Duration::from_millis(500));
-    // A slow server gets no faster requests.
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        match look().await {
-            Ok(found) => return found,
-            Err(seen) => assert!(Instant::now() < deadline, "waited for {what}; last seen: {seen}"),
-        }
-    }
+/// Repeats the request until it returns `Ok`, for at most [`AIRFLOW_TIMEOUT`].
+pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = tokio::time::Instant::now() + AIRFLOW_TIMEOUT;
+    retry_until(deadline, Duration::from_millis(500), what, look)
+        .await
+        .unwrap_or_else(|error| panic!("{error}"))
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::Value;
-
-use crate::PATIENCE;
+use transom_testkit::WAIT_TIMEOUT;
 
 /// One frame of the stream.
 #[derive(Clone, Debug)]
@@ -68,7 +67,7 @@ impl Events {
 
     /// The next frame; `None` when the server ended the stream.
     pub async fn next(&mut self) -> Option<Frame> {
-        tokio::time::timeout(PATIENCE, self.read())
+        tokio::time::timeout(WAIT_TIMEOUT, self.read())
             .await
             .expect("a frame in time")
     }

@@ -8,8 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-
-use crate::eventually;
+use transom_testkit::eventually;
 
 /// A call of a framework that was held back.
 #[derive(Clone, Debug)]

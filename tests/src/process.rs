@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-use crate::PATIENCE;
+use transom_testkit::WAIT_TIMEOUT;
 
 const BINARY: (&str, &str) = ("TRANSOM_BIN", "transom");
 const COMPONENTS: (&str, &str) = ("TRANSOM_COMPONENTS", "components");
@@ -111,7 +110,7 @@ impl Transom {
 
     /// Waits for a line for which `pick` returns a value.
     pub fn line<T>(&mut self, what: &str, pick: impl Fn(&str) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             if let Some(found) = self
                 .output
@@ -166,7 +165,7 @@ impl Transom {
 
     /// Waits until it ends without a signal.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 for reader in self.readers.drain(..) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::PATIENCE;
+use transom_testkit::WAIT_TIMEOUT;
 
 /// A running registry; killed when dropped.
 pub struct Registry {
@@ -39,7 +39,7 @@ impl Registry {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("a docker-registry");
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + WAIT_TIMEOUT;
             while Instant::now() < deadline && child.try_wait().expect("a child").is_none() {
                 if TcpStream::connect(address).is_ok() {
                     return Registry { child, address };

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use rand::Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use transom_testkit::{eventually, free_ports};
 
 use crate::gate::Gate;
 use crate::process::{Transom, components};
-use crate::{dns, eventually, http};
+use crate::{dns, http};
 
 /// A cluster manager with three agents, as `transom cluster`.
 pub struct Cluster {
@@ -30,7 +30,8 @@ impl Cluster {
     /// The same with more flags.
     pub fn start_with(dir: &Path, flags: &[&str]) -> Cluster {
         let work = dir.join("cluster");
-        let ports = free_ports(300);
+        let first = free_ports(300);
+        let ports = format!("{first}-{}", first + 299);
         let work_dir = work.to_string_lossy();
         let usual = [
             "cluster",
@@ -104,21 +105,6 @@ impl Cluster {
         let (status, output) = self.process.interrupt();
         assert!(status.success(), "the cluster ended with {status}:\n{output}");
     }
-}
-
-/// A range of unused ports, below the ephemeral ports of the system.
-fn free_ports(count: u16) -> String {
-    let mut random = rand::rng();
-    for _ in 0..100 {
-        let first: u16 = random.random_range(15_000..31_000);
-        let free = (first..first + count)
-            .step_by(7)
-            .all(|port| TcpListener::bind(("0.0.0.0", port)).is_ok());
-        if free {
-            return format!("{first}-{}", first + count - 1);
-        }
-    }
-    panic!("no {count} free ports in a row");
 }
 
 /// Creates a plugin directory of the first-party components.

@@ -1,4 +1,5 @@
-//! Crates in several versions, each of which is compiled: `deny.toml` names them with the reason.
+//! Crates that would be compiled several times: in several versions, which `deny.toml` names with
+//! the reason, or with several sets of features.
 
 #[cfg(test)]
 mod tests {
@@ -7,11 +8,24 @@ mod tests {
 
     use crate::steps::{SELECTION, cargo, root};
 
-    /// `name@version` of every crate of a build, with its features.
-    fn crates(edges: &str) -> BTreeMap<String, BTreeSet<String>> {
+    /// Small crates that build scripts need with few features and the daemon with more, or the other
+    /// way round. Equal features would cost more than the second compilation.
+    const COMPILED_TWICE: [&str; 4] = [
+        // The build script of cranelift-codegen needs constants of the interpreter. The interpreter
+        // itself would delay Cranelift, on which most of a build waits.
+        "cranelift-bitset",
+        "pulley-interpreter",
+        "wasmtime-internal-core",
+        // A hundred lines.
+        "fnv",
+    ];
+
+    /// `name@version` of every crate of a build, with its features: several sets where macros and
+    /// build scripts need other features than programs.
+    fn crates(selection: &[&str], edges: &str) -> BTreeMap<String, BTreeSet<String>> {
         let output = cargo()
             .arg("tree")
-            .args(SELECTION)
+            .args(selection)
             .args(["--locked", "--offline", "--prefix", "none"])
             .args(["--edges", edges, "--format", "{p} [{f}]"])
             .output()
@@ -38,14 +52,45 @@ mod tests {
 
     #[test]
     fn the_daemon_and_the_tests_compile_each_crate_with_the_same_features() {
-        let tests = crates("normal,build,dev");
-        for (name, features) in crates("normal,build") {
+        let tests = crates(&SELECTION, "normal,build,dev");
+        for (name, features) in crates(&SELECTION, "normal,build") {
             assert_eq!(
                 Some(&features),
                 tests.get(&name),
                 "{name} is compiled twice: once for the daemon and once, with other features, for tests"
             );
         }
+    }
+
+    #[test]
+    fn xtask_and_the_daemon_compile_each_crate_with_the_same_features() {
+        // The selection of the alias `cargo xtask`: the default members.
+        let alias = fs::read_to_string(root().join(".cargo/config.toml")).expect(".cargo/config.toml");
+        assert!(alias.contains("run --no-default-features --bin xtask"), "{alias}");
+        let own = crates(&["--package", "xtask"], "normal");
+        let daemon = crates(&SELECTION, "normal,build");
+        for (name, features) in crates(&["--no-default-features"], "normal,build") {
+            assert!(
+                !own.contains_key(&name) || daemon.get(&name) == Some(&features),
+                "{name} is compiled twice: once for xtask with {features:?} and once for the daemon with {:?}",
+                daemon.get(&name)
+            );
+        }
+    }
+
+    #[test]
+    fn macros_and_programs_compile_each_crate_with_the_same_features() {
+        let double: Vec<_> = crates(&SELECTION, "normal,build,dev")
+            .into_iter()
+            .filter(|(name, features)| {
+                features.len() > 1 && !COMPILED_TWICE.contains(&name.split('@').next().unwrap_or(name))
+            })
+            .collect();
+        assert!(
+            double.is_empty(),
+            "compiled once for macros or build scripts and once, with other features, for programs: {double:#?}; \
+             name the missing features in [build-dependencies] of xtask/Cargo.toml"
+        );
     }
 
     #[test]
@@ -56,7 +101,7 @@ mod tests {
             .expect("TOML");
         let skipped = deny["bans"]["skip"].as_array().expect("[bans] skip");
         let skipped: BTreeSet<&str> = skipped.iter().filter_map(|it| it["crate"].as_str()).collect();
-        let crates = crates("normal,build,dev");
+        let crates = crates(&SELECTION, "normal,build,dev");
         let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for it in crates.keys().filter(|it| !skipped.contains(it.as_str())) {
             versions

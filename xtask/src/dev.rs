@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use crate::components::{self, Scope};
-use crate::steps::{self, cargo, root, target};
+use crate::steps::{self, root, target};
 
 /// Builds components and daemon and starts `transom dev`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -25,9 +25,10 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
 /// Replays the recorded requests to a master.
 pub(crate) fn replay(arguments: &[String]) -> anyhow::Result<()> {
-    let error = cargo()
-        .args(["run", "--quiet", "--package", "transom-replay", "--"])
+    steps::build("replay", &["--bin", "replay"])?;
+    let error = Command::new(target().join("debug/replay"))
         .args(arguments)
+        .current_dir(root())
         .exec();
-    Err(error).context("cannot start cargo")
+    Err(error).context("cannot start the replay")
 }

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::agent::Agents;
 use transom_cluster::v1::CommandInfo;
 use transom_cluster::{ContainerId, Error as ClusterError};
+use transom_common::HostPort;
 use transom_plugin_host::Change;
 use transom_plugin_host::probe::{
     CommandLine, CommandOutput, Endpoint, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
@@ -328,7 +329,7 @@ fn shell(command: &CheckCommand) -> String {
 /// Runs commands in a task's container, through its agent.
 struct InTask {
     agents: Agents,
-    agent: (String, u16),
+    agent: HostPort,
     container: ContainerId,
 }
 

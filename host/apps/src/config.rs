@@ -1,31 +1,17 @@
 //! Configuration of the apps service.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use ipnet::IpNet;
-use transom_web::{AllowedHost, Origin};
+use transom_web::PortConfig;
 
 use crate::bus::PlanForm;
 
 /// Settings of the apps service; all have defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of the HTTP port. The port has no authentication, so an address that other machines
-    /// can reach requires [`trusted_networks`](Self::trusted_networks).
-    pub listener: IpAddr,
-    /// Networks whose requests are accepted, in addition to this machine.
-    pub trusted_networks: Vec<IpNet>,
-    /// Host names by which clients may reach the port, in addition to loopback, its address and
-    /// [`hostname`](Self::hostname). Requests for other names are rejected.
-    pub allowed_hosts: Vec<AllowedHost>,
-    /// Origins of other sites whose web pages may use the port.
-    pub allowed_origins: Vec<Origin>,
-    /// The HTTP port; 0 selects a free one.
-    pub port: u16,
-    /// The name under which clients reach this daemon, shown by `/v2/leader` and
-    /// `X-Marathon-Leader`.
-    pub hostname: String,
+    /// The HTTP port. Its host name is the name under which clients reach this daemon, shown by
+    /// `/v2/leader` and `X-Marathon-Leader`.
+    pub port: PortConfig,
     /// Prefix of the service's keys in the store, without a trailing slash; the scheduler of the
     /// same framework uses the same prefix.
     pub prefix: String,
@@ -40,8 +26,8 @@ pub struct Config {
     pub env_vars_prefix: String,
     /// The event bus.
     pub events: Events,
-    /// Time for open requests to finish when the daemon stops.
-    pub grace: Duration,
+    /// The minimum interval of REVIVE calls for tasks that fit no offer.
+    pub revive_interval: Duration,
 }
 
 /// Where checks run: in this daemon or in the agents.
@@ -84,19 +70,17 @@ pub struct Events {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            trusted_networks: Vec::new(),
-            allowed_hosts: Vec::new(),
-            allowed_origins: Vec::new(),
-            port: 8080,
-            hostname: "localhost".to_owned(),
+            port: PortConfig {
+                hostname: "localhost".to_owned(),
+                ..PortConfig::new("apps", 8080)
+            },
             prefix: "apps".to_owned(),
             framework_name: "apps".to_owned(),
             role: "*".to_owned(),
             checks: Checks::default(),
             env_vars_prefix: String::new(),
             events: Events::default(),
-            grace: Duration::from_secs(5),
+            revive_interval: Duration::from_secs(1),
         }
     }
 }

@@ -1,18 +1,12 @@
 //! Errors that keep the apps service from starting or stop it.
 
-use std::net::SocketAddr;
+use transom_framework::ServiceError;
 
 /// Errors of the whole service. Errors of a single request are returned to its client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The port has no authentication yet, so the networks that may connect must be configured.
-    #[error(
-        "apps: {0} is reachable from other machines without authentication; set [apps] trusted_networks, or set [apps] \
-         listener to a loopback address such as 127.0.0.1"
-    )]
-    Exposed(SocketAddr),
     /// Binding or serving the port failed.
-    #[error("apps: HTTP server failed")]
+    #[error("apps: the HTTP port cannot be used")]
     Web(#[source] transom_web::Error),
     /// Reading or writing the store failed at the start.
     #[error("apps: state store failed while {doing}")]
@@ -32,4 +26,10 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+}
+
+impl ServiceError for Error {
+    fn is_permanent(&self) -> bool {
+        matches!(self, Self::Record { .. })
+    }
 }

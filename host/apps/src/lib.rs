@@ -1,9 +1,9 @@
 //! Apps: long-running programs with checks, deployments and an event bus, over Marathon's HTTP API
 //! (specification, part C).
 //!
-//! [`Config::bind`] binds the port. [`Bound::start`] serves it and returns an [`Apps`] handle and a
+//! [`Config::bind`] binds the port. [`Bound::start`] serves it and returns a handle and a
 //! [`Runner`]. The leader runs the apps with the runner; a standby answers reads and forwards other
-//! requests to the leader.
+//! requests to the leader (see `transom_framework`).
 //!
 //! # Structure
 //!
@@ -14,7 +14,8 @@
 //!   turns an instance into a task.
 //! * `checks`: runs checks with the check-probe components. `bus`: events, filtered by the events
 //!   component.
-//! * `runner`: leading and standing by. `core::mirror`: the view of a standby.
+//! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term. `core::mirror`:
+//!   the view of a standby.
 //! * `api`: HTTP, one file per resource. `seams`: the plugins as traits, so that tests can script
 //!   them.
 //!
@@ -55,7 +56,6 @@ mod error;
 mod ids;
 mod instance;
 mod model;
-mod problems;
 mod runner;
 mod seams;
 mod start;
@@ -68,7 +68,7 @@ pub use bus::PlanForm;
 pub use config::{Checks, Config, Events, Exec, Network};
 pub use error::Error;
 pub use runner::Runner;
-pub use start::{Apps, Bound};
+pub use start::Bound;
 
 /// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;

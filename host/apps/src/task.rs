@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use transom_cluster::v1::{
-    CheckCommand as CommandCheck, CheckHttp, CheckInfo, CheckTcp, CheckType, CommandInfo, DiscoveryInfo,
-    Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
-};
+use transom_cluster::v1::{TaskInfo, Uri, Visibility};
+use transom_launch::{Command, Discovery, Environment, Port, Probe, ProbeTimes, Program, Task};
 use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
@@ -73,25 +71,19 @@ struct Build {
 impl BuildTask for Build {
     fn build(&self, placement: &Placement) -> TaskInfo {
         let app = &self.app;
-        TaskInfo {
-            name: app.id.task_name(),
-            command: Some(self.command(placement)),
-            labels: (!app.labels.is_empty()).then(|| {
-                app.labels
-                    .iter()
-                    .map(|(key, value)| (key.clone(), value.clone()))
-                    .collect()
-            }),
+        let check = app
+            .check
+            .as_ref()
+            .and_then(|check| agent_check(check, self.settings.checks, &placement.host_ports));
+        let grace = app.task_kill_grace_period_seconds;
+        let task = Task {
+            labels: app.labels.clone(),
             discovery: Some(discovery(app, &placement.host_ports)),
-            check: app
-                .check
-                .as_ref()
-                .and_then(|check| agent_check(check, self.settings.checks, &placement.host_ports)),
-            kill_policy: app.task_kill_grace_period_seconds.map(|seconds| KillPolicy {
-                grace_period: Some(Duration::from_secs(u64::from(seconds)).into()),
-            }),
-            ..TaskInfo::default()
-        }
+            check,
+            kill_grace: grace.map(|seconds| Duration::from_secs(u64::from(seconds))),
+            ..Task::new(app.id.task_name(), self.command(placement))
+        };
+        task.into()
     }
 
     /// Instances of an older configuration are being replaced; `UNIQUE` must not block a restart.
@@ -104,15 +96,8 @@ impl BuildTask for Build {
 }
 
 impl Build {
-    fn command(&self, placement: &Placement) -> CommandInfo {
+    fn command(&self, placement: &Placement) -> Command {
         let app = &self.app;
-        let variables = environment(app, placement, &self.settings.env_vars_prefix)
-            .into_iter()
-            .map(|(name, value)| Variable {
-                name,
-                value: Some(value),
-                ..Variable::default()
-            });
         let uris = app.fetch.iter().map(|artifact| Uri {
             value: artifact.uri.clone(),
             executable: Some(artifact.executable),
@@ -120,17 +105,12 @@ impl Build {
             cache: Some(artifact.cache),
             output_file: artifact.dest_path.clone(),
         });
-        CommandInfo {
-            shell: Some(app.cmd.is_some()),
-            value: app.cmd.clone().or_else(|| app.args.first().cloned()),
-            arguments: if app.cmd.is_some() {
-                Vec::new()
-            } else {
-                app.args.clone()
-            },
-            environment: Some(Environment {
-                variables: variables.collect(),
-            }),
+        Command {
+            program: app
+                .cmd
+                .clone()
+                .map_or_else(|| Program::Argv(app.args.clone()), Program::Shell),
+            environment: environment(app, placement, &self.settings.env_vars_prefix),
             uris: uris.collect(),
             user: app.user.clone(),
         }
@@ -147,8 +127,8 @@ const LABEL_VALUE: usize = 512;
 /// earlier one of the same name.
 ///
 /// The agent sets none of these, not even `MESOS_TASK_ID` for command tasks.
-fn environment(app: &App, placement: &Placement, prefix: &str) -> BTreeMap<String, String> {
-    let mut env = described(app, placement);
+fn environment(app: &App, placement: &Placement, prefix: &str) -> Environment {
+    let mut env: Environment = described(app, placement).into_iter().collect();
     let host = ("HOST".to_owned(), placement.agent.hostname.clone());
     let network = std::iter::once(host).chain(ports(app, &placement.host_ports));
     env.extend(network.map(|(name, value)| (format!("{prefix}{name}"), value)));
@@ -226,32 +206,22 @@ fn label_variable(key: &str) -> String {
     name
 }
 
-fn discovery(app: &App, host_ports: &[u16]) -> DiscoveryInfo {
+fn discovery(app: &App, host_ports: &[u16]) -> Discovery {
     let ports = host_ports
         .iter()
         .zip(&app.port_definitions)
         .flat_map(|(number, definition)| {
             definition.protocol.names().iter().map(|protocol| Port {
-                number: u32::from(*number),
+                number: *number,
                 name: definition.name.clone(),
-                protocol: Some((*protocol).to_owned()),
-                visibility: None,
-                labels: (!definition.labels.is_empty()).then(|| {
-                    definition
-                        .labels
-                        .iter()
-                        .map(|(key, value)| (key.clone(), value.clone()))
-                        .collect()
-                }),
+                protocol: (*protocol).to_owned(),
+                labels: definition.labels.clone(),
             })
         });
-    DiscoveryInfo {
+    Discovery {
+        name: app.id.task_name(),
         visibility: Visibility::Framework,
-        name: Some(app.id.task_name()),
-        ports: Some(Ports {
-            ports: ports.collect(),
-        }),
-        ..DiscoveryInfo::default()
+        ports: ports.collect(),
     }
 }
 
@@ -271,51 +241,31 @@ pub(crate) fn is_ours(check: &Check, checks: Checks) -> bool {
     }
 }
 
-/// The check in the form of the agent; `None` when this daemon makes it.
-fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<CheckInfo> {
+/// The check for the agent; `None` when this daemon makes it.
+fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<transom_launch::Check> {
     if is_ours(check, checks) {
         return None;
     }
-    let mut info = CheckInfo {
-        delay_seconds: Some(f64::from(check.delay_seconds)),
-        interval_seconds: Some(f64::from(check.interval_seconds)),
-        timeout_seconds: Some(f64::from(check.timeout_seconds)),
-        ..CheckInfo::default()
+    let probe = match &check.kind {
+        CheckKind::Http { port, path, .. } => Probe::Http {
+            port: check_port(*port, host_ports)?,
+            path: path.clone(),
+        },
+        CheckKind::Tcp { port } => Probe::Tcp {
+            port: check_port(*port, host_ports)?,
+        },
+        CheckKind::Exec { command } => Probe::Command(match command {
+            CheckCommand::Shell(line) => Program::Shell(line.clone()),
+            CheckCommand::Argv(argv) => Program::Argv(argv.clone()),
+        }),
     };
-    match &check.kind {
-        CheckKind::Http { port, path, .. } => {
-            let port = u32::from(check_port(*port, host_ports)?);
-            info.r#type = CheckType::Http;
-            info.http = Some(CheckHttp {
-                port,
-                path: path.clone(),
-            });
-        }
-        CheckKind::Tcp { port } => {
-            info.r#type = CheckType::Tcp;
-            info.tcp = Some(CheckTcp {
-                port: u32::from(check_port(*port, host_ports)?),
-            });
-        }
-        CheckKind::Exec { command } => {
-            let command = match command {
-                CheckCommand::Shell(shell) => CommandInfo {
-                    shell: Some(true),
-                    value: Some(shell.clone()),
-                    ..CommandInfo::default()
-                },
-                CheckCommand::Argv(argv) => CommandInfo {
-                    shell: Some(false),
-                    value: argv.first().cloned(),
-                    arguments: argv.clone(),
-                    ..CommandInfo::default()
-                },
-            };
-            info.r#type = CheckType::Command;
-            info.command = Some(CommandCheck { command });
-        }
-    }
-    Some(info)
+    let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
+    let times = ProbeTimes {
+        delay: seconds(check.delay_seconds),
+        interval: seconds(check.interval_seconds),
+        timeout: seconds(check.timeout_seconds),
+    };
+    Some(transom_launch::Check { probe, times })
 }
 
 #[cfg(test)]

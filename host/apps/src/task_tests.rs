@@ -15,7 +15,10 @@ fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
 }
 
 fn built_with(definition: &Value, ports: &[u16], settings: &LaunchSettings) -> Value {
-    let app = Arc::new(app(definition));
+    built_app(app(definition), ports, settings)
+}
+
+fn built_app(app: App, ports: &[u16], settings: &LaunchSettings) -> Value {
     let agent = AgentLocation {
         id: "a-S0".into(),
         hostname: "h1".to_owned(),
@@ -28,8 +31,36 @@ fn built_with(definition: &Value, ports: &[u16], settings: &LaunchSettings) -> V
         agent,
         host_ports: ports.to_vec(),
     };
-    let spec = run_spec(&app, settings);
+    let spec = run_spec(&Arc::new(app), settings);
     serde_json::to_value(spec.build.task().unwrap().build(&placement)).unwrap()
+}
+
+/// Definitions and the `TaskInfo` of each, down to the last field.
+#[test]
+fn task_info_is_as_recorded() {
+    let suite: Value = serde_json::from_str(include_str!("../tests/fixtures/task-infos.json")).unwrap();
+    for case in suite["cases"].as_array().unwrap() {
+        let mut app = app(&case["app"]);
+        app.version = "2018-01-01T00:00:00.000Z".parse().unwrap();
+        let checks = match case["checks"].as_str().unwrap() {
+            "cluster" => Checks {
+                network: Network::Cluster,
+                exec: Exec::Cluster,
+            },
+            "host" => Checks {
+                network: Network::Host,
+                exec: Exec::Host,
+            },
+            _ => Checks::default(),
+        };
+        let settings = LaunchSettings {
+            checks,
+            env_vars_prefix: case["env_vars_prefix"].as_str().unwrap().into(),
+        };
+        let ports: Vec<u16> = serde_json::from_value(case["host_ports"].clone()).unwrap();
+        let task = built_app(app, &ports, &settings);
+        assert_eq!(task, case["task_info"], "{}", case["name"]);
+    }
 }
 
 fn env(task: &Value) -> BTreeMap<String, String> {

@@ -30,6 +30,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{TaskState, TaskStatus};
+use transom_framework::{FrameworkService, LeaderTerm, ServiceHandle};
 use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
 use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
@@ -40,9 +41,8 @@ use transom_scheduler::{
 };
 use transom_store::Leadership;
 
-use crate::runner::Sides;
 use crate::seams::{Policies, View};
-use crate::{Apps, Config};
+use crate::{Config, Runner as AppsRunner};
 
 /// The limit of every wait in a test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -404,11 +404,11 @@ impl View for ScriptedView {
 
 /// A service under test.
 pub(crate) struct World {
-    pub(crate) apps: Apps,
+    pub(crate) apps: ServiceHandle,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) components: Arc<Components>,
     token: CancellationToken,
-    leading: JoinHandle<crate::Runner>,
+    leading: JoinHandle<AppsRunner>,
     dir: tempfile::TempDir,
 }
 
@@ -430,37 +430,37 @@ impl World {
         });
         let scheduler: Arc<dyn SchedulerApi> = cluster.clone();
         let policies: Arc<dyn Policies> = components.clone();
-        let sides = Sides {
-            scheduler,
-            events: events.boxed(),
-            agents: None,
-        };
-        let config = Config {
-            port: 0,
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.port.port = 0;
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
         let (_, standing) = watch::channel(Leadership::Leader);
         let (apps, mut runner) = config
             .bind()
+            .await
             .unwrap()
             .start_with(
                 store.clone(),
                 policies,
+                None,
                 standing,
                 &mut Registry::default(),
                 token.clone(),
             )
             .await
             .unwrap();
-        let stop = token.clone();
+        let term = LeaderTerm {
+            scheduler,
+            events: events.boxed(),
+            store,
+            token: token.clone(),
+        };
         let leading = tokio::spawn(async move {
-            runner.lead_with(sides, store, stop).await.unwrap();
+            runner.lead(term).await.unwrap();
             runner
         });
-        until("the job leads", async || apps.subscription().is_some()).await;
+        until("the job leads", async || apps.framework().leading).await;
         Self {
             apps,
             cluster,

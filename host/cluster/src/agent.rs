@@ -17,56 +17,19 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::fmt;
 use std::time::Duration;
+use transom_common::HostPort;
 use url::Url;
 
 const READ_FILE: &str = "READ_FILE";
 
-/// A host and a port, such as those of an agent's HTTP API.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct HostPort {
-    /// A host name or an address.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-}
-
-impl From<(String, u16)> for HostPort {
-    fn from((host, port): (String, u16)) -> Self {
-        Self { host, port }
-    }
-}
-
-impl From<&(String, u16)> for HostPort {
-    fn from((host, port): &(String, u16)) -> Self {
-        Self {
-            host: host.clone(),
-            port: *port,
-        }
-    }
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-impl HostPort {
-    /// The address in an offer; the IP address rather than the name, which may not resolve
-    /// elsewhere.
-    pub fn of_offer(offer: &Offer) -> Option<Self> {
-        let address = &offer.url.as_ref()?.address;
-        let host = address.ip.clone().or_else(|| address.hostname.clone())?;
-        Some(Self {
-            host,
-            port: address.port,
-        })
+impl Offer {
+    /// The address of the agent's own HTTP API, if the offer has one: the IP address rather than
+    /// the name, which may not resolve elsewhere.
+    pub fn agent_address(&self) -> Option<HostPort> {
+        let address = &self.url.as_ref()?.address;
+        let host = address.ip.as_ref().or(address.hostname.as_ref())?;
+        Some(HostPort::new(host, address.port))
     }
 }
 
@@ -132,33 +95,27 @@ impl Agents {
     }
 
     /// Lists a directory.
-    pub async fn browse(&self, agent: impl Into<HostPort>, path: &str) -> Result<Vec<File>> {
-        self.get(&agent.into(), "/files/browse", &[("path", path)]).await
+    pub async fn browse(&self, agent: &HostPort, path: &str) -> Result<Vec<File>> {
+        self.get(agent, "/files/browse", &[("path", path)]).await
     }
 
     /// Reads up to `length` bytes of a file from `offset`; beyond its end: empty. Agents return at
     /// most a few pages per call.
-    pub async fn read(
-        &self,
-        agent: impl Into<HostPort>,
-        path: &str,
-        offset: u64,
-        length: u64,
-    ) -> Result<FileChunk> {
+    pub async fn read(&self, agent: &HostPort, path: &str, offset: u64, length: u64) -> Result<FileChunk> {
         let (offset, length) = (offset.to_string(), length.to_string());
         let query = [("path", path), ("offset", &offset), ("length", &length)];
-        self.get(&agent.into(), "/files/read", &query).await
+        self.get(agent, "/files/read", &query).await
     }
 
     /// As [`Agents::read`], but returns bytes: invalid UTF-8 and a partial character are unchanged.
     pub async fn read_bytes(
         &self,
-        agent: impl Into<HostPort>,
+        agent: &HostPort,
         path: &str,
         offset: u64,
         length: u64,
     ) -> Result<FileBytes> {
-        let url = self.url(&agent.into(), "/api/v1", &[])?;
+        let url = self.url(agent, "/api/v1", &[])?;
         let place = json!({"path": path, "offset": offset, "length": length});
         let body = json!({"type": READ_FILE, "read_file": place});
         let request = Request::post(url.clone(), AGENT, READ_FILE, &body)?;
@@ -174,9 +131,9 @@ impl Agents {
     }
 
     /// The size of a file.
-    pub async fn size(&self, agent: impl Into<HostPort>, path: &str) -> Result<u64> {
+    pub async fn size(&self, agent: &HostPort, path: &str) -> Result<u64> {
         let query = [("path", path), ("offset", "-1")];
-        self.get(&agent.into(), "/files/read", &query)
+        self.get(agent, "/files/read", &query)
             .await
             .map(|part: FileChunk| part.offset)
     }
@@ -189,12 +146,12 @@ impl Agents {
     /// call follows, and the result is [`Error::TimedOut`].
     pub async fn run_in_task(
         &self,
-        agent: impl Into<HostPort>,
+        agent: &HostPort,
         parent: &ContainerId,
         command: &CommandInfo,
         limit: Duration,
     ) -> Result<CommandResult> {
-        let url = self.url(&agent.into(), "/api/v1", &[])?;
+        let url = self.url(agent, "/api/v1", &[])?;
         session::run(&self.http, url, parent, command, limit).await
     }
 

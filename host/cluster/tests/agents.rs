@@ -12,9 +12,10 @@ mod support;
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::{LAST_CHUNK, ReceivedRequest, Server, Step, json_answer, record_chunk, recorded, text_answer};
-use transom_cluster::agent::{Agents, CommandResult, HostPort};
+use transom_cluster::agent::{Agents, CommandResult};
 use transom_cluster::v1::{CommandInfo, Offer};
 use transom_cluster::{Client, Config, ContainerId, Error};
+use transom_common::HostPort;
 
 fn agents() -> Agents {
     Client::new(Config {
@@ -26,7 +27,7 @@ fn agents() -> Agents {
 }
 
 fn endpoint(server: &Server) -> HostPort {
-    HostPort::from((server.address.ip().to_string(), server.address.port()))
+    HostPort::new(server.address.ip().to_string(), server.address.port())
 }
 
 fn parent() -> ContainerId {
@@ -65,7 +66,7 @@ async fn agent(records: Vec<Value>, exit_status: Value) -> Server {
 
 async fn run(server: &Server, limit: Duration) -> transom_cluster::Result<CommandResult> {
     agents()
-        .run_in_task(endpoint(server), &parent(), &command(), limit)
+        .run_in_task(&endpoint(server), &parent(), &command(), limit)
         .await
 }
 
@@ -225,28 +226,18 @@ async fn files_are_listed_and_read_as_recorded() {
         vec![Step::Say(recorded(file))]
     })
     .await;
-    let (agents, at) = (agents(), endpoint(&server));
-    let chunk = agents.read_bytes(at.clone(), "/stdout", 0, 1000).await.unwrap();
+    let (agents, at) = (agents(), &endpoint(&server));
+    let chunk = agents.read_bytes(at, "/stdout", 0, 1000).await.unwrap();
     assert_eq!((chunk.data.as_slice(), chunk.size), (&b"out\n"[..], 4));
-    let files = agents.browse(at.clone(), "/a b/&c").await.unwrap();
+    let files = agents.browse(at, "/a b/&c").await.unwrap();
     assert!(
         files
             .iter()
             .any(|file| file.path.ends_with("/stdout") && file.size == 4 && file.mode == "-rw-r--r--")
     );
-    assert_eq!(
-        agents.read(at.clone(), "/stdout", 0, 1000).await.unwrap().data,
-        "out\n"
-    );
-    assert_eq!(
-        agents
-            .read(at.clone(), "/stdout", 100_000, 10)
-            .await
-            .unwrap()
-            .data,
-        ""
-    );
-    assert_eq!(agents.size(at.clone(), "/stdout").await.unwrap(), 4);
+    assert_eq!(agents.read(at, "/stdout", 0, 1000).await.unwrap().data, "out\n");
+    assert_eq!(agents.read(at, "/stdout", 100_000, 10).await.unwrap().data, "");
+    assert_eq!(agents.size(at, "/stdout").await.unwrap(), 4);
     let error = agents.read(at, "/nope", 0, 1).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: 404, .. }), "{error:?}");
 }
@@ -257,7 +248,7 @@ async fn an_agent_that_is_not_there_is_named_as_such() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let error = agents()
-        .browse((address.ip().to_string(), address.port()), "/")
+        .browse(&HostPort::new(address.ip().to_string(), address.port()), "/")
         .await
         .unwrap_err();
     assert!(
@@ -272,7 +263,6 @@ async fn an_agent_that_is_not_there_is_named_as_such() {
 #[test]
 fn an_agent_is_where_its_offer_says() {
     let offer: Offer = serde_json::from_slice(&recorded("1-main/02-offer.json")).unwrap();
-    assert_eq!(HostPort::of_offer(&offer).unwrap().to_string(), "127.0.0.1:5051");
-    assert_eq!(HostPort::from(("::1".to_owned(), 1)).to_string(), "[::1]:1");
-    assert_eq!(HostPort::of_offer(&Offer::default()), None);
+    assert_eq!(offer.agent_address().unwrap().to_string(), "127.0.0.1:5051");
+    assert_eq!(Offer::default().agent_address(), None);
 }

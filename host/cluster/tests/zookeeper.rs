@@ -9,8 +9,6 @@
 )]
 
 mod support;
-#[path = "support/zookeeper.rs"]
-mod zookeeper;
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -19,7 +17,7 @@ use support::{Server, Step, json_answer, record_chunk, redirect, stream_head, te
 use tokio::time::timeout;
 use transom_cluster::v1::FrameworkInfo;
 use transom_cluster::{Client, Config, Error, LeaderChanges, Master, operator, scheduler};
-use zookeeper::{ZooKeeper, create, create_path, register};
+use transom_testkit::zookeeper::{ZooKeeper, create, create_path, register};
 use zookeeper_client::{Acl, Acls, AuthId, Permission};
 
 /// How long news may take here before a test fails; what it does take is printed.
@@ -164,7 +162,7 @@ async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is
 
     // Back without any memory of sessions or nodes.
     server.stop().await;
-    server.forget();
+    server.delete_data();
     assert_eq!(client.leader().unwrap().node, first);
     server.start_again().await;
     let masters = server.client().await;

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::operator::{Event, Stream};
 use transom_cluster::{Client, Error, LeaderChanges, MasterChanges};
+use transom_common::error_chain;
 
 use crate::changes::{self, Changes};
 use crate::cluster::ClusterModel;
@@ -475,12 +476,6 @@ fn next_serial(last: Option<u32>) -> u32 {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs() as u32);
     last.map_or(now, |last| now.max(last.wrapping_add(1)))
-}
-
-/// An error with its causes.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |cause| cause.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use rand::Rng;
 use tokio::time::Instant;
+use transom_common::Backoff;
 
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
+/// Between attempts to open the stream.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
 /// The present source of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Attempts {
                 Failure::Broken => self.failures > 1,
                 Failure::NotReady | Failure::Refused => false,
             };
-        let mut retry = retry_delay(self.failures);
+        let mut retry = BACKOFF.jittered(self.failures.saturating_sub(1));
         if no_stream {
             retry = self.stream_timeouts.retry;
         } else if failure == Failure::NotFound {
@@ -171,14 +171,6 @@ impl Attempts {
         }
         Next { poll, retry }
     }
-}
-
-/// Exponential backoff with jitter between half and all of the delay.
-fn retry_delay(failures: u32) -> Duration {
-    let longest = FIRST_RETRY_DELAY
-        .saturating_mul(1 << failures.saturating_sub(1).min(16))
-        .min(MAX_RETRY_DELAY);
-    longest.mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
 #[cfg(test)]
@@ -297,7 +289,12 @@ mod tests {
     fn retry_delay_grows_to_its_maximum_with_jitter() {
         for (failures, longest) in [(1, 200), (2, 400), (4, 1600), (8, 15_000), (1000, 15_000)] {
             let longest = Duration::from_millis(longest);
-            let pauses: Vec<_> = (0..50).map(|_| retry_delay(failures)).collect();
+            let pause = || {
+                let mut attempts = Attempts::new(StreamTimeouts::default());
+                attempts.failures = failures - 1;
+                attempts.failed(Failure::Broken, true, after(0.0)).retry
+            };
+            let pauses: Vec<_> = (0..50).map(|_| pause()).collect();
             assert!(
                 pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)),
                 "{failures}: {pauses:?}"

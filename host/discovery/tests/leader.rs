@@ -3,16 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests: a failure is their answer.
 
 mod common;
-#[path = "../../cluster/tests/support/zookeeper.rs"]
-mod zookeeper;
 
 use std::time::{Duration, Instant};
 
 use common::{Followed, Master, MasterScript, WAIT_TIMEOUT, until};
 use serde_json::{Value, json};
 use transom_discovery::Config;
-use zookeeper::{ZooKeeper, create, create_path, register};
-use zookeeper_client::{Acls, Client};
+use transom_testkit::zookeeper::{Acls, Client, ZooKeeper, create, create_path, register};
 
 /// A master that leads: its cluster has one agent, at `10.0.0.<n>`.
 async fn leading(n: u32) -> Master {

@@ -25,15 +25,16 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
-use transom_discovery::dns::connection::{ConnectionLimits, Reply, Respond, serve_connection};
-use transom_discovery::dns::tls::{Certificate, ListenerLimits, serve};
+use transom_discovery::dns::listeners::connection::{ConnectionLimits, serve_connection};
+use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protocol, serve};
+use transom_discovery::dns::respond::{Client, Reply, Respond};
 
 /// Everything has this address.
 struct Fixed;
 
 impl Respond for Fixed {
-    fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply {
-        assert!(client.ip().is_loopback());
+    fn respond(&self, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
+        assert!(client.ip.is_loopback());
         let Ok(mut message) = Message::from_vec(packet) else {
             return Reply::Silence;
         };
@@ -59,7 +60,7 @@ fn certify(dir: &Path) -> CertificateDer<'static> {
 }
 
 async fn read(dir: &Path) -> transom_discovery::Result<Certificate> {
-    Certificate::read(&dir.join("cert.pem"), &dir.join("key.pem")).await
+    Certificate::read(&dir.join("cert.pem"), &dir.join("key.pem"), Protocol::Tls).await
 }
 
 struct Port {

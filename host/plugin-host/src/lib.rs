@@ -24,7 +24,6 @@
 //! `network`, `observe`, `manifest`, `worlds`. [`trial`] is for tools that test a component without a
 //! daemon.
 
-#![deny(unsafe_code)]
 #![cfg_attr(
     test,
     allow(

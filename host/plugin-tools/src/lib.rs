@@ -5,7 +5,6 @@
 //! admitted and run by the plugin host itself (`transom_plugin_host::trial`), so that the result is
 //! what a daemon would see.
 
-#![forbid(unsafe_code)]
 #![cfg_attr(
     test,
     allow(

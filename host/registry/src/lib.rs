@@ -13,7 +13,6 @@
 //! * [`artifacts`]: the files that the plugin host keeps on disk
 //! * [`Registries`], [`Login`]: the settings
 
-#![forbid(unsafe_code)]
 #![cfg_attr(
     test,
     allow(

@@ -12,9 +12,6 @@
     reason = "a benchmark that fails may panic"
 )]
 
-#[path = "../../cluster/tests/support/zookeeper.rs"]
-mod zookeeper;
-
 use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
@@ -23,8 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, Error, operator, v1};
 use transom_scheduler::{Event, Events, Metrics};
-use zookeeper::{ZooKeeper, create_path, register};
-use zookeeper_client::Acls;
+use transom_testkit::zookeeper::{Acls, ZooKeeper, create_path, register};
 
 const MOVES: usize = 20;
 /// What is broken takes it.

@@ -79,7 +79,6 @@ pub use api::request::{
     Placement, PortRequest, RunSpec, TaskRequest,
 };
 pub use api::scheduler_api::SchedulerApi;
-pub use api::service_handle::ServiceHandle;
 pub use config::Config;
 pub use error::{Error, Result, error_chain};
 pub use matching::agents::to_matcher_agent;

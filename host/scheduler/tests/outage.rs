@@ -4,26 +4,23 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-#[allow(dead_code, reason = "the store's own tests use the rest")]
-#[path = "../../store/src/redis/tests/server.rs"]
-mod server;
 mod support;
 
 use std::time::Duration;
 
 use serde_json::Value;
-use server::{PASSWORD, Server};
 use support::{Cluster, Subject, kill_process, reach, until};
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
 use transom_scheduler::Reason;
+use transom_testkit::redis::{PASSWORD, RedisServer};
 
-async fn store(server: &Server) -> std::sync::Arc<dyn transom_store::Store> {
+async fn store(server: &RedisServer) -> std::sync::Arc<dyn transom_store::Store> {
     let config = transom_store::Config {
         password: Some(PASSWORD.into()),
         call_timeout: Duration::from_secs(1),
         connect_timeout: Duration::from_secs(1),
-        ..transom_store::Config::new(server.address())
+        ..transom_store::Config::new(server.address().to_string())
     };
     let store = config.open().await.unwrap();
     until("the store", async || {
@@ -51,7 +48,7 @@ enum Outage {
 }
 
 async fn survives(outage: Outage) {
-    let mut redis = Server::start();
+    let mut redis = RedisServer::durable().with_password().started();
     let cluster = Cluster::start(|_| ()).await;
     let store = store(&redis).await;
     let mut subject = Subject::start(reach(&[cluster.running.master()]), store).await;
@@ -98,7 +95,7 @@ async fn survives(outage: Outage) {
     assert!(subject.scheduler.subscription().connected);
 
     match outage {
-        Outage::Killed => redis.resume(),
+        Outage::Killed => redis.start(),
         Outage::Frozen => redis.thaw(),
     }
     subject.job.run_turn("after the outage", &cluster).await;

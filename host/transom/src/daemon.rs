@@ -1,230 +1,137 @@
 //! The daemon: starts its services from the settings, watches them, and stops them.
 //!
-//! Services are started bottom-up: store, plugins, connection to the cluster manager, services, admin
-//! port. Sockets are bound first, so that a port in use is reported before anything runs. Of the daemons
-//! that share a store, one is the leader of a framework and runs its scheduler ([`leadership`]); the
-//! others serve what they can. A service that ends unexpectedly ends the daemon with an error; after a
-//! restart by its supervisor it takes its framework and tasks over again.
+//! Everything is started bottom-up: store, plugins, connection to the cluster manager, services,
+//! admin port. Sockets are bound first, so that a port in use is reported before anything runs. The
+//! services are a list ([`services`]). Of the daemons that share a store, one is the leader of a
+//! framework and runs its scheduler (`transom_framework`); the others serve what they can. A service
+//! that ends unexpectedly ends the daemon with an error; after a restart by its supervisor it takes
+//! its framework and tasks over again.
 
 mod discovery_only;
 mod from_settings;
-mod leadership;
 mod reserved;
+pub(crate) mod services;
 
 pub(crate) use discovery_only::serve_discovery;
 
 use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use prometheus_client::registry::Registry;
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_apps::Apps;
-use transom_cluster::{Client, v1};
-use transom_discovery::Discovery;
+use transom_cluster::Client;
 use transom_plugin_host::{Plugins, Reserved};
-use transom_store::{Election, Store};
-use transom_workflow::Workflow;
 
 use crate::admin::{self, Admin};
 use crate::config::Settings;
 use crate::exit::{Misconfigured, Unavailable};
-use leadership::Framework;
+use reserved::ReservedPort;
+use services::{SERVICES, Service, StartContext, StoreContext};
 
 /// For all services to stop after a shutdown request.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The running services.
+pub(crate) type Services = Arc<[Box<dyn Service>]>;
+
 /// A running daemon.
 pub(crate) struct Daemon {
-    apps: Option<Apps>,
-    workflow: Option<Workflow>,
-    /// Runs each framework while this daemon is its leader.
-    frameworks: JoinSet<anyhow::Result<()>>,
-    discovery: Option<Discovery>,
+    services: Services,
     plugins: Plugins,
     clusters: Vec<Client>,
     admin: JoinHandle<transom_web::Result<()>>,
     addresses: Addresses,
 }
 
-/// Where the daemon can be reached.
+/// Where the daemon can be reached, by the names of its ports.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Addresses {
-    pub(crate) apps: Option<SocketAddr>,
-    pub(crate) dns: Option<SocketAddr>,
-    pub(crate) discovery: Option<SocketAddr>,
-    pub(crate) workflow: Option<SocketAddr>,
-    pub(crate) admin: Option<SocketAddr>,
+pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
+
+impl Addresses {
+    /// The address of the port with this name, if it is open.
+    pub(crate) fn of(&self, name: &str) -> Option<SocketAddr> {
+        let found = self.0.iter().find(|(known, _)| *known == name);
+        found.map(|(_, address)| *address)
+    }
 }
 
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = [
-            ("apps", self.apps),
-            ("dns", self.dns),
-            ("discovery", self.discovery),
-            ("workflow", self.workflow),
-            ("admin", self.admin),
-        ];
-        let mut first = true;
-        for (name, address) in named {
-            if let Some(address) = address {
-                write!(f, "{}{name}={address}", if first { "" } else { " " })?;
-                first = false;
-            }
+        for (index, (name, address)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}={address}", if index == 0 { "" } else { " " })?;
         }
         Ok(())
     }
 }
 
+/// What has started so far, to be stopped if a later part cannot start.
+#[derive(Default)]
+struct Started {
+    services: Vec<Box<dyn Service>>,
+    plugins: Option<Plugins>,
+    clusters: Vec<Client>,
+}
+
+impl Started {
+    /// Waits until everything has stopped; its token is cancelled already.
+    async fn stopped(&self) {
+        join_all(self.services.iter().map(|service| service.stopped())).await;
+        if let Some(plugins) = &self.plugins {
+            plugins.stopped().await;
+        }
+        join_all(self.clusters.iter().map(Client::close)).await;
+    }
+}
+
 impl Daemon {
-    /// Starts every service that `settings` enable.
+    /// Starts every service that `settings` enable. `file` is where the settings came from.
     ///
     /// # Errors
-    /// A port in use, a store that another process has open, a missing plugin directory. An unreachable master
-    /// is not an error: the services log it and retry.
-    ///
-    /// `file` is where the settings came from.
-    #[allow(
-        clippy::too_many_lines,
-        reason = "the order in which services start is clearest in one place"
-    )]
+    /// A port in use, a store that another process has open, a missing plugin directory. Whatever
+    /// has started by then has stopped when this returns. An unreachable master is not an error:
+    /// the services log it and retry.
     pub(crate) async fn start(
         settings: Settings,
         file: &Path,
         token: CancellationToken,
     ) -> anyhow::Result<Daemon> {
-        // Stops what was started if a later service fails.
+        let mut started = Started::default();
+        // Stops what was started if this future is dropped.
         let guard = token.clone().drop_guard();
-        let mut registry = Registry::default();
-        let admin_listener = transom_web::Listener::bind(
-            "admin",
-            SocketAddr::new(settings.admin.listener, settings.admin.port),
-        )
-        .context(Unavailable)?;
-        let mut addresses = Addresses {
-            admin: Some(admin_listener.local_addr()),
-            ..Addresses::default()
-        };
-
-        let guard_of_admin = from_settings::admin_guard(&settings);
-        let cluster = Client::new(from_settings::cluster_config(&settings.cluster).context(Misconfigured)?)
-            .context(Misconfigured)?;
-        let apps_port = settings
-            .apps
-            .clone()
-            .map(|section| from_settings::apps_config(section).bind());
-        let apps_port = apps_port.transpose().context(Unavailable)?;
-        let workflow_port = settings
-            .workflow
-            .as_ref()
-            .map(|section| from_settings::workflow_config(section).bind());
-        let workflow_port = workflow_port.transpose().context(Unavailable)?;
-        let reserved = Reserved::default();
-        reserved::listener(&reserved, "admin", addresses.admin);
-        if let Some(port) = &apps_port {
-            reserved::listener(&reserved, "apps", Some(port.addr()));
-            reserved::advertised(&reserved, "apps", &port.advertised());
-        }
-        if let Some(port) = &workflow_port {
-            reserved::listener(&reserved, "workflow", Some(port.addr()));
-            reserved::advertised(&reserved, "workflow", &port.advertised());
-        }
-        reserved::store(&reserved, &settings.store);
-        reserved::masters(&reserved, &cluster);
-        let store_context = StoreContext::open(&settings, &token).await.context(Unavailable)?;
-        let plugins =
-            from_settings::plugins_config(settings.plugins, store_context.as_ref(), reserved.clone())
-                .context(Misconfigured)?
-                .start(&mut registry, token.child_token())
-                .await
-                .context(Unavailable)?;
-
-        let (mut frameworks, mut clusters) = (JoinSet::new(), vec![cluster.clone()]);
-        let mut apps = None;
-        if let (Some(section), Some(store_context), Some(port)) = (&settings.apps, &store_context, apps_port)
-        {
-            let info = from_settings::framework(section, settings.cluster.principal.clone());
-            let (job, framework) = store_context
-                .start_apps(port, info, &cluster, &plugins, &mut registry, &token)
-                .await
-                .context(Unavailable)?;
-            addresses.apps = Some(job.addr());
-            apps = Some(job);
-            frameworks.spawn(framework.run(token.child_token()));
-        }
-        let mut workflow = None;
-        if let (Some(section), Some(store_context), Some(port)) =
-            (&settings.workflow, &store_context, workflow_port)
-        {
-            let own = from_settings::workflow_cluster(section, &settings.cluster).context(Misconfigured)?;
-            let cluster = match own {
-                Some(own) => {
-                    clusters.push(Client::new(own).context(Misconfigured)?);
-                    let own = clusters[clusters.len() - 1].clone();
-                    reserved::masters(&reserved, &own);
-                    own
-                }
-                None => cluster.clone(),
-            };
-            let info = from_settings::workflow_framework(section, settings.cluster.principal.clone());
-            let (job, framework) = store_context
-                .start_workflow(port, info, &cluster, &plugins, &mut registry, &token)
-                .await
-                .context(Unavailable)?;
-            addresses.workflow = Some(job.addr());
-            workflow = Some(job);
-            frameworks.spawn(framework.run(token.child_token()));
-        }
-
-        let mut discovery = None;
-        if let Some(section) = settings.discovery {
-            let masters = &cluster.config().masters;
-            let job = from_settings::discovery_config(section, &settings.cluster, masters, file)
-                .context(Misconfigured)?
-                .start(cluster.clone(), &mut registry, token.child_token())
-                .await
-                .context(Unavailable)?;
-            (addresses.dns, addresses.discovery) = (job.dns_addr(), job.http_addr());
-            for (name, address) in [
-                ("dns", addresses.dns),
-                ("discovery", addresses.discovery),
-                ("dns-tls", job.tls_addr()),
-            ] {
-                reserved::listener(&reserved, name, address);
+        match Box::pin(start_all(settings, file, &token, &mut started)).await {
+            Ok((plugins, admin_port, registry)) => {
+                guard.disarm();
+                let services: Services = started.services.into();
+                let mut addresses: Vec<_> = services.iter().flat_map(|it| it.addresses()).collect();
+                addresses.push(("admin", admin_port.addr()));
+                let admin = Admin::new(registry, Some(plugins.clone()), Arc::clone(&services));
+                Ok(Daemon {
+                    services,
+                    plugins,
+                    clusters: started.clusters,
+                    admin: admin::serve(admin_port, admin, token.child_token()),
+                    addresses: Addresses(addresses),
+                })
             }
-            discovery = Some(job);
+            Err(error) => {
+                drop(guard);
+                if tokio::time::timeout(SHUTDOWN_TIMEOUT, started.stopped())
+                    .await
+                    .is_err()
+                {
+                    tracing::warn!("shutdown timeout: not every service stopped within {SHUTDOWN_TIMEOUT:?}");
+                }
+                Err(error)
+            }
         }
-
-        let admin = admin::serve(
-            admin_listener,
-            Admin::new(
-                registry,
-                Some(plugins.clone()),
-                apps.clone(),
-                discovery.clone(),
-                workflow.clone(),
-            ),
-            guard_of_admin,
-            token.child_token(),
-        );
-        guard.disarm();
-        Ok(Daemon {
-            apps,
-            workflow,
-            frameworks,
-            discovery,
-            plugins,
-            clusters,
-            admin,
-            addresses,
-        })
     }
 
     /// Where the daemon can be reached.
@@ -255,184 +162,74 @@ impl Daemon {
     }
 
     async fn first_to_end(&mut self) -> &'static str {
-        let apps = self.apps.clone();
-        let discovery = self.discovery.clone();
-        let workflow = self.workflow.clone();
+        let services = self.services.iter().map(|service| async {
+            service.stopped().await;
+            service.name()
+        });
+        let mut services: FuturesUnordered<_> = services.collect();
         tokio::select! {
-            () = part_ended(apps.as_ref().map(|part| boxed(part.stopped()))) => "apps",
-            () = part_ended(discovery.as_ref().map(|part| boxed(part.stopped()))) => "discovery",
-            () = part_ended(workflow.as_ref().map(|part| boxed(part.stopped()))) => "workflow",
-            Some(outcome) = self.frameworks.join_next() => {
-                log_exit(outcome);
-                "framework"
-            }
+            Some(name) = services.next() => name,
             _ = &mut self.admin => "admin",
         }
     }
 
     async fn all_ended(&mut self) {
-        while let Some(outcome) = self.frameworks.join_next().await {
-            log_exit(outcome);
-        }
-        if let Some(workflow) = &self.workflow {
-            workflow.stopped().await;
-        }
-        if let Some(apps) = &self.apps {
-            apps.stopped().await;
-        }
-        if let Some(discovery) = &self.discovery {
-            discovery.stopped().await;
-        }
+        join_all(self.services.iter().map(|service| service.stopped())).await;
         self.plugins.stopped().await;
-        for cluster in &self.clusters {
-            cluster.close().await;
-        }
+        join_all(self.clusters.iter().map(Client::close)).await;
         if !self.admin.is_finished() {
             let _ = (&mut self.admin).await;
         }
     }
 }
 
-fn boxed<'a>(future: impl Future<Output = ()> + Send + 'a) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-    Box::pin(future)
-}
-
-/// Waits for a service to end; never returns if it does not run.
-async fn part_ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
-    match part {
-        Some(part) => part.await,
-        None => std::future::pending().await,
+/// Binds and starts everything but the admin port, which is only bound.
+async fn start_all(
+    settings: Settings,
+    file: &Path,
+    token: &CancellationToken,
+    started: &mut Started,
+) -> anyhow::Result<(Plugins, transom_web::BoundPort, Registry)> {
+    let mut registry = Registry::default();
+    let reserved = Reserved::default();
+    let admin = settings.admin_port().bind().await.context(Unavailable)?;
+    ReservedPort::at("admin", admin.addr()).reserve(&reserved);
+    let cluster = Client::new(from_settings::cluster_config(&settings.cluster).context(Misconfigured)?)
+        .context(Misconfigured)?;
+    started.clusters.push(cluster.clone());
+    let mut bound = Vec::new();
+    for kind in SERVICES {
+        bound.extend(kind.bind(&settings, file).await?);
     }
-}
-
-/// Logs why a framework stopped.
-fn log_exit(outcome: Result<anyhow::Result<()>, JoinError>) {
-    match outcome {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "running the framework failed"),
-        Err(error) => tracing::error!(%error, "panic while running the framework"),
+    for port in bound.iter().flat_map(|service| service.ports()) {
+        port.reserve(&reserved);
     }
-}
-
-/// The store and lease settings of services with a framework, and the key prefixes of this daemon.
-struct StoreContext {
-    store: Arc<dyn Store>,
-    lease: Duration,
-    /// The prefix of this daemon's own keys in the store, stable over restarts.
-    daemon_prefix: String,
-    apps_prefix: String,
-    workflow_prefix: String,
-}
-
-impl StoreContext {
-    /// `None` if no service needs a store.
-    async fn open(settings: &Settings, token: &CancellationToken) -> anyhow::Result<Option<StoreContext>> {
-        let named = |name: &str, host: String, port: u16| format!("{name}/daemons/{host}:{port}");
-        let apps = settings.apps.as_ref().map(|section| {
-            named(
-                &section.framework_name,
-                from_settings::hostname(section),
-                section.port,
-            )
-        });
-        let workflow = settings.workflow.as_ref().map(|section| {
-            named(
-                &section.framework_name,
-                from_settings::workflow_hostname(section),
-                section.port,
-            )
-        });
-        let Some(daemon_prefix) = apps.or(workflow) else {
-            return Ok(None);
-        };
-        let apps = settings
-            .apps
-            .as_ref()
-            .map(|section| section.framework_name.clone());
-        let workflow = settings
-            .workflow
-            .as_ref()
-            .map(|section| section.framework_name.clone());
-        Ok(Some(StoreContext {
-            store: from_settings::open_store(&settings.store, token).await?,
-            lease: Duration::from_secs(settings.store.lease_seconds),
-            daemon_prefix,
-            apps_prefix: apps.unwrap_or_default(),
-            workflow_prefix: workflow.unwrap_or_default(),
-        }))
+    reserved::store(&reserved, &settings.store);
+    reserved::masters(&reserved, &cluster);
+    let store = match bound.iter().find_map(|service| service.daemon_prefix()) {
+        Some(prefix) => {
+            let store = StoreContext::open(&settings.store, prefix, token).await;
+            Some(store.context(Unavailable)?)
+        }
+        None => None,
+    };
+    let plugins = from_settings::plugins_config(settings.plugins, store.as_ref(), reserved.clone())
+        .context(Misconfigured)?
+        .start(&mut registry, token.child_token())
+        .await
+        .context(Unavailable)?;
+    started.plugins = Some(plugins.clone());
+    let mut context = StartContext {
+        cluster: &cluster,
+        plugins: &plugins,
+        store: store.as_ref(),
+        registry: &mut registry,
+        reserved: &reserved,
+        token,
+        clusters: &mut started.clusters,
+    };
+    for service in bound {
+        started.services.push(service.start(&mut context).await?);
     }
-
-    fn election(&self, prefix: &str, address: &str) -> Election {
-        Election::new(
-            self.store.clone(),
-            format!("{prefix}/leader"),
-            address,
-            self.lease,
-        )
-    }
-
-    /// Starts the apps; what runs their framework is to be spawned.
-    async fn start_apps(
-        &self,
-        port: transom_apps::Bound,
-        info: v1::FrameworkInfo,
-        cluster: &Client,
-        plugins: &Plugins,
-        registry: &mut Registry,
-        token: &CancellationToken,
-    ) -> anyhow::Result<(Apps, Framework<transom_apps::Runner>)> {
-        let prefix = self.apps_prefix.clone();
-        let election = self.election(&prefix, &port.advertised());
-        let (apps, role) = port
-            .start(
-                self.store.clone(),
-                plugins.clone(),
-                election.leadership(),
-                registry,
-                token.child_token(),
-            )
-            .await?;
-        let framework = Framework {
-            election,
-            role,
-            metrics: transom_scheduler::Metrics::register(registry, &prefix),
-            info,
-            prefix,
-            cluster: cluster.clone(),
-            plugins: plugins.clone(),
-        };
-        Ok((apps, framework))
-    }
-
-    /// Starts the workflow; what runs its framework is to be spawned.
-    async fn start_workflow(
-        &self,
-        port: transom_workflow::Bound,
-        info: v1::FrameworkInfo,
-        cluster: &Client,
-        plugins: &Plugins,
-        registry: &mut Registry,
-        token: &CancellationToken,
-    ) -> anyhow::Result<(Workflow, Framework<transom_workflow::Runner>)> {
-        let prefix = self.workflow_prefix.clone();
-        let election = self.election(&prefix, &port.advertised());
-        let started = port.start(
-            plugins.clone(),
-            cluster.clone(),
-            election.leadership(),
-            registry,
-            token.child_token(),
-        );
-        let (workflow, role) = started.await?;
-        let framework = Framework {
-            election,
-            role,
-            metrics: transom_scheduler::Metrics::register(registry, &prefix),
-            info,
-            prefix,
-            cluster: cluster.clone(),
-            plugins: plugins.clone(),
-        };
-        Ok((workflow, framework))
-    }
+    Ok((plugins, admin, registry))
 }

@@ -4,6 +4,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use transom_common::error_chain;
+
+use crate::Problems;
 
 /// An error answer: a status and the body `{"message": …}`, with `details` and further fields where clients read them.
 ///
@@ -58,17 +61,25 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// 422 "Object is not valid" with one detail for each path, as [`ApiError::detail`] makes them.
-    pub fn invalid(details: Vec<Value>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Object is not valid").details(Value::Array(details))
+    /// 422 "Object is not valid" with the problems of a document.
+    pub fn invalid(problems: &Problems) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Object is not valid").problems(problems)
+    }
+
+    /// 422 "Invalid JSON" for a document of the wrong shape.
+    pub fn invalid_json(problems: &Problems) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON").problems(problems)
+    }
+
+    /// 503 with a `Retry-After` header.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_later()
     }
 
     /// 500. The cause is logged; the client only learns that the error is internal.
     pub fn internal(cause: &(dyn std::error::Error + 'static)) -> Self {
-        let causes = std::iter::successors(Some(cause), |cause| cause.source());
-        let causes: Vec<_> = causes.map(ToString::to_string).collect();
         tracing::error!(
-            error = causes.join(": "),
+            error = error_chain(cause),
             "internal error while handling a request"
         );
         Self::new(
@@ -77,11 +88,14 @@ impl ApiError {
         )
     }
 
-    /// One entry of `details`: the error at a path such as `/container/portMappings(0)`; `/` is the
-    /// whole object.
-    pub fn detail<E: Into<String>>(path: &str, errors: impl IntoIterator<Item = E>) -> Value {
-        let errors: Vec<String> = errors.into_iter().map(Into::into).collect();
-        serde_json::json!({ "path": path, "errors": errors })
+    /// Adds `Retry-After: 5`.
+    pub fn retry_later(self) -> Self {
+        self.header(header::RETRY_AFTER, HeaderValue::from_static("5"))
+    }
+
+    /// Sets `details` to the problems of a document.
+    pub fn problems(self, problems: &Problems) -> Self {
+        self.details(serde_json::json!(problems))
     }
 
     /// Sets `details`.

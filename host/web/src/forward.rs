@@ -107,6 +107,11 @@ impl Forwarder {
         })
     }
 
+    /// `https` if requests are forwarded over TLS, otherwise `http`.
+    pub fn scheme(&self) -> &'static str {
+        self.scheme
+    }
+
     /// Forwards a request to `leader` (host and port) and returns its answer.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_path_to_error::{Path, Segment};
 
-use crate::ApiError;
+use crate::{ApiError, Problems};
 
 /// A JSON body: read from a request, or written as a response.
 ///
@@ -54,8 +54,7 @@ where
 {
     serde_path_to_error::deserialize(from).map_err(|wrong| {
         let path = written(wrong.path());
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON")
-            .details(vec![ApiError::detail(&path, [wrong.inner().to_string()])])
+        ApiError::invalid_json(&Problems::one(path, wrong.inner().to_string()))
     })
 }
 

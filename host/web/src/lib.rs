@@ -1,17 +1,16 @@
 //! The common part of the daemon's HTTP ports: errors, shutdown, access control.
 //!
 //! * [`Listener`] binds a port early, with a clear error; [`serve`] serves it until shutdown.
-//! * [`layers`] adds JSON answers for unknown routes and methods, and a log line per request.
+//! * [`with_fallbacks`] adds JSON answers for unknown routes and methods.
 //! * [`Json`] parses bodies, [`ApiError`] is the error of a handler, with the body that clients of
 //!   the app API read.
 //! * [`Forwarder`] forwards requests to the leader, where several daemons share a store.
 //! * [`metrics`] renders a registry.
 //! * A [`Certificate`] makes a port accept TLS only.
-//! * [`trusted`] restricts a port to the configured networks.
-//! * [`guarded`] rejects requests from web pages of other sites, and host names that are not the
-//!   port's.
-//! * [`json_errors`] gives a JSON body to rejections by extractors.
-//! * [`Credentials`] checks HTTP basic authentication; each port decides where to require it.
+//! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
+//!   trusted networks, host names and origins. It binds a port and checks requests to it.
+//! * [`json_errors`] gives a JSON body to rejections by extractors, [`Problems`] lists what is wrong
+//!   with a document.
 //!
 //! Not done here: no HTTP/2 yet; routes, texts and statuses belong to each service.
 //!
@@ -24,30 +23,30 @@
 mod access;
 mod api_error;
 mod certificate;
-mod credentials;
 mod fallbacks;
 mod forward;
 mod json;
 mod json_errors;
 mod listener;
 pub mod metrics;
-mod networks;
+mod problems;
 mod serve;
-mod stream;
 
-pub use access::{Access, AllowedHost, Origin, guarded};
+pub use access::{
+    Access, AccessPolicy, AccessRules, AllowedHost, BoundPort, Credentials, Denial, LoopbackTrust, Origin,
+    PortConfig, Presented, Requirement, TlsFiles, guarded,
+};
 pub use api_error::ApiError;
 pub use certificate::Certificate;
-pub use credentials::{Credentials, Presented};
 pub use fallbacks::with_fallbacks;
 pub use forward::{ForwardError, Forwarder};
 pub use json::Json;
 pub use json_errors::json_errors;
 pub use listener::Listener;
-pub use networks::{allow_networks, is_within};
+pub use problems::{Problem, Problems};
 pub use serve::{Limits, serve};
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -55,6 +54,21 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a port could not be bound or served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Other machines can reach the port, and everybody could change things through it.
+    #[error(
+        "`{name}.listener` is {listener}: other machines can reach this port and change things through it; set \
+         {name}.{} and {name}.{}, or name the networks that may use it, as {name}.trusted_networks = \
+         [\"10.0.0.0/8\"], or use 127.0.0.1",
+        .credential_keys[0], .credential_keys[1]
+    )]
+    Exposed {
+        /// The section of the configuration.
+        name: &'static str,
+        /// The address.
+        listener: IpAddr,
+        /// The settings of user and password.
+        credential_keys: [&'static str; 2],
+    },
     /// Another socket listens there.
     #[error(
         "port {} on {} is in use, so `{name}` cannot listen there; stop the other program or choose a port with `--port {name}=N`",

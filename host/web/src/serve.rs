@@ -1,11 +1,12 @@
 //! Serves a port until shutdown.
 
 mod refusals;
+mod streams;
+mod write_deadline;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,7 +21,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -29,8 +29,9 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use self::refusals::{Refusals, Turn};
+use self::streams::{Budgets, Slot};
+use self::write_deadline::WriteDeadline;
 use crate::json::{self, MaxBody};
-use crate::stream::until_stopped;
 use crate::{ApiError, Certificate, Error, Listener, Result};
 
 /// The limits of a port.
@@ -43,8 +44,13 @@ pub struct Limits {
     /// The timeout of the first byte of a new connection, of each request's head, and between two
     /// requests.
     pub header_timeout: Duration,
-    /// The maximum number of connections; further ones wait in the system's queue.
+    /// The timeout of a write that makes no progress, because the client does not read.
+    pub write_timeout: Duration,
+    /// The maximum number of connections without an event stream; further ones wait in the system's
+    /// queue.
     pub max_connections: usize,
+    /// The maximum number of event streams; further ones are rejected with 503.
+    pub max_streams: usize,
 }
 
 impl Default for Limits {
@@ -53,7 +59,9 @@ impl Default for Limits {
             max_body: 8 << 20,
             max_head: 64 << 10,
             header_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
             max_connections: 4096,
+            max_streams: 4096,
         }
     }
 }
@@ -99,7 +107,7 @@ pub async fn serve(
         }))
         .layer(DefaultBodyLimit::max(limits.max_body));
 
-    let slots = Arc::new(Semaphore::new(limits.max_connections));
+    let budgets = Budgets::new(limits);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -111,7 +119,7 @@ pub async fn serve(
                 }
                 continue;
             }
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener, &budgets) => accepted,
         };
         match accepted {
             Ok((stream, client, slot)) => {
@@ -125,15 +133,14 @@ pub async fn serve(
                         local: stream.local_addr().unwrap_or(addr),
                     };
                     match acceptor {
-                        None => connection(stream, ends, router, limits, token).await,
+                        None => connection(stream, ends, slot, router, limits, token).await,
                         Some(acceptor) => {
                             if let Some(stream) = shake_hands(stream, client, acceptor, limits, &token).await
                             {
-                                connection(stream, ends, router, limits, token).await;
+                                connection(stream, ends, slot, router, limits, token).await;
                             }
                         }
                     }
-                    drop(slot);
                 });
             }
             Err(error) if is_the_clients(&error) => {}
@@ -157,14 +164,9 @@ pub async fn serve(
     Ok(())
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots)
-        .acquire_owned()
-        .await
-        .map_err(io::Error::other)?;
+async fn accept(listener: &TcpListener, budgets: &Budgets) -> io::Result<(TcpStream, SocketAddr, Slot)> {
+    let closed = || io::Error::other("the port is closed");
+    let slot = budgets.connection().await.ok_or_else(closed)?;
     let (stream, client) = listener.accept().await?;
     Ok((stream, client, slot))
 }
@@ -232,6 +234,7 @@ struct Ends {
 async fn connection<S>(
     stream: S,
     Ends { client, local }: Ends,
+    slot: Slot,
     router: Router,
     limits: Limits,
     token: CancellationToken,
@@ -240,18 +243,25 @@ async fn connection<S>(
 {
     let (stopping, turn) = (token.clone(), Turn::default());
     let max_head = limits.max_head.max(MIN_HEAD_BYTES);
-    let stream = Refusals::new(TokioIo::new(stream), turn.clone(), max_head);
+    let stream = WriteDeadline::new(TokioIo::new(stream), limits.write_timeout);
+    let stream = Refusals::new(stream, turn.clone(), max_head);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(client));
         extensions.insert(LocalAddr(local));
         extensions.insert(MaxBody(limits.max_body));
-        let (router, token, turn) = (router.clone(), token.clone(), turn.clone());
+        let (router, token, turn, slot) = (router.clone(), token.clone(), turn.clone(), slot.clone());
         turn.take();
         async move {
-            let Ok(response) = router.oneshot(request).await;
-            Ok::<_, Infallible>(turn.until_written(until_stopped(response, &token)))
+            let response = match slot.begin_request() {
+                Ok(()) => {
+                    let Ok(response) = router.oneshot(request).await;
+                    slot.pass(response, &token)
+                }
+                Err(rejection) => rejection,
+            };
+            Ok::<_, Infallible>(turn.until_written(response))
         }
     });
     let mut connection = std::pin::pin!(

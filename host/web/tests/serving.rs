@@ -405,3 +405,82 @@ async fn metrics_are_open_metrics() {
     );
     server.stop().await;
 }
+
+/// A router with an event stream that never ends, one with more data than any buffer holds, and a
+/// short response.
+fn streams() -> Router {
+    let endless = || async {
+        let first = stream::once(async { Ok::<_, std::io::Error>(Bytes::from_static(b"data: 1\n\n")) });
+        let body = axum::body::Body::from_stream(first.chain(stream::pending()));
+        ([("content-type", "text/event-stream")], body).into_response()
+    };
+    let flood = || async {
+        let chunks = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 1 << 16])));
+        let body = axum::body::Body::from_stream(chunks);
+        ([("content-type", "text/event-stream")], body).into_response()
+    };
+    plain().route("/events", get(endless)).route("/flood", get(flood))
+}
+
+#[tokio::test]
+async fn streams_over_their_budget_do_not_block_requests() {
+    let limits = Limits {
+        max_connections: 1,
+        max_streams: 2,
+        ..Limits::default()
+    };
+    let server = Server::start(streams(), limits, LONG);
+    let request = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut first = server.say(request).await;
+    until(&mut first, "data: 1").await;
+    let mut second = server.say(request).await;
+    until(&mut second, "data: 1").await;
+
+    let rejected = server.ask("GET", "/events", "").await;
+    assert!(rejected.starts_with("HTTP/1.1 503"), "{rejected}");
+    assert!(rejected.contains("maximum number of event streams"), "{rejected}");
+    assert!(rejected.contains("Retry-After: 5"), "{rejected}");
+    for _ in 0..3 {
+        let answered = server.ask("GET", "/hello", "").await;
+        assert!(answered.ends_with("127.0.0.1"), "{answered}");
+    }
+
+    // The end of a stream makes room for the next one.
+    drop(first);
+    let deadline = Instant::now() + LONG;
+    loop {
+        let mut third = server.say(request).await;
+        if until(&mut third, "\r\n\r\n").await.starts_with("HTTP/1.1 200") {
+            break;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "the slot of a closed stream is not freed"
+        );
+    }
+    drop(second);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_disconnected_and_its_slot_freed() {
+    let limits = Limits {
+        max_streams: 1,
+        write_timeout: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let server = Server::start(streams(), limits, LONG);
+    let stalled = server.say("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    stalled.readable().await.unwrap();
+
+    let deadline = Instant::now() + LONG;
+    loop {
+        let mut next = server.say("GET /events HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        if until(&mut next, "\r\n\r\n").await.starts_with("HTTP/1.1 200") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the stalled client still has its slot");
+    }
+    drop(stalled);
+    server.stop().await;
+}

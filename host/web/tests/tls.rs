@@ -22,6 +22,8 @@ const LIMITS: Limits = Limits {
     max_head: 64 << 10,
     header_timeout: Duration::from_millis(300),
     max_connections: 16,
+    write_timeout: Duration::from_secs(20),
+    max_streams: 10,
 };
 
 /// Certificate and key in two files, and the certificate as PEM.

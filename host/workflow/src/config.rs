@@ -1,35 +1,16 @@
 //! The configuration of the workflow service.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
-use transom_web::{AllowedHost, Credentials, Origin};
+use transom_web::{LoopbackTrust, PortConfig};
 
 /// Settings of the service; all have defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of the HTTP port. An address other than loopback requires
-    /// [`credentials`](Self::credentials) or [`trusted_networks`](Self::trusted_networks).
-    pub listener: IpAddr,
-    /// The HTTP port; 0 selects a free one.
-    pub port: u16,
-    /// The host name under which other daemons reach this one.
-    pub hostname: String,
-    /// Certificate and key (PEM files) of the port; `None`: no TLS. Other daemons need the same
-    /// certificate, or one issued by a certificate in the same file.
-    pub tls: Option<(PathBuf, PathBuf)>,
-    /// Required on every path if set; `/v0/dags` always requires them.
-    pub credentials: Option<Credentials>,
-    /// Networks that may queue jobs and look them up without credentials; `None`: loopback.
-    pub trusted_networks: Option<Vec<IpNet>>,
-    /// Host names of the port, in addition to loopback, its address and
-    /// [`hostname`](Self::hostname). Requests for other names are rejected.
-    pub allowed_hosts: Vec<AllowedHost>,
-    /// Origins of other web sites that may use the port.
-    pub allowed_origins: Vec<Origin>,
+    /// The HTTP port. `/v0/dags` always requires credentials; other paths require them from
+    /// networks that are not trusted, and killing a job from any network.
+    pub port: PortConfig,
     /// Prefix of the keys in the store, without a trailing slash; the scheduler of the framework
     /// has the same.
     pub prefix: String,
@@ -41,8 +22,9 @@ pub struct Config {
     pub completed_retention: Duration,
     /// Maximum number of active jobs; more are rejected.
     pub max_jobs: usize,
-    /// How long requests in progress may take during shutdown.
-    pub grace: Duration,
+    /// The minimum interval of REVIVE calls for tasks that fit no offer: short, because jobs are
+    /// short and their start delay matters.
+    pub revive_interval: Duration,
 }
 
 /// Defaults of jobs, and what all of them get.
@@ -119,20 +101,17 @@ impl Default for Defaults {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 11000,
-            hostname: "localhost".to_owned(),
-            tls: None,
-            credentials: None,
-            trusted_networks: None,
-            allowed_hosts: Vec::new(),
-            allowed_origins: Vec::new(),
+            port: PortConfig {
+                hostname: "localhost".to_owned(),
+                loopback_trust: LoopbackTrust::UnlessNetworks,
+                ..PortConfig::new("workflow", 11000)
+            },
             prefix: "Airflow".to_owned(),
             defaults: Defaults::default(),
             unreachable_grace: Duration::from_mins(1),
             completed_retention: Duration::from_hours(24),
             max_jobs: 100_000,
-            grace: Duration::from_secs(5),
+            revive_interval: Duration::from_millis(200),
         }
     }
 }

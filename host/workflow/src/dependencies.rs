@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use transom_cluster::agent::Agents;
 use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
+use transom_common::HostPort;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Constraint, ConstraintError, Task, Verdict};
 use transom_plugin_host::{CallError, Plugins};
 
@@ -67,13 +68,13 @@ pub(crate) trait AgentDirectory: Debug + Send + Sync {
     /// All agents that accept tasks; their handles are their indices.
     async fn agents(&self) -> transom_cluster::Result<Vec<Agent>>;
 
-    /// Host name and port of an agent.
-    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>>;
+    /// The address of an agent.
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<HostPort>>;
 
     /// A chunk of a file in a task's sandbox. `offset`: `None` for the end.
     async fn read(
         &self,
-        agent: &(String, u16),
+        agent: &HostPort,
         framework: &FrameworkId,
         task: &TaskId,
         file: &str,
@@ -118,7 +119,7 @@ impl AgentDirectory for ClusterAdapter {
             .collect())
     }
 
-    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<HostPort>> {
         let answer = self.client.get_agents().await?;
         Ok(answer
             .agents
@@ -126,13 +127,13 @@ impl AgentDirectory for ClusterAdapter {
             .map(|agent| agent.agent_info)
             .find_map(|info| {
                 let found = info.id.as_ref() == Some(id);
-                found.then(|| (info.hostname, info.port.unwrap_or(5051)))
+                found.then(|| HostPort::new(info.hostname, info.port.unwrap_or(5051)))
             }))
     }
 
     async fn read(
         &self,
-        agent: &(String, u16),
+        agent: &HostPort,
         framework: &FrameworkId,
         task: &TaskId,
         file: &str,

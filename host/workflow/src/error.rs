@@ -1,20 +1,13 @@
 //! Why the service cannot start, or has stopped.
 
-use std::net::SocketAddr;
+use transom_framework::ServiceError;
 
 /// Errors of the service. Errors of requests are in their responses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Without credentials, the trusted networks must be configured before other machines can
-    /// connect.
-    #[error(
-        "workflow: {0} is reachable from other machines without authentication; set [workflow] api_username and \
-         api_password, or trusted_networks, or set listener to a loopback address such as 127.0.0.1"
-    )]
-    Exposed(SocketAddr),
     /// The port could not be bound, or serving it failed.
-    #[error("workflow: HTTP server failed")]
+    #[error("workflow: the HTTP port cannot be used")]
     Web(#[source] transom_web::Error),
     /// The store could not be read or written at the start.
     #[error("workflow: state store failed while {doing}")]
@@ -36,4 +29,10 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+}
+
+impl ServiceError for Error {
+    fn is_permanent(&self) -> bool {
+        matches!(self, Self::Record { .. })
+    }
 }

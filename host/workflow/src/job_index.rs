@@ -14,6 +14,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use transom_cluster::TaskId;
+use transom_common::HostPort;
 
 use crate::ids::{ChangeSeq, JobId};
 use crate::job_state::JobState;
@@ -38,7 +39,7 @@ pub(crate) struct View {
     /// The response of a look-up.
     pub(crate) answer: Bytes,
     /// The agent with its sandbox: host and port. `None` before the launch.
-    pub(crate) agent: Option<Arc<(String, u16)>>,
+    pub(crate) agent: Option<Arc<HostPort>>,
 }
 
 type Shard = HashMap<JobId, Arc<View>>;

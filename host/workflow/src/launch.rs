@@ -5,21 +5,20 @@
 
 mod container;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use transom_cluster::TaskId;
-use transom_cluster::v1::{
-    CommandInfo, DiscoveryInfo, Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
-};
+use transom_cluster::v1::{TaskInfo, Uri, Visibility};
+use transom_launch::{Command, Discovery, Environment, Port, Program, Task};
 use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::config::Defaults;
 use crate::ids::JobId;
-use crate::model::{Command, Containerizer, Spec};
+use crate::model::{self, Spec};
 
 /// A job that has not ended.
 #[derive(Debug)]
@@ -208,26 +207,18 @@ impl BuildTask for Build {
 
 fn task(job: &ActiveJob, defaults: &Defaults, placement: &Placement) -> TaskInfo {
     let spec = &job.spec;
-    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    TaskInfo {
-        name: name(job),
-        command: Some(command(spec, defaults, placement)),
+    let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    let task = Task {
         container: defaults
             .containers
             .then(|| container::container(spec, defaults, placement)),
-        labels: (!spec.labels.is_empty()).then(|| {
-            spec.labels
-                .iter()
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect()
-        }),
+        labels: spec.labels.clone(),
         discovery: (!spec.ports.is_empty()).then(|| discovery(job, placement)),
-        kill_policy: spec.kill_grace.map(|grace| KillPolicy {
-            grace_period: Some(seconds(grace).into()),
-        }),
-        max_completion_time: spec.max_runtime.map(|limit| seconds(limit).into()),
-        ..TaskInfo::default()
-    }
+        kill_grace: spec.kill_grace.map(time),
+        max_runtime: spec.max_runtime.map(time),
+        ..Task::new(name(job), command(spec, defaults, placement))
+    };
+    task.into()
 }
 
 /// The name that upstream uses.
@@ -238,28 +229,17 @@ fn name(job: &ActiveJob) -> String {
     )
 }
 
-fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandInfo {
-    let (shell, value, arguments) = match &spec.command {
-        Command::Shell(line) => (true, Some(line.clone()), Vec::new()),
-        Command::Args(args) => {
-            let docker = defaults.containers && spec.containerizer == Containerizer::Docker;
-            // The docker containerizer puts `value` before the arguments; the cluster's own takes
-            // `value` as the program, and the arguments begin with its name.
-            let arguments = args.iter().skip(usize::from(docker)).cloned().collect();
-            (false, args.first().cloned(), arguments)
-        }
-    };
+fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Command {
     let uris = defaults.fetch_uri.iter().map(|uri| Uri {
         value: uri.clone(),
         ..Uri::default()
     });
-    CommandInfo {
-        shell: Some(shell),
-        value,
-        arguments,
-        environment: Some(Environment {
-            variables: environment(spec, defaults, placement),
-        }),
+    Command {
+        program: match &spec.command {
+            model::Command::Shell(line) => Program::Shell(line.clone()),
+            model::Command::Args(argv) => Program::Argv(argv.clone()),
+        },
+        environment: environment(spec, defaults, placement),
         uris: uris.collect(),
         // Inside a container the container's settings apply.
         user: if defaults.containers {
@@ -274,40 +254,31 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandIn
 }
 
 /// Configured variables, those of ports, and the job's own; later ones override.
-fn environment(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Vec<Variable> {
-    let mut all: std::collections::BTreeMap<String, String> = defaults.environment.iter().cloned().collect();
+fn environment(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Environment {
+    let mut environment: Environment = defaults.environment.iter().cloned().collect();
     for (index, port) in placement.host_ports.iter().enumerate() {
-        all.insert(format!("PORT{index}"), port.to_string());
+        environment.set(format!("PORT{index}"), port.to_string());
     }
-    all.extend(spec.environment.clone());
-    all.into_iter()
-        .map(|(name, value)| Variable {
-            name,
-            value: Some(value),
-            ..Variable::default()
-        })
-        .collect()
+    environment.extend(spec.environment.clone());
+    environment
 }
 
-fn discovery(job: &ActiveJob, placement: &Placement) -> DiscoveryInfo {
+fn discovery(job: &ActiveJob, placement: &Placement) -> Discovery {
     let ports = job
         .spec
         .ports
         .iter()
         .zip(&placement.host_ports)
         .map(|(requested, port)| Port {
-            number: u32::from(*port),
+            number: *port,
             name: requested.name.clone(),
-            protocol: Some(requested.protocol.as_str().to_owned()),
-            ..Port::default()
+            protocol: requested.protocol.as_str().to_owned(),
+            labels: BTreeMap::new(),
         });
-    DiscoveryInfo {
+    Discovery {
+        name: name(job),
         visibility: Visibility::Framework,
-        name: Some(name(job)),
-        ports: Some(Ports {
-            ports: ports.collect(),
-        }),
-        ..DiscoveryInfo::default()
+        ports: ports.collect(),
     }
 }
 

@@ -51,6 +51,31 @@ fn launched(body: &Value) -> Value {
     launched_with(body, &defaults())
 }
 
+/// Jobs and the `TaskInfo` of each, down to the last field.
+#[test]
+fn task_info_is_as_recorded() {
+    let suite: Value = serde_json::from_str(include_str!("../tests/fixtures/task-infos.json")).unwrap();
+    for case in suite["cases"].as_array().unwrap() {
+        let given = &case["defaults"];
+        let text = |key: &str| given[key].as_str().map(str::to_owned);
+        let pairs = |key: &str| serde_json::from_value(given[key].clone()).unwrap_or_default();
+        let defaults = Defaults {
+            containers: given["containers"] != false,
+            image: text("image"),
+            environment: pairs("environment"),
+            volumes: pairs("volumes"),
+            volume_driver: text("volume_driver"),
+            sock: text("sock"),
+            user_group_id: text("user_group_id"),
+            fetch_uri: text("fetch_uri"),
+            fetch_user: text("fetch_user"),
+            ..Defaults::default()
+        };
+        let task = launched_with(&case["job"], &defaults);
+        assert_eq!(task, case["task_info"], "{}", case["name"]);
+    }
+}
+
 #[test]
 fn arguments_reach_the_container_unchanged() {
     let argv = [

@@ -1,9 +1,9 @@
 //! The workflow service: the tasks of a workflow engine as containers on the cluster, each of which
 //! runs once (specification, part D).
 //!
-//! [`Config::bind`] binds the port; [`Bound::start`] serves it and returns a [`Workflow`] handle
-//! and a [`Runner`], with which the leader runs the jobs. Other daemons forward requests to the
-//! leader.
+//! [`Config::bind`] binds the port; [`Bound::start`] serves it and returns a handle and a
+//! [`Runner`], with which the leader runs the jobs. Other daemons forward requests to the leader
+//! (see `transom_framework`).
 //!
 //! # Code map
 //!
@@ -12,8 +12,9 @@
 //!   tables of cases as tests.
 //! * `feasibility`: the constraints that no active agent satisfies, offered or not.
 //! * `core`: the actor that owns the active jobs. `job_index`: the snapshot for readers.
-//! * `runner`: leading and standing by. `api`: HTTP, one file for each resource. `dependencies`:
-//!   traits of other services, so that tests can script them.
+//! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term. `api`: HTTP, one
+//!   file for each resource. `dependencies`: traits of other services, so that tests can script
+//!   them.
 //!
 //! # Promises
 //!
@@ -72,8 +73,7 @@ mod testing;
 pub use config::{Config, Defaults};
 pub use error::Error;
 pub use runner::Runner;
-pub use start::{Bound, Workflow};
-pub use transom_web::Credentials;
+pub use start::Bound;
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -4,9 +4,10 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
+use transom_web::Credentials;
 
 use crate::testing::Site;
-use crate::{Config, Credentials, model};
+use crate::{Config, model};
 
 #[derive(Debug, Deserialize)]
 struct Case {
@@ -54,15 +55,15 @@ async fn responses_match_the_recordings() {
     let cases = cases("http");
     for case in &cases {
         // The recording has no grace period for unreachable agents.
-        let site = Site::start_with(Config {
-            credentials: Some(Credentials {
-                username: "user".to_owned(),
-                password: "password".to_owned(),
-            }),
+        let mut config = Config {
             unreachable_grace: std::time::Duration::ZERO,
             ..Config::default()
-        })
-        .await;
+        };
+        config.port.credentials = Some(Credentials {
+            username: "user".to_owned(),
+            password: "password".to_owned(),
+        });
+        let site = Site::start_with(config).await;
         if let Some(updates) = case.given["updates"].as_array() {
             let path = case.input["path"].as_str().unwrap();
             follow(&site, path.rsplit('/').next().unwrap(), updates).await;

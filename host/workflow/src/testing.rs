@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
+use transom_common::HostPort;
+use transom_framework::{FrameworkService, Leader, LeaderTerm};
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{
     Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
@@ -35,6 +37,7 @@ use transom_scheduler::{
 use transom_store::{Leadership, Store};
 use transom_web::Forwarder;
 
+use crate::api::access_rules;
 use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
 use crate::{Config, start};
 
@@ -196,7 +199,7 @@ fn place() -> AgentLocation {
         hostname: "h1".to_owned(),
         region: None,
         zone: None,
-        endpoint: Some(("h1".to_owned(), 5051)),
+        endpoint: Some(HostPort::new("h1", 5051)),
     }
 }
 
@@ -374,20 +377,20 @@ impl AgentDirectory for OneAgent {
         }])
     }
 
-    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
-        Ok((id.as_str() == "a1").then(|| ("h1".to_owned(), 5051)))
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<HostPort>> {
+        Ok((id.as_str() == "a1").then(|| HostPort::new("h1", 5051)))
     }
 
     async fn read(
         &self,
-        agent: &(String, u16),
+        agent: &HostPort,
         framework: &FrameworkId,
         task: &TaskId,
         file: &str,
         offset: Option<u64>,
         length: u64,
     ) -> transom_cluster::Result<FileChunk> {
-        let text = format!("{file} of {task} of {framework} on {}:{}\n", agent.0, agent.1);
+        let text = format!("{file} of {task} of {framework} on {agent}\n");
         let written = match (task.as_str(), file) {
             ("binary", "stdout") => BINARY,
             _ => text.as_bytes(),
@@ -433,14 +436,15 @@ impl Site {
     fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
-        let (elected, standing) = watch::channel(Leadership::Leader);
+        let (elected, election) = watch::channel(Leadership::Leader);
+        let leader = Leader::new("localhost:1", election);
         let matcher = Arc::new(Colons::default());
         let (router, mut runner) = start::assemble(
             config.clone(),
             Forwarder::new(start::VIA, "localhost:1").unwrap(),
             Arc::clone(&matcher) as Arc<dyn Matcher>,
             Arc::new(OneAgent),
-            &standing,
+            &leader,
             &mut Registry::default(),
             token.clone(),
         );
@@ -448,9 +452,14 @@ impl Site {
         let events = futures::stream::unfold(events, |mut events| async {
             events.recv().await.map(|event| (event, events))
         });
-        let (launcher, kept, stop) = (Arc::clone(&scheduler), Arc::clone(&store), token.clone());
-        let running =
-            tokio::spawn(async move { runner.lead_with(launcher, events.boxed(), kept, stop).await });
+        let router = config.port.protect(router, access_rules());
+        let term = LeaderTerm {
+            scheduler: Arc::clone(&scheduler) as Arc<dyn SchedulerApi>,
+            events: events.boxed(),
+            store: Arc::clone(&store),
+            token: token.clone(),
+        };
+        let running = tokio::spawn(async move { runner.lead(term).await });
         Self {
             scheduler,
             matcher,

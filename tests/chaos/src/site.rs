@@ -1,7 +1,7 @@
 //! The programs of a run: a cluster manager with three agents, and a daemon, or two that share a Redis.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rand::Rng;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use transom_testkit::{free_ports, redis};
 use transom_tests::process::binary;
 use transom_tests::program::Program;
-use transom_tests::redis;
 use transom_tests::site::copy_components;
 
 use crate::fault::{Fault, Kind, Subject};
@@ -74,7 +73,7 @@ impl Site {
     /// Starts everything; every daemon answers when this returns.
     pub(crate) async fn start(run: &str, store: Store) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("transom-chaos-").tempdir()?;
-        let first = free_ports()?;
+        let first = free_ports(PORTS);
         let last = first + TASK_PORTS - 1;
         let plugins = dir.path().join("plugins");
         copy_components(&plugins);
@@ -416,18 +415,4 @@ async fn master_address(log: &Path, cluster: &mut Program) -> anyhow::Result<Soc
         tokio::time::sleep(POLL).await;
     }
     bail!("the cluster does not say where its master is")
-}
-
-/// The first of a range of free ports, below the ephemeral ports of the system.
-fn free_ports() -> anyhow::Result<u16> {
-    let mut random = rand::rng();
-    for _ in 0..200 {
-        let first: u16 = random.random_range(12_000..32_000 - PORTS);
-        let free = |port| TcpListener::bind(("0.0.0.0", port)).is_ok();
-        let ends = first + TASK_PORTS..first + PORTS;
-        if (first..first + PORTS).step_by(11).chain(ends).all(free) {
-            return Ok(first);
-        }
-    }
-    bail!("no {PORTS} free ports in a row")
 }

@@ -9,10 +9,11 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use transom_testkit::{eventually, free_port};
 use transom_tests::master::{Master, Says};
-use transom_tests::{dns, eventually, http};
+use transom_tests::{dns, http};
 
-use super::{Lookups, ONE, free_port};
+use super::{Lookups, ONE};
 
 /// Tasks besides: what all of the zone takes is much more than what one task does.
 const TASKS: usize = 200;

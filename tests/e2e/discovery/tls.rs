@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
-use transom_tests::eventually;
+use transom_testkit::eventually;
 
 use super::{AT_ONE, Lookups, ONE};
 

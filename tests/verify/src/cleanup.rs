@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use transom_tests::until;
+use transom_testkit::retry_until;
 
 use crate::site::{Site, text};
 
@@ -56,7 +56,7 @@ pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
 /// Waits until the master has no framework of the run any more.
 async fn gone(site: &Site) -> Result<(), String> {
     let what = format!("frameworks {}* to be gone", site.run);
-    until(Instant::now() + GONE, POLL, &what, || async {
+    retry_until(Instant::now() + GONE, POLL, &what, || async {
         let left = site.master.frameworks(&site.run).await.map_err(text)?;
         if left.is_empty() {
             Ok(())

@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tokio::time::Instant;
+use transom_testkit::retry_until;
 use transom_tests::process::binary;
 use transom_tests::program::Program;
 use transom_tests::site::addresses_in;
-use transom_tests::until;
 
 use crate::site::FAILOVER_TIMEOUT;
 
@@ -146,13 +146,13 @@ impl Daemon {
         let look = || async {
             let answer = http.get(&url).send().await.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-            if seen["ready"] == true && seen["frameworks"]["apps"]["leader"] == leading {
+            if seen["ready"] == true && seen["services"]["apps"]["framework"]["leading"] == leading {
                 Ok(())
             } else {
                 Err(seen.to_string())
             }
         };
-        match until(deadline, POLL, what, look).await {
+        match retry_until(deadline, POLL, what, look).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.check_running()?;

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, bail, ensure};
 use reqwest::StatusCode;
-use transom_tests::{process, redis};
+use transom_testkit::redis;
+use transom_tests::process;
 
 use crate::master::{Agent, Error, Master, Resources};
 use crate::options::Options;

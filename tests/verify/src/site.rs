@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use transom_tests::until;
+use transom_testkit::retry_until;
 
 use crate::daemon::{Daemon, Setup};
 use crate::judge::{self, Ids};
@@ -161,23 +161,23 @@ impl Site {
     }
 
     /// Waits for something that the daemon shows, until the story's time is over.
-    pub(crate) async fn wait<T, F, Fut>(&self, what: &str, look: F) -> anyhow::Result<T>
-    where
-        F: FnMut() -> Fut,
-        Fut: Future<Output = Result<T, String>>,
-    {
-        until(self.deadline, POLL, what, look)
+    pub(crate) async fn wait<T>(
+        &self,
+        what: &str,
+        look: impl AsyncFnMut() -> Result<T, String>,
+    ) -> anyhow::Result<T> {
+        retry_until(self.deadline, POLL, what, look)
             .await
             .map_err(anyhow::Error::msg)
     }
 
     /// Waits for something that the master shows, until the story's time is over.
-    pub(crate) async fn wait_master<T, F, Fut>(&self, what: &str, look: F) -> anyhow::Result<T>
-    where
-        F: FnMut() -> Fut,
-        Fut: Future<Output = Result<T, String>>,
-    {
-        until(self.deadline, POLL_MASTER, what, look)
+    pub(crate) async fn wait_master<T>(
+        &self,
+        what: &str,
+        look: impl AsyncFnMut() -> Result<T, String>,
+    ) -> anyhow::Result<T> {
+        retry_until(self.deadline, POLL_MASTER, what, look)
             .await
             .map_err(anyhow::Error::msg)
     }

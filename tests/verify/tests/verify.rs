@@ -4,7 +4,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that fails may panic"
+    reason = "tests fail by panicking"
 )]
 
 use std::fs;
@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use transom_tests::eventually;
+use transom_testkit::eventually;
 use transom_tests::process::{binary, components};
 use transom_tests::site::{Cluster, copy_components};
 

@@ -14,8 +14,8 @@ use crate::core::command::{Change, Command, Killed, Origin, Refusal, Which, Writ
 use crate::core::snapshot::{AppView, Snapshot};
 use crate::ids::AppId;
 use crate::model::{AppUpdate, Invalid, Selector, read};
-use crate::problems::Problems;
 use crate::task::condition;
+use transom_web::Problems;
 
 type Answer = Result<Response, ApiError>;
 
@@ -264,7 +264,7 @@ async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
         return Ok(update);
     }
     let wrong = api
-        .shared
+        .0
         .policies
         .validate_constraints(&conditions)
         .await

@@ -25,17 +25,17 @@ pub(super) async fn ping(headers: HeaderMap) -> Response {
 
 /// `GET /v2/leader`
 pub(super) async fn leader(State(api): State<Api>) -> Result<Response, ApiError> {
-    let leader = api
-        .leader()
-        .ok_or_else(|| ApiError::not_found("There is no leader"))?;
+    let leader = api.0.leader.address();
+    let leader = leader.ok_or_else(|| ApiError::not_found("There is no leader"))?;
     Ok(Json(json!({"leader": leader})).into_response())
 }
 
 /// `GET /v2/info`: only upstream's keys, because its clients fail on others.
 pub(super) async fn info(State(api): State<Api>) -> Response {
-    let config = &api.shared.config;
-    let lead = api.shared.lead.load();
-    let connection = lead.as_ref().map(|lead| lead.scheduler.subscription());
+    let config = &api.0.config;
+    let connection = api.0.leader.subscription();
+    let (port, tls) = (api.0.addr.port(), config.port.tls.is_some());
+    let (http_port, https_port) = if tls { (0, port) } else { (port, 0) };
     let mut info = json!({
         "name": config.framework_name,
         "version": API_VERSION,
@@ -47,7 +47,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
             "features": [],
             "framework_name": config.framework_name,
             "ha": false,
-            "hostname": config.hostname,
+            "hostname": config.port.hostname,
             "local_port_min": crate::model::ports::RANGE.start(),
             "local_port_max": crate::model::ports::RANGE.end(),
             "mesos_role": config.role,
@@ -57,9 +57,9 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
         "zookeeper_config": {
             "zk": "", "zk_connection_timeout": 0, "zk_max_versions": 25, "zk_session_timeout": 0, "zk_timeout": 0,
         },
-        "http_config": {"http_port": api.shared.addr.port(), "https_port": 0},
+        "http_config": {"http_port": http_port, "https_port": https_port},
     });
-    if let Some(leader) = api.leader() {
+    if let Some(leader) = api.0.leader.address() {
         info["leader"] = json!(leader);
     }
     let Some(connection) = connection else {

@@ -21,24 +21,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{ConnectInfo, FromRequestParts, Request};
-use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder};
-use transom_store::Leadership;
+use transom_framework::{Forwarding, Leader, RequestedUri, ask};
 use transom_web::Forwarder;
 
 use crate::config::Config;
-use crate::core::command::{Command, Origin, Refusal, Reply, ask};
+use crate::core::command::{Command, Origin, Refusal, Reply};
 use crate::core::mirror::CatchUp;
 use crate::core::snapshot::Snapshot;
-use crate::runner::LeaderHandles;
+use crate::core::term::Handles;
 use crate::seams::Policies;
 
 /// Timeout of a request to the core, which may wait for the store.
@@ -46,58 +45,41 @@ const CORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The state of the handlers. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Api {
-    pub(crate) shared: Arc<Shared>,
-}
+pub(crate) struct Api(pub(crate) Arc<Shared>);
 
 /// See [`Api`].
 pub(crate) struct Shared {
     pub(crate) config: Config,
     /// The actual address of the port.
     pub(crate) addr: SocketAddr,
-    /// Host and port of this daemon as others see them.
-    pub(crate) own: String,
+    /// `https` if the ports of all daemons use TLS.
+    pub(crate) scheme: &'static str,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
     pub(crate) policies: Arc<dyn Policies>,
-    /// Empty on a standby.
-    pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
-    pub(crate) standing: watch::Receiver<Leadership>,
-    /// Notified when `lead` changes.
-    pub(crate) leader_watch: watch::Receiver<()>,
-    pub(crate) forwarder: Forwarder,
-    /// Requests to the mirror to catch up.
-    pub(crate) syncs: mpsc::Sender<CatchUp>,
+    pub(crate) leader: Leader<Handles>,
 }
 
 impl Api {
     fn snapshot(&self) -> Arc<Snapshot> {
-        self.shared.snapshot.load_full()
+        self.0.snapshot.load_full()
     }
 
     /// The handles of a leader; an error when this daemon has just stopped leading.
-    fn lead(&self) -> Result<Arc<LeaderHandles>, Refusal> {
-        self.shared.lead.load_full().ok_or(Refusal::Stopped)
+    fn lead(&self) -> Result<Arc<Handles>, Refusal> {
+        Ok(self.0.leader.require()?)
     }
 
     /// Sends a command to the core.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
         ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
-
-    /// Host and port of the leader, if there is one.
-    fn leader(&self) -> Option<String> {
-        if self.shared.lead.load().is_some() {
-            return Some(self.shared.own.clone());
-        }
-        match &*self.shared.standing.borrow() {
-            Leadership::Follower(leader) => Some(leader.clone()),
-            Leadership::Leader | Leadership::Unknown | Leadership::StoreUnavailable => None,
-        }
-    }
 }
 
 /// All routes, with the headers of every response. Empty path segments are removed before routing.
-pub(crate) fn router(api: &Api) -> Router {
+pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchUp>) -> Router {
+    let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, standby::route)
+        .with_credentials(api.0.config.port.credentials.as_ref())
+        .after_write(move || standby::catch_up(syncs.clone()));
     let routes = Router::new()
         .route("/ping", get(info::ping))
         .route("/v2/info", get(info::info))
@@ -116,27 +98,22 @@ pub(crate) fn router(api: &Api) -> Router {
         .route("/v2/tasks/delete", post(tasks::delete))
         .route("/v2/deployments", get(deployments::list))
         .route("/v2/deployments/{id}", delete(deployments::delete))
-        .route("/v2/queue", get(queue::list))
-        .layer(from_fn_with_state(api.clone(), standby::pass_on))
-        .with_state(api.clone());
-    let told = api.clone();
-    let headers =
-        ServiceBuilder::new().map_response(move |response: Response| with_headers(response, told.leader()));
+        .route("/v2/queue", get(queue::list));
+    let routes = forwarding.around(routes).with_state(api.clone());
+    let (leader, scheme) = (api.0.leader.clone(), api.0.scheme);
+    let headers = ServiceBuilder::new()
+        .map_response(move |response: Response| with_headers(response, scheme, leader.address()));
     let routes = transom_web::json_errors(transom_web::with_fallbacks(routes)).layer(headers);
     let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
         let uri = collapsed(request.uri());
         if let Some(uri) = uri {
-            let original = Original(std::mem::replace(request.uri_mut(), uri));
-            request.extensions_mut().insert(original);
+            let requested = RequestedUri(std::mem::replace(request.uri_mut(), uri));
+            request.extensions_mut().insert(requested);
         }
         request
     });
     Router::new().fallback_service(collapse.into_inner().layer(routes))
 }
-
-/// The requested URI, if it was rewritten.
-#[derive(Clone, Debug)]
-struct Original(Uri);
 
 /// `/v2/apps//foo/` becomes `/v2/apps/foo`; `None` when nothing has to change.
 fn collapsed(uri: &Uri) -> Option<Uri> {
@@ -150,7 +127,7 @@ fn collapsed(uri: &Uri) -> Option<Uri> {
     format!("/{}{query}", segments.join("/")).parse().ok()
 }
 
-fn with_headers(mut response: Response, leader: Option<String>) -> Response {
+fn with_headers(mut response: Response, scheme: &str, leader: Option<String>) -> Response {
     let headers = response.headers_mut();
     let fixed = [
         (header::CACHE_CONTROL, "no-cache, no-store, must-revalidate"),
@@ -162,7 +139,7 @@ fn with_headers(mut response: Response, leader: Option<String>) -> Response {
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    let leader = leader.and_then(|leader| HeaderValue::from_str(&format!("http://{leader}")).ok());
+    let leader = leader.and_then(|leader| HeaderValue::from_str(&format!("{scheme}://{leader}")).ok());
     if let Some(leader) = leader {
         headers.insert(HeaderName::from_static("x-marathon-leader"), leader);
     }
@@ -179,8 +156,8 @@ impl<S: Sync> FromRequestParts<S> for Origin {
             .map(|info| info.0.ip().to_string());
         let uri = parts
             .extensions
-            .get::<Original>()
-            .map_or(&parts.uri, |original| &original.0);
+            .get::<RequestedUri>()
+            .map_or(&parts.uri, |requested| &requested.0);
         let uri = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         Ok(Self {
             client: client.unwrap_or_default(),

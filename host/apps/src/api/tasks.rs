@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use transom_web::{ApiError, Json};
+use transom_web::{ApiError, Json, Problems};
 use uuid::Uuid;
 
 use super::apps::{deployed, deployment_header, ended, manner};
@@ -49,10 +49,7 @@ struct Given {
 
 /// Parses the body, which must be an object: serde would read a list as one with missing names.
 fn given(body: Value) -> Result<Vec<String>, ApiError> {
-    let wrong = |path: &str, what: &str| {
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON")
-            .details(json!([ApiError::detail(path, [what])]))
-    };
+    let wrong = |path: &str, what: &str| ApiError::invalid_json(&Problems::one(path, what));
     if !body.is_object() {
         return Err(wrong("/", "expected an object with a list of task ids, ids"));
     }

@@ -1055,14 +1055,11 @@ async fn info_has_only_upstream_s_keys() {
 
 #[tokio::test]
 async fn nobody_else_may_reach_the_port() {
-    let config = Config {
-        listener: "0.0.0.0".parse().unwrap(),
-        port: 0,
-        ..Config::default()
-    };
-    let error = config.bind().unwrap_err().to_string();
+    let mut config = Config::default();
+    (config.port.listener, config.port.port) = ("0.0.0.0".parse().unwrap(), 0);
+    let error = transom_scheduler::error_chain(&config.bind().await.unwrap_err());
     assert!(
-        error.contains("0.0.0.0:0") && error.contains("loopback"),
+        error.contains("`apps.listener` is 0.0.0.0") && error.contains("or use 127.0.0.1"),
         "{error}"
     );
 }

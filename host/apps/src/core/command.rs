@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use transom_framework::ActorError;
 use transom_plugin_host::probe::{Failure, Outcome};
 
 use crate::ids::{AppId, InstanceId};
@@ -63,15 +63,20 @@ pub(crate) enum Refusal {
     Exists(AppId),
     Locked(Vec<String>),
     Invalid(Invalid),
-    /// The store did not accept it; nothing has changed.
-    Store(Arc<transom_store::Error>),
     /// A required component could not be called.
     Plugin(transom_plugin_host::CallError),
-    /// The service is stopping or no longer leads.
-    Stopped,
-    /// The request timed out.
-    TimedOut,
+    /// The core did not carry it out.
+    Actor(ActorError),
 }
+
+impl From<ActorError> for Refusal {
+    fn from(error: ActorError) -> Self {
+        Self::Actor(error)
+    }
+}
+
+/// The channel of a reply.
+pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;
 
 /// One request to the core.
 #[derive(Debug)]
@@ -114,25 +119,6 @@ pub(crate) struct Killed {
     pub(crate) instances: Vec<Instance>,
     /// The deployment, if the app was scaled.
     pub(crate) deployment: Option<Written>,
-}
-
-/// The channel of a reply.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
-
-/// Sends a command to the core and waits for its reply, for at most `patience`.
-pub(crate) async fn ask<T>(
-    core: &mpsc::Sender<Command>,
-    patience: std::time::Duration,
-    command: impl FnOnce(Reply<T>) -> Command,
-) -> Result<T, Refusal> {
-    let (reply, answer) = oneshot::channel();
-    let asked = async {
-        core.send(command(reply)).await.map_err(|_| Refusal::Stopped)?;
-        answer.await.map_err(|_| Refusal::Stopped)?
-    };
-    tokio::time::timeout(patience, asked)
-        .await
-        .unwrap_or(Err(Refusal::TimedOut))
 }
 
 /// The result of one attempt of a check.

@@ -11,6 +11,7 @@ pub(crate) mod mirror;
 mod outbox;
 mod persist;
 pub(crate) mod snapshot;
+pub(crate) mod term;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,7 +166,7 @@ pub(crate) fn start(
     parts: Parts,
     tracker: &TaskTracker,
     token: CancellationToken,
-) -> impl Future<Output = ()> {
+) -> impl Future<Output = ()> + Send + use<> {
     let Parts {
         scheduler,
         mut events,

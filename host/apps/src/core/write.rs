@@ -16,8 +16,8 @@ use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::model::{App, AppUpdate, Invalid, VersionInfo, ports, rules};
-use crate::problems::Problems;
 use crate::time::Moment;
+use transom_web::Problems;
 
 /// The result of a request for one app.
 struct Next {
@@ -139,7 +139,7 @@ impl Core {
         self.repository
             .commit(changes)
             .await
-            .map_err(|error| Refusal::Store(Arc::new(error)))
+            .map_err(|error| Refusal::Actor(error.into()))
     }
 
     /// Starts the deployment of a stored change. `origin` is the client in the `api_post_event`.
@@ -452,7 +452,7 @@ impl Core {
         self.repository
             .commit(changes)
             .await
-            .map_err(|error| Refusal::Store(Arc::new(error)))?;
+            .map_err(|error| Refusal::Actor(error.into()))?;
         if let (Some(record), Some(state)) = (revived, self.apps.get_mut(&id)) {
             state.record = record;
         }

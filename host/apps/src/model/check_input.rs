@@ -3,7 +3,7 @@
 use super::check::CheckScheme;
 use super::reader::Reader;
 use super::{Check, CheckCommand, CheckKind, CheckPort};
-use crate::problems::Problems;
+use transom_web::Problems;
 
 /// A check whose port is not resolved yet.
 #[derive(Clone, Debug)]

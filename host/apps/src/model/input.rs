@@ -12,8 +12,8 @@ use super::{
     app, unsupported,
 };
 use crate::ids::{AppId, IdError};
-use crate::problems::Problems;
 use crate::time::Moment;
+use transom_web::Problems;
 
 /// Why a document is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::problems::Problems;
+use transom_web::Problems;
 
 /// One JSON object and its path in the document.
 pub(super) struct Reader<'a> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{App, Check, CheckKind, CheckPort};
-use crate::problems::Problems;
+use transom_web::Problems;
 
 /// Apps with this label run at most one instance, even during an upgrade.
 const SINGLE_INSTANCE: &str = "MARATHON_SINGLE_INSTANCE_APP";

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::super::{App, AppUpdate, Invalid, read};
 use crate::ids::AppId;
-use crate::problems::Problems;
 use crate::time::Moment;
+use transom_web::Problems;
 
 const ROLE: &str = "*";
 
@@ -111,11 +111,11 @@ fn app_validation_fixtures() {
             .unwrap();
         let found = problems(&case["request"]["body"]);
         if let Some((_, path)) = NOT_YET.iter().find(|(name, _)| *name == id) {
-            assert!(found.mention(path, "not supported yet"), "{id}: {found:?}");
+            assert!(found.contains(path, "not supported yet"), "{id}: {found:?}");
         } else if let Some((_, text)) = OBJECT_LEVEL.iter().find(|(name, _)| *name == id) {
             assert_eq!(found.is_empty(), text.is_none(), "{id}: {found:?}");
             assert!(
-                text.is_none_or(|text| found.mention("/id", text)),
+                text.is_none_or(|text| found.contains("/id", text)),
                 "{id}: {found:?}"
             );
         } else {
@@ -145,7 +145,7 @@ fn replay(id: &str, case: &Value, found: &Problems) {
             detail["path"].as_str().unwrap(),
             detail["error_contains"].as_str().unwrap(),
         );
-        assert!(found.mention(path, text), "{id}: {path} {text} not in {found:?}");
+        assert!(found.contains(path, text), "{id}: {path} {text} not in {found:?}");
     }
 }
 
@@ -175,7 +175,7 @@ fn checks_fixtures() {
         if let Some((_, path)) = CHECKS_DECIDED.iter().find(|(name, _)| *name == id) {
             let found = problems(body);
             assert!(
-                path.map_or(found.is_empty(), |path| found.mention(path, "")),
+                path.map_or(found.is_empty(), |path| found.contains(path, "")),
                 "{id}: {found:?}"
             );
             continue;
@@ -190,7 +190,7 @@ fn checks_fixtures() {
             let found = problems(body);
             for detail in case["expect"]["details"].as_array().unwrap() {
                 assert!(
-                    found.mention(
+                    found.contains(
                         detail["path"].as_str().unwrap(),
                         detail["error_contains"].as_str().unwrap()
                     ),
@@ -209,14 +209,14 @@ fn a_check_without_port_looks_at_the_first_and_says_so() {
         json!({"portIndex": 0})
     );
     let none = problems(&json!({"id": "/a", "cmd": "sleep 1", "portDefinitions": [], "check": {"http": {}}}));
-    assert!(none.mention("/check/http", "no ports"), "{none:?}");
+    assert!(none.contains("/check/http", "no ports"), "{none:?}");
 }
 
 #[test]
 fn constraint_syntax_that_needs_no_component() {
     let one = problems(&json!({"id": "/a", "cmd": "sleep 1", "constraints": [["hostname"]]}));
     assert!(
-        one.mention(
+        one.contains(
             "/constraints(0)",
             "Each constraint must have either 2 or 3 fields"
         ),
@@ -262,7 +262,7 @@ fn deprecated_fields_are_translated() {
     let both =
         problems(&json!({"id": "/a", "cmd": "sleep 1", "ports": [1], "portDefinitions": [{"port": 2}]}));
     assert!(
-        both.mention("/", "cannot specify both ports and port definitions"),
+        both.contains("/", "cannot specify both ports and port definitions"),
         "{both:?}"
     );
 }
@@ -281,7 +281,7 @@ fn all_wrong_shapes_are_told_at_once() {
         ("/env", "error.expected.jsobject"),
         ("/killSelection", "error.unknown.enum.literal"),
     ] {
-        assert!(found.mention(path, text), "{path} {text}: {found:?}");
+        assert!(found.contains(path, text), "{path} {text}: {found:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::problems::Problems;
+use transom_web::Problems;
 
 /// Fields that are rejected whenever they are not empty.
 const FIELDS: [&str; 9] = [
@@ -116,7 +116,7 @@ mod tests {
         ] {
             let mut problems = Problems::default();
             find(document.as_object().unwrap(), &mut problems);
-            assert!(problems.mention(path, ""), "{document}: {problems:?}");
+            assert!(problems.contains(path, ""), "{document}: {problems:?}");
         }
     }
 }

@@ -11,11 +11,9 @@ use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::Record;
 use prometheus_client::registry::Registry;
 
-use super::client::{Client, Transport};
-use super::connection::Reply;
-use super::fast_path::Question;
 use super::forward;
-use super::handler::{Handler, Outcome};
+use super::handler::Handler;
+use super::respond::{Client, Reply, Transport};
 use crate::Config;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
@@ -122,20 +120,17 @@ fn is_an_answer(packet: &[u8], answer: &[u8], over: Transport) {
 }
 
 fn same_by_both_ways(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], client: Client) {
-    let Some(question) = Question::read(packet) else {
-        return;
-    };
     let mut quick = Vec::new();
-    if question
-        .answer(zone, handler.template(), client.over, &mut quick)
-        .is_none()
-    {
+    if !handler.reply_by_fast_path(zone, packet, client, &mut quick) {
         assert!(quick.is_empty());
         return;
     }
-    let Outcome::Answer(long) = handler.answer_any(Some(zone), packet, client) else {
-        panic!("by the long way there is no answer")
-    };
+    let mut long = Vec::new();
+    let reply = handler.reply_without_fast_path(Some(zone), packet, client, &mut long);
+    assert!(
+        matches!(reply, Reply::Written),
+        "by the long way there is no answer: {reply:?}"
+    );
     same(&quick, &long);
 }
 

@@ -1,56 +1,54 @@
-//! Turns a query packet into its answer: checks, decisions before the zone is read, and size limits.
+//! Turns a query packet into its answer.
+//!
+//! [`fast_path`] answers the common queries. Other packets are parsed into requests ([`wire`]); here it is
+//! decided which of them are forwarded ([`forward`]) or answered with a [`transfer`]. All others go to
+//! [`zone_handler`], a handler of hickory-server, which answers from the zone ([`answer`]) or refuses;
+//! [`response_buffer`] encodes its responses.
 
-use std::net::{IpAddr, SocketAddr};
+mod answer;
+mod fast_path;
+mod response_buffer;
+mod transfer;
+mod wire;
+mod zone_handler;
+
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{DNSClass, RecordType};
+use futures::FutureExt;
+use hickory_proto::op::{Message, Metadata, Query, ResponseCode};
+use hickory_proto::rr::RecordType;
+use hickory_server::net::runtime::TokioTime;
+use hickory_server::server::{Request, RequestHandler};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use super::acl::RecursionAcl;
-use super::answer::{Answer, ZoneAuthority, answer};
-use super::client::{Client, Transport};
-use super::connection::{Reply, Respond};
-use super::fast_path::{AnswerTemplate, Answered, Question};
 use super::forward::{self, Forwarder, Started};
 use super::limit::{self, Action, Class, Limiter};
-use super::transfer::{Transfer, Transfers};
-use super::wire::{self, Packet};
+use super::respond::{Client, Reply, Respond, Transport};
 use crate::Config;
 use crate::metrics::{self, Metrics};
 use crate::shared::Shared;
 use crate::zone::Zone;
-
-/// The UDP payload without EDNS, and the maximum with it: larger packets are lost on some networks.
-const UDP_SIZES: (u16, u16) = (512, 1232);
+pub(super) use answer::ZoneAuthority;
+use answer::is_answered;
+use fast_path::{AnswerTemplate, Answered, Question};
+use response_buffer::ResponseBuffer;
+use transfer::{Transfer, Transfers};
+use wire::Packet;
+use zone_handler::ZoneHandler;
 
 /// FORMERR for a packet that is shorter than a header, and so has no id.
 const SHORT_FORMERR: [u8; 12] = [0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The TC flag in the third octet of a message.
-const TRUNCATED: u8 = 2;
-
-/// The outcome for a packet.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    Answer(Vec<u8>),
-    Silence,
-    /// Resolvers have to be queried.
+/// How a request is answered.
+enum Route {
+    /// By hickory-server's handler.
+    Zone,
+    /// By resolvers.
     Forward(Box<Query>),
-    /// The answer is a series of messages.
-    Transfer(Box<Transfer>),
-}
-
-impl Outcome {
-    fn of(answer: Option<Vec<u8>>) -> Self {
-        answer.map_or(Self::Silence, Self::Answer)
-    }
-}
-
-enum Decision {
-    Answer(Answer),
-    Forward(Box<Query>),
+    /// With a series of messages.
     Transfer(Box<Transfer>),
 }
 
@@ -58,7 +56,7 @@ enum Decision {
 #[derive(Debug)]
 pub(crate) struct Handler {
     shared: Arc<Shared>,
-    zone_authority: ZoneAuthority,
+    zone_authority: Arc<ZoneAuthority>,
     template: AnswerTemplate,
     transfers: Transfers,
     /// Forwarding of external names, if it is on, and the clients that it is for.
@@ -101,7 +99,7 @@ impl Handler {
         metrics: Metrics,
         forwarding: forward::Metrics,
     ) -> Self {
-        let zone_authority = ZoneAuthority::new(config);
+        let zone_authority = Arc::new(ZoneAuthority::new(config));
         Self {
             shared,
             template: zone_authority.template(config),
@@ -116,11 +114,6 @@ impl Handler {
             hot_counters: HotCounters::of(&metrics),
             metrics,
         }
-    }
-
-    #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn template(&self) -> &AnswerTemplate {
-        &self.template
     }
 
     /// The SOA and NS data of the zone.
@@ -147,110 +140,100 @@ impl Handler {
         out: &mut Vec<u8>,
     ) -> Reply {
         if let Some(zone) = zone
-            && !self.zone_authority.subnet_first
+            && self.reply_by_fast_path(zone, packet, client, out)
+        {
+            return Reply::Written;
+        }
+        self.reply_without_fast_path(zone, packet, client, out)
+    }
+
+    /// Answers a common query. Returns whether it did; otherwise nothing is written.
+    pub(super) fn reply_by_fast_path(
+        &self,
+        zone: &Zone,
+        packet: &[u8],
+        client: Client,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if !self.zone_authority.subnet_first
             && let Some(question) = Question::read(packet)
             && let Some(answered) = question.answer(zone, &self.template, client.over, out)
         {
             self.hot_counters.count(answered);
-            return Reply::Written;
+            return true;
         }
-        match self.answer_any(zone, packet, client) {
-            Outcome::Answer(answer) => {
-                out.extend_from_slice(&answer);
-                Reply::Written
-            }
-            Outcome::Silence => Reply::Silence,
-            Outcome::Forward(question) => self.forward(&question, packet, client, out),
-            Outcome::Transfer(mut transfer) => Reply::Messages(Box::new(move || transfer.next())),
-        }
+        false
     }
 
-    /// Answers a packet of any kind, without the fast path.
-    pub(super) fn answer_any(&self, zone: Option<&Arc<Zone>>, packet: &[u8], client: Client) -> Outcome {
-        let mut request = match wire::read(packet) {
-            Packet::Silence => return Outcome::Silence,
+    /// Answers a packet of any kind, see [`Self::reply`].
+    pub(super) fn reply_without_fast_path(
+        &self,
+        zone: Option<&Arc<Zone>>,
+        packet: &[u8],
+        client: Client,
+        out: &mut Vec<u8>,
+    ) -> Reply {
+        let request = match wire::read(packet, client) {
+            Packet::Silence => return Reply::Silence,
             Packet::Unreadable(metadata) => {
                 self.count(&[], ResponseCode::FormErr);
-                let mut response = response_with_code(&metadata, ResponseCode::FormErr);
-                // Nothing of an unreadable query is repeated except its id.
-                response.metadata.recursion_desired = false;
-                return Outcome::of(encode(response, UDP_SIZES.0));
+                return write(out, &form_error(&metadata));
             }
             Packet::Request(request) => request,
         };
-        let answer = match self.decide(zone, &request, client) {
-            Decision::Answer(answer) => answer,
-            Decision::Forward(question) => return Outcome::Forward(question),
-            Decision::Transfer(transfer) => {
+        match self.route(zone, &request, client) {
+            Route::Zone => self.answer_from_zone(zone, &request, out),
+            Route::Forward(question) => self.forward(&question, packet, client, out),
+            Route::Transfer(mut transfer) => {
                 self.count(&[transfer.kind()], ResponseCode::NoError);
-                return Outcome::Transfer(transfer);
+                Reply::Messages(Box::new(move || transfer.next()))
             }
-        };
-        let kinds: Vec<_> = request.queries.iter().map(Query::query_type).collect();
-        self.count(&kinds, answer.code);
-
-        let mut response = response_with_code(&request.metadata, answer.code);
-        response.metadata.authoritative = answer.authoritative;
-        response.metadata.recursion_available = answer.authoritative && self.template.recursion_available;
-        response.edns = edns_for(&request);
-        if kinds.len() == 1 {
-            response.queries = std::mem::take(&mut request.queries);
         }
-        response.answers = answer.answers;
-        response.authorities = answer.authority;
-        response.additionals = answer.additional;
-        let limit = match client.over {
-            Transport::Udp => request.edns.as_ref().map_or(UDP_SIZES.0, |edns| {
-                edns.max_payload().clamp(UDP_SIZES.0, UDP_SIZES.1)
-            }),
-            Transport::Tcp => u16::MAX,
-        };
-        let mut answer = encode(response, limit);
-        if let (Some(bytes), false) = (&mut answer, self.template.set_truncate_bit) {
-            bytes[2] &= !TRUNCATED;
-        }
-        Outcome::of(answer)
     }
 
-    fn decide(&self, zone: Option<&Arc<Zone>>, request: &Message, client: Client) -> Decision {
-        let refusal = |code| Decision::Answer(Answer::refusal(code));
-        match request.metadata.op_code {
-            OpCode::Query => {}
-            OpCode::Notify | OpCode::Update => return refusal(ResponseCode::Refused),
-            OpCode::Status | OpCode::Unknown(_) => return refusal(ResponseCode::NotImp),
-        }
-        if request.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
-            return refusal(ResponseCode::BADVERS);
-        }
-        let [question] = &request.queries[..] else {
-            return refusal(ResponseCode::FormErr);
+    fn route(&self, zone: Option<&Arc<Zone>>, request: &Request, client: Client) -> Route {
+        let (Ok(question), Some(zone)) = (zone_handler::question(request), zone) else {
+            return Route::Zone;
         };
-        let (name, kind) = (question.name(), question.query_type());
-        if question.query_class() != DNSClass::IN {
-            return refusal(ResponseCode::Refused);
+        if matches!(question.query_type(), RecordType::AXFR | RecordType::IXFR) {
+            let transfer = self.transfers.begin(zone, &self.zone_authority, request, client);
+            return transfer.map_or_else(
+                || self.refused("transfer"),
+                |transfer| Route::Transfer(Box::new(transfer)),
+            );
         }
-        let Some(zone) = zone else {
-            return refusal(ResponseCode::ServFail);
+        if is_answered(zone, &self.zone_authority, question.name()) {
+            Route::Zone
+        } else if self.forwarder.is_none() {
+            self.refused("outside")
+        } else if self.recursion_acl.allows(client.ip) {
+            Route::Forward(Box::new(question.clone()))
+        } else {
+            self.refused("recursion")
+        }
+    }
+
+    /// Counts a refusal, which the zone's handler sends.
+    fn refused(&self, reason: &'static str) -> Route {
+        self.metrics.refused(reason);
+        Route::Zone
+    }
+
+    fn answer_from_zone(&self, zone: Option<&Arc<Zone>>, request: &Request, out: &mut Vec<u8>) -> Reply {
+        let handler = ZoneHandler {
+            zone: zone.cloned(),
+            zone_authority: Arc::clone(&self.zone_authority),
         };
-        if matches!(kind, RecordType::AXFR | RecordType::IXFR) {
-            let Some(transfer) = self.transfers.begin(zone, &self.zone_authority, request, client) else {
-                self.metrics.refused("transfer");
-                return refusal(ResponseCode::Refused);
-            };
-            return Decision::Transfer(Box::new(transfer));
-        }
-        match answer(zone, &self.zone_authority, client.ip, name, kind) {
-            Some(answer) => Decision::Answer(answer),
-            None if self.forwarder.is_none() => {
-                self.metrics.refused("outside");
-                refusal(ResponseCode::Refused)
-            }
-            None if self.recursion_acl.allows(client.ip) => Decision::Forward(Box::new(question.clone())),
-            None => {
-                self.metrics.refused("recursion");
-                refusal(ResponseCode::Refused)
-            }
-        }
+        let response = ResponseBuffer::of(request);
+        let handling = handler.handle_request::<_, TokioTime>(request, response.clone());
+        // It waits for nothing, so the first poll is the last.
+        let Some(info) = handling.now_or_never() else {
+            return Reply::Silence;
+        };
+        let questions = request.queries.queries();
+        let kinds: Vec<_> = questions.iter().map(|question| question.query_type()).collect();
+        self.count(&kinds, info.response_code);
+        write(out, &response.take())
     }
 
     fn forward(&self, question: &Query, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
@@ -264,11 +247,7 @@ impl Handler {
             client.over,
             client.ip,
         ) {
-            Started::Answered(answer) if answer.is_empty() => Reply::Silence,
-            Started::Answered(answer) => {
-                out.extend_from_slice(&answer);
-                Reply::Written
-            }
+            Started::Answered(answer) => write(out, &answer),
             Started::Waiting(answer) => Reply::Later(answer),
         }
     }
@@ -332,47 +311,37 @@ impl Handler {
 }
 
 impl Respond for Handler {
-    fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply {
+    fn respond(&self, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
         // The source address of a connection is not forged, so the client expects an answer.
-        if packet.len() < SHORT_FORMERR.len() {
+        if client.over == Transport::Tcp && packet.len() < SHORT_FORMERR.len() {
             out.extend_from_slice(&SHORT_FORMERR);
             return Reply::Last;
         }
-        let client = Client {
-            ip: client.ip().to_canonical(),
-            over: Transport::Tcp,
-        };
         self.reply(self.zone().as_ref(), packet, client, out)
+    }
+
+    fn is_within_rate(&self, client: Client, answer: &[u8]) -> bool {
+        let within = |limiter: &Limiter| limiter.check(client.ip, Class::of(answer)) == Action::Send;
+        self.limiter.as_ref().is_none_or(within)
     }
 }
 
-/// EDNS for an answer to a query with EDNS. Its size is our own limit (RFC 6891, section 6.2.3).
-fn edns_for(request: &Message) -> Option<Edns> {
-    let asked = request.edns.as_ref()?;
-    let mut edns = Edns::new();
-    edns.set_max_payload(UDP_SIZES.1);
-    edns.set_version(0);
-    edns.set_dnssec_ok(asked.flags().dnssec_ok);
-    Some(edns)
+/// Appends an answer, if there is one.
+fn write(out: &mut Vec<u8>, answer: &[u8]) -> Reply {
+    if answer.is_empty() {
+        return Reply::Silence;
+    }
+    out.extend_from_slice(answer);
+    Reply::Written
 }
 
-/// A response with only a code.
-fn response_with_code(request: &Metadata, code: ResponseCode) -> Message {
-    let mut response = Message::new(request.id, MessageType::Response, request.op_code);
-    response.metadata = Metadata::response_from_request(request);
-    response.metadata.response_code = code;
-    response.metadata.checking_disabled = false;
-    response
-}
-
-/// The encoded response, or an encoded SERVFAIL if that fails.
-fn encode(response: Message, limit: u16) -> Option<Vec<u8>> {
-    let failure = response_with_code(&response.metadata, ResponseCode::ServFail);
-    let bytes = wire::write(response, limit).or_else(|error| {
-        tracing::error!(%error, "encoding a DNS answer failed");
-        wire::write(failure, limit)
-    });
-    bytes.ok()
+/// FORMERR for an unreadable query, of which nothing is repeated except the id and the opcode.
+fn form_error(request: &Metadata) -> Vec<u8> {
+    let mut metadata = zone_handler::response_metadata(request, ResponseCode::FormErr);
+    metadata.recursion_desired = false;
+    let mut response = Message::new(metadata.id, metadata.message_type, metadata.op_code);
+    response.metadata = metadata;
+    response.to_vec().unwrap_or_default()
 }
 
 #[cfg(test)]

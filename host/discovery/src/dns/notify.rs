@@ -11,8 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::ZoneAuthority;
-use super::handler::Handler;
+use super::handler::{Handler, ZoneAuthority};
 
 /// Changes within this time are one notification.
 const DEBOUNCE: Duration = Duration::from_secs(1);

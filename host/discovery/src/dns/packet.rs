@@ -163,6 +163,18 @@ fn skip_name(message: &[u8], at: usize) -> Option<usize> {
     }
 }
 
+/// Whether a question's name contains a pointer, which has no valid target before it.
+pub(super) fn has_pointer(question: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(length @ 1..) = question.get(at) {
+        if *length >= 0xc0 {
+            return true;
+        }
+        at += 1 + usize::from(*length);
+    }
+    false
+}
+
 /// The 16 bits at an offset.
 pub(super) fn word(message: &[u8], at: usize) -> Option<u16> {
     let bytes = message.get(at..at.checked_add(2)?)?;

@@ -89,15 +89,15 @@ impl GuestLog {
         let message = clean(message, self.line_bytes);
         match level {
             Level::Trace => {
-                tracing::trace!(target: "transom_plugin_host::guest", plugin, version, "{message}")
+                tracing::trace!(target: "transom_plugin_host::guest", plugin, version, "{message}");
             }
             Level::Debug => {
-                tracing::debug!(target: "transom_plugin_host::guest", plugin, version, "{message}")
+                tracing::debug!(target: "transom_plugin_host::guest", plugin, version, "{message}");
             }
             Level::Info => tracing::info!(target: "transom_plugin_host::guest", plugin, version, "{message}"),
             Level::Warn => tracing::warn!(target: "transom_plugin_host::guest", plugin, version, "{message}"),
             Level::Error => {
-                tracing::error!(target: "transom_plugin_host::guest", plugin, version, "{message}")
+                tracing::error!(target: "transom_plugin_host::guest", plugin, version, "{message}");
             }
         }
     }

@@ -78,7 +78,9 @@ async fn trial_instance_becomes_the_first_instance_unless_it_ran_self_tests() {
         assert_eq!((site.status(name).instances, configured()), (1, made), "{name}");
 
         // A swap makes as many.
-        let change = site.replace("tests/odd-probe", name, &manifest(&format!("{more}# 2"))).await;
+        let change = site
+            .replace("tests/odd-probe", name, &manifest(&format!("{more}# 2")))
+            .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
         assert_eq!(site.look(name, "{}", None).await, first, "{name}");
         assert_eq!(configured(), made * 2, "{name}");

@@ -6,4 +6,3 @@ pub(crate) mod pending;
 pub(crate) mod record;
 pub(crate) mod request;
 pub(crate) mod scheduler_api;
-pub(crate) mod service_handle;

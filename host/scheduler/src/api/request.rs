@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use transom_cluster::{AgentId, ExecutorId, TaskId, v1};
+use transom_common::HostPort;
 use transom_plugin_host::matcher;
 
 use crate::TaskRecord;
@@ -240,7 +241,7 @@ pub struct AgentLocation {
     /// Its fault domain's zone.
     #[serde(default)]
     pub zone: Option<String>,
-    /// The agent's HTTP address (host or IP, port), if offers include it.
+    /// The address of the agent's HTTP API, if offers include it.
     #[serde(default)]
-    pub endpoint: Option<(String, u16)>,
+    pub endpoint: Option<HostPort>,
 }

@@ -141,16 +141,12 @@ impl Agents {
 /// The location of the agent of an offer.
 fn location_of(offer: &v1::Offer) -> AgentLocation {
     let (region, zone) = fault_domain(offer.domain.as_ref());
-    let endpoint = offer.url.as_ref().and_then(|url| {
-        let host = url.address.ip.clone().or_else(|| url.address.hostname.clone())?;
-        Some((host, url.address.port))
-    });
     AgentLocation {
         id: offer.agent_id.clone(),
         hostname: offer.hostname.clone(),
         region,
         zone,
-        endpoint,
+        endpoint: offer.agent_address(),
     }
 }
 
@@ -209,6 +205,8 @@ fn attribute(attribute: &v1::Attribute) -> Option<Attribute> {
 
 #[cfg(test)]
 mod tests {
+    use transom_common::HostPort;
+
     use super::*;
     use crate::testing::{offer, record};
 
@@ -301,7 +299,7 @@ mod tests {
         let mut agents = Agents::default();
         let handle = agents.offered(&offer, Instant::now()).unwrap();
         let place = agents.get(handle).unwrap().0.clone();
-        assert_eq!(place.endpoint, Some(("127.0.0.1".to_owned(), 5051)));
+        assert_eq!(place.endpoint, Some(HostPort::new("127.0.0.1", 5051)));
         assert_eq!(
             (place.region.as_deref(), place.zone.as_deref()),
             (Some("r"), Some("z"))

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Shape;
 use super::ports::{self, Port};
 use super::signals::stop_on_signal;
+use crate::daemon::services::SERVICES;
 use crate::daemon::{Addresses, Daemon};
 use crate::exit::Misconfigured;
 use crate::{config, telemetry};
@@ -25,8 +26,7 @@ pub(super) struct Dev {
     /// State directory.
     #[arg(long, env = "TRANSOM_STATE", default_value = ".transom")]
     state: PathBuf,
-    /// Override a listening port. NAME is apps, dns, discovery, workflow, admin or cluster; port 0 picks a free one.
-    #[arg(long, value_name = "NAME=N")]
+    #[arg(long, value_name = "NAME=N", help = ports::help(&["cluster"]) + "; port 0 picks a free one")]
     port: Vec<Port>,
     /// Directory with the first-party components (NAME.wasm and NAME.toml pairs); newer ones are copied into the state directory.
     #[arg(long, env = "TRANSOM_COMPONENTS", value_name = "DIR")]
@@ -71,7 +71,7 @@ impl Dev {
         let daemon = Box::pin(Daemon::start(settings, &self.file(), token.clone())).await?;
         let addresses = daemon.addresses().clone();
         let greeting = self.greeting(&addresses, master);
-        tokio::spawn(greet_when_ready(addresses.admin, greeting, token.clone()));
+        tokio::spawn(greet_when_ready(addresses.of("admin"), greeting, token.clone()));
         daemon.run(token).await
     }
 
@@ -119,34 +119,24 @@ impl Dev {
     }
 
     fn greeting(&self, addresses: &Addresses, master: SocketAddr) -> String {
-        let show =
-            |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |at| at.to_string());
-        let apps = show(addresses.apps);
-        let dns = addresses
-            .dns
-            .map_or_else(String::new, |at| format!("@{} -p {}", at.ip(), at.port()));
-        let workflow = show(addresses.workflow);
-        let state = self.state.display();
+        let (mut places, mut commands) = (Vec::new(), Vec::new());
+        for kind in SERVICES {
+            let hints = kind.dev_hints(addresses);
+            places.extend(hints.addresses);
+            commands.extend(hints.commands);
+        }
+        if let Some(admin) = addresses.of("admin") {
+            places.push(("admin", format!("http://{admin}/v1/plugins")));
+        }
+        places.push(("cluster", format!("http://{master}/state")));
+        places.push(("state", self.state.display().to_string()));
+        let places: String = places
+            .iter()
+            .map(|(name, place)| format!("  {name:<11} {place}\n"))
+            .collect();
+        let commands: String = commands.iter().map(|line| format!("  {line}\n")).collect();
         format!(
-            "\nTransom is ready.\n\n  \
-             apps        http://{apps}/v2/apps\n  \
-             discovery   http://{}/v1/enumerate\n  \
-             dns         {}\n  \
-             workflow    http://{workflow}/v0/queue\n  \
-             admin       http://{}/v1/plugins\n  \
-             cluster     http://{master}/state\n  \
-             state       {state}\n\n\
-             Try, in another terminal:\n\n  \
-             curl -s http://{apps}/v2/apps -H 'Content-Type: application/json' -d @examples/apps/http.json\n  \
-             curl -sN http://{apps}/v2/events -H 'Accept: text/event-stream'\n  \
-             curl -s http://{apps}/v2/tasks\n  \
-             transom job run --url http://{workflow} -- echo hello\n  \
-             dig {dns} http.marathon.mesos +short\n  \
-             dig {dns} _http._tcp.marathon.mesos SRV +short\n\n\
-             Ctrl-C stops everything.\n",
-            show(addresses.discovery),
-            show(addresses.dns),
-            show(addresses.admin),
+            "\nTransom is ready.\n\n{places}\nTry, in another terminal:\n\n{commands}\nCtrl-C stops everything.\n"
         )
     }
 }
@@ -217,9 +207,13 @@ fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
 
 /// The initial configuration of `dev`: every implemented service, on loopback.
 fn configuration(store: &Path) -> String {
+    let services: String = SERVICES
+        .iter()
+        .map(|kind| format!("{}\n", kind.dev_section()))
+        .collect();
     format!(
         r#"# Written once by `transom dev`; yours to edit. `transom config check --config FILE` shows what is in force.
-# A section that is present is a job switched on. Every key can be set as TRANSOM_SECTION_KEY, too.
+# A section that is present enables its service. Every key can be set as TRANSOM_SECTION_KEY, too.
 
 [log]
 level = "info"
@@ -234,25 +228,7 @@ server = "file:{}"
 [plugins]
 dir = "plugins"
 
-[apps]
-listener = "127.0.0.1"
-port = 8080
-
-[discovery]
-listener = "127.0.0.1"
-port = 8053
-http_listener = "127.0.0.1"
-http_port = 8123
-domain = "mesos"
-ttl = 5
-
-# The embedded cluster runs no images: a job's command is a process of an agent, whatever its image.
-[workflow]
-listener = "127.0.0.1"
-port = 11000
-containers = false
-
-[admin]
+{services}[admin]
 listener = "127.0.0.1"
 port = 9990
 "#,

@@ -141,6 +141,7 @@ impl PluginCommand {
 struct Place {
     url: String,
     credentials: Option<(String, String)>,
+    certificates: Vec<reqwest::Certificate>,
 }
 
 impl Daemon {
@@ -158,8 +159,23 @@ impl Daemon {
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
                 IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             };
-            format!("http://{}", SocketAddr::new(address, section.port))
+            let scheme = if section.tls_certificate.is_some() {
+                "https"
+            } else {
+                "http"
+            };
+            format!("{scheme}://{}", SocketAddr::new(address, section.port))
         });
+        // Only the daemon's own certificate is trusted, or one that it issued.
+        let certificates = match &section.tls_certificate {
+            None => Vec::new(),
+            Some(file) => {
+                let content = std::fs::read(file)
+                    .with_context(|| format!("admin.tls_certificate: cannot read {}", file.display()))?;
+                reqwest::Certificate::from_pem_bundle(&content)
+                    .with_context(|| format!("admin.tls_certificate: {} is no PEM file", file.display()))?
+            }
+        };
         let username = self.username.clone().or(section.username);
         let password = self.password.clone();
         let password = password.or_else(|| section.password.map(|password| password.reveal().to_owned()));
@@ -170,7 +186,11 @@ impl Daemon {
                 "--username and --password go together (TRANSOM_ADMIN_USERNAME and TRANSOM_ADMIN_PASSWORD)"
             ),
         };
-        Ok(Place { url, credentials })
+        Ok(Place {
+            url,
+            credentials,
+            certificates,
+        })
     }
 
     async fn get(&self, path: &[&str]) -> anyhow::Result<Value> {
@@ -198,11 +218,15 @@ impl Daemon {
         path: &[&str],
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
-        let Place { url, credentials } = self.place().context(Misconfigured)?;
+        let Place {
+            url,
+            credentials,
+            certificates,
+        } = self.place().context(Misconfigured)?;
         let url = below(&url, path)?;
         let client = reqwest::Client::builder()
             .no_proxy()
-            .tls_certs_only([])
+            .tls_certs_only(certificates)
             // A restored version is compiled again if its compiled form is not kept, within the
             // daemon's timeout.
             .timeout(std::time::Duration::from_mins(5))

@@ -3,15 +3,24 @@
 use std::str::FromStr;
 
 use crate::config::Overrides;
+use crate::daemon::services::{PortName, SERVICES};
 
 /// The ports by name, and the key that each one sets.
-const PORTS: [(&str, &str); 5] = [
-    ("apps", "apps.port"),
-    ("dns", "discovery.port"),
-    ("discovery", "discovery.http_port"),
-    ("workflow", "workflow.port"),
-    ("admin", "admin.port"),
-];
+fn ports() -> impl Iterator<Item = PortName> {
+    let services = SERVICES.iter().flat_map(|kind| kind.ports()).copied();
+    services.chain([("admin", "admin.port")])
+}
+
+/// The help text of `--port`; `more`: the names that only one command knows.
+pub(super) fn help(more: &[&str]) -> String {
+    let mut names: Vec<&str> = ports().map(|(name, _)| name).collect();
+    names.extend(more);
+    let last = names.pop().unwrap_or_default();
+    format!(
+        "Override a listening port. NAME is {} or {last}",
+        names.join(", ")
+    )
+}
 
 /// One `--port NAME=N`.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -28,8 +37,8 @@ impl FromStr for Port {
         let number = number
             .parse()
             .map_err(|_| format!("`{number}` is not a port from 0 to 65535"))?;
-        if name != "cluster" && !PORTS.iter().any(|(known, _)| *known == name) {
-            let known: Vec<&str> = PORTS.iter().map(|(known, _)| *known).collect();
+        if name != "cluster" && !ports().any(|(known, _)| known == name) {
+            let known: Vec<&str> = ports().map(|(known, _)| known).collect();
             return Err(format!(
                 "no port is called `{name}`; there are {} and (for dev) cluster",
                 known.join(", ")
@@ -43,11 +52,11 @@ impl FromStr for Port {
 }
 
 /// The settings for `ports`. `cluster` is no setting: only `dev` reads it.
-pub(crate) fn overrides(ports: &[Port]) -> Overrides {
+pub(crate) fn overrides(given: &[Port]) -> Overrides {
     let mut overrides = Overrides::default();
-    for port in ports {
-        if let Some((_, key)) = PORTS.iter().find(|(name, _)| *name == port.name) {
-            overrides.set(*key, port.number);
+    for port in given {
+        if let Some((_, key)) = ports().find(|(name, _)| *name == port.name) {
+            overrides.set(key, port.number);
         }
     }
     overrides
@@ -74,5 +83,11 @@ mod tests {
             let error = text.parse::<Port>().expect_err(text);
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn help_names_every_port() {
+        let expected = "Override a listening port. NAME is apps, dns, discovery, workflow, admin or cluster";
+        assert_eq!(help(&["cluster"]), expected);
     }
 }

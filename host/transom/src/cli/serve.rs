@@ -20,8 +20,7 @@ pub(super) struct Serve {
     /// Configuration file.
     #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
     config: PathBuf,
-    /// Override a listening port. NAME is apps, dns, discovery, workflow or admin.
-    #[arg(long, value_name = "NAME=N")]
+    #[arg(long, value_name = "NAME=N", help = ports::help(&[]))]
     port: Vec<Port>,
 }
 

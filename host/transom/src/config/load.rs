@@ -2,7 +2,6 @@
 //! wins.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,6 @@ use figment::{Figment, Metadata, Profile, Provider};
 use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
 use super::renamed;
-use super::secret::Secret;
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
 
 /// The bounds of a lease's duration.
@@ -91,9 +89,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
         .merge(overrides);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
-            let discovery = settings.discovery.iter_mut();
-            let paths = settings.plugins.paths().chain(settings.cluster.paths());
-            for path in paths.chain(discovery.flat_map(super::Discovery::paths)) {
+            for path in settings.paths() {
                 *path = resolve_relative(file, path);
             }
             check(&settings)?;
@@ -123,8 +119,13 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
             Err(error) => bail!("{}", explain(&error)),
         };
     }
-    match figment.extract_inner("admin") {
-        Ok(section) => Ok(section),
+    match figment.extract_inner::<Admin>("admin") {
+        Ok(mut section) => {
+            for path in section.paths() {
+                *path = resolve_relative(Some(file), path);
+            }
+            Ok(section)
+        }
         Err(error) => bail!("{}", explain(&error)),
     }
 }
@@ -145,62 +146,19 @@ pub(crate) fn missing(text: &str) -> Vec<String> {
 /// Rules about several keys.
 fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_timeouts(settings)?;
-    refuse_half_credentials(settings)?;
-    refuse_exposure(settings)?;
+    refuse_ports(settings)?;
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
     refuse_missing_keys(settings)
 }
 
-/// A user without a password, or one that HTTP basic authentication cannot carry.
-fn refuse_half_credentials(settings: &Settings) -> anyhow::Result<()> {
-    let section = &settings.admin;
-    let set = |key: &str, other: &str| {
-        format!("`admin.{key}` is missing: `admin.{other}` is set, and each needs the other")
-    };
-    match (
-        section.username.as_deref(),
-        section.password.as_ref().map(Secret::reveal),
-    ) {
-        (Some(_), None) => bail!(set("password", "username")),
-        (None, Some(_)) => bail!(set("username", "password")),
-        (Some(username), Some(_)) if username.is_empty() || username.contains(':') => {
-            bail!("`admin.username` is {username:?}: expected a name without a colon")
-        }
-        (Some(_), Some("")) => bail!("`admin.password` is empty: expected a password"),
-        (None, None) | (Some(_), Some(_)) => Ok(()),
+/// Credentials, certificates and exposure of the ports.
+fn refuse_ports(settings: &Settings) -> anyhow::Result<()> {
+    let problems = settings.port_problems();
+    if problems.is_empty() {
+        return Ok(());
     }
-}
-
-/// A port without credentials that can change state must not be reachable from everywhere.
-fn refuse_exposure(settings: &Settings) -> anyhow::Result<()> {
-    let exposed = |address: IpAddr| !address.is_loopback();
-    let admin = &settings.admin;
-    let unprotected =
-        admin.username.is_none() && admin.password.is_none() && admin.trusted_networks.is_empty();
-    if exposed(admin.listener) && unprotected {
-        bail!(
-            "`admin.listener` is {}: this port can change things; set admin.username and admin.password, or name the \
-             networks that may use it, as admin.trusted_networks = [\"10.0.0.0/8\"], or use 127.0.0.1",
-            admin.listener
-        );
-    }
-    let apps = settings.apps.as_ref();
-    if let Some(apps) = apps.filter(|apps| exposed(apps.listener) && apps.trusted_networks.is_empty()) {
-        bail!(
-            "`apps.listener` is {}: this port can start programs in the cluster without credentials; set the \
-             allowed networks, as apps.trusted_networks = [\"10.0.0.0/8\"], or use 127.0.0.1",
-            apps.listener
-        );
-    }
-    if let Some(apps) = apps.filter(|apps| apps.listener.is_unspecified() && apps.hostname.is_empty()) {
-        bail!(
-            "`apps.hostname` is not set and `apps.listener` is {}: clients and other daemons need its address to reach this \
-             daemon; set it to the name or address of this machine",
-            apps.listener
-        );
-    }
-    Ok(())
+    bail!("{}", problems.join("\n"));
 }
 
 /// A short lease is lost with the first delay; a long one delays the takeover.
@@ -557,12 +515,14 @@ mod tests {
         let file = dir.path().join("t.toml");
         std::fs::write(
             &file,
-            "[plugins]\ndir = \"p\"\n[plugins.signatures]\nkeys = [\"a.pub\", \"/b.pub\"]\n[plugins.oci]\nca_file = \"ca\"\n",
+            "[apps]\ntls_certificate = \"c.pem\"\ntls_key = \"k.pem\"\n[plugins]\ndir = \"p\"\n[plugins.signatures]\nkeys = [\"a.pub\", \"/b.pub\"]\n[plugins.oci]\nca_file = \"ca\"\n",
         )
         .expect("written");
         let (settings, _) = load(Some(&file), Overrides::default()).expect("valid");
         assert_eq!(settings.plugins.dir, dir.path().join("p"));
         assert_eq!(settings.plugins.oci.ca_file, Some(dir.path().join("ca")));
+        let apps = settings.apps.expect("on");
+        assert_eq!(apps.tls_certificate, Some(dir.path().join("c.pem")));
         let keys = settings.plugins.signatures.keys;
         assert_eq!(keys, [dir.path().join("a.pub"), PathBuf::from("/b.pub")]);
     }

@@ -7,9 +7,9 @@ mod aliases;
 mod file;
 mod load;
 mod mesos_dns;
+mod port;
 mod renamed;
 mod report;
-mod secret;
 mod settings;
 mod workflow;
 
@@ -19,7 +19,7 @@ pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
-    Apps, CheckRunner, Cluster, Discovery, LogFormat, Oci, OciCredentials, Plugins, Settings, Signatures,
-    Store,
+    Apps, CheckRunner, Cluster, Discovery, LogFormat, Oci, OciCredentials, PlanFormat, Plugins, Settings,
+    Signatures, Store,
 };
 pub(crate) use workflow::Workflow;

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
-use super::secret::Secret;
 use super::workflow::Workflow;
 pub(crate) use discovery::Discovery;
 
@@ -29,6 +29,19 @@ pub(crate) struct Settings {
     pub(crate) discovery: Option<Discovery>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workflow: Option<Workflow>,
+}
+
+impl Settings {
+    /// All paths, which [`super::load`] resolves against the folder of their file.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let (plugins, cluster) = (self.plugins.paths(), self.cluster.paths());
+        plugins
+            .chain(cluster)
+            .chain(self.admin.paths())
+            .chain(self.apps.iter_mut().flat_map(Apps::paths))
+            .chain(self.discovery.iter_mut().flat_map(Discovery::paths))
+            .chain(self.workflow.iter_mut().flat_map(Workflow::paths))
+    }
 }
 
 /// The names of all sections: `TRANSOM_<SECTION>_<KEY>` sets a key, other `TRANSOM_` variables do
@@ -311,6 +324,9 @@ pub(crate) struct Admin {
     /// other.
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
+    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
     /// Networks such as `10.0.0.0/8` whose requests need no credentials. Without networks and
     /// credentials the port only accepts requests from this machine.
     pub(crate) trusted_networks: Vec<IpNet>,
@@ -328,10 +344,21 @@ impl Default for Admin {
             port: 9990,
             username: None,
             password: None,
+            tls_certificate: None,
+            tls_key: None,
             trusted_networks: Vec::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
         }
+    }
+}
+
+impl Admin {
+    /// All paths, which [`super::load`] resolves against the folder of their file.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_certificate, &mut self.tls_key]
+            .into_iter()
+            .flatten()
     }
 }
 
@@ -340,10 +367,18 @@ impl Default for Admin {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Apps {
     pub(crate) listener: IpAddr,
-    /// Networks such as `10.0.0.0/8` whose requests are accepted, besides this machine's; required
-    /// for a listener that other machines can reach.
-    pub(crate) trusted_networks: Vec<IpNet>,
     pub(crate) port: u16,
+    /// User and password, required from networks that are not trusted; each needs the other.
+    pub(crate) api_username: Option<String>,
+    pub(crate) api_password: Option<Secret>,
+    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Networks such as `10.0.0.0/8` whose requests need no credentials. A listener that other
+    /// machines can reach needs networks or credentials. This machine needs none, unless both are
+    /// set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trusted_networks: Option<Vec<IpNet>>,
     /// Host names of the port for clients, in addition to loopback, its address and `hostname`.
     pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
@@ -362,14 +397,19 @@ pub(crate) struct Apps {
     /// The prefix of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks.
     pub(crate) env_vars_prefix: String,
     pub(crate) checks: Checks,
+    pub(crate) events: Events,
 }
 
 impl Default for Apps {
     fn default() -> Self {
         Apps {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            trusted_networks: Vec::new(),
             port: 8080,
+            api_username: None,
+            api_password: None,
+            tls_certificate: None,
+            tls_key: None,
+            trusted_networks: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             framework_name: "marathon".into(),
@@ -379,8 +419,36 @@ impl Default for Apps {
             hostname: String::new(),
             env_vars_prefix: String::new(),
             checks: Checks::default(),
+            events: Events::default(),
         }
     }
+}
+
+impl Apps {
+    /// All paths, which [`super::load`] resolves against the folder of their file.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_certificate, &mut self.tls_key]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// `[apps.events]`: the event stream.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Events {
+    /// The form of plans in deployment events.
+    pub(crate) plan_format: PlanFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PlanFormat {
+    /// As the specification describes it.
+    #[default]
+    Specification,
+    /// As Marathon sends it.
+    Upstream,
 }
 
 /// `[apps.checks]`: where checks run.

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
-
-use super::secret::Secret;
 
 /// The section. Keys are the specification's; those without a counterpart there are ours.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -148,9 +147,16 @@ impl Default for Workflow {
 }
 
 impl Workflow {
+    /// All paths, which [`super::load`] resolves against the folder of their file.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_certificate, &mut self.tls_key]
+            .into_iter()
+            .flatten()
+    }
+
     /// All missing and invalid settings, one line each.
     pub(super) fn gaps(&self) -> Vec<String> {
-        let mut gaps = Vec::new();
+        let mut gaps = self.http_port().problems();
         let mut missing =
             |key: &str, because: &str| gaps.push(format!("`workflow.{key}` is missing: {because}"));
         if self.authenticate {
@@ -164,14 +170,6 @@ impl Workflow {
             }
         }
         let pairs = [
-            (
-                ("tls_certificate", self.tls_certificate.is_some()),
-                ("tls_key", self.tls_key.is_some()),
-            ),
-            (
-                ("api_username", self.api_username.is_some()),
-                ("api_password", self.api_password.is_some()),
-            ),
             (
                 (
                     "container_volume_dag_name",
@@ -205,23 +203,6 @@ impl Workflow {
                     one,
                     &format!("`workflow.{other}` is set, and each needs the other"),
                 );
-            }
-        }
-        if !self.listener.is_loopback() {
-            if self.api_username.is_none() && self.trusted_networks.is_none() {
-                gaps.push(format!(
-                    "`workflow.listener` is {}: this port can start programs in the cluster; set api_username and \
-                     api_password, or name the networks that may use it, as workflow.trusted_networks = \
-                     [\"10.0.0.0/8\"], or use 127.0.0.1",
-                    self.listener
-                ));
-            }
-            if self.listener.is_unspecified() && self.hostname.is_empty() {
-                gaps.push(format!(
-                    "`workflow.hostname` is missing: `workflow.listener` is {}, and other daemons are told where this \
-                     one is reached, so give it the name or address of this machine",
-                    self.listener
-                ));
             }
         }
         for (key, amount) in [
@@ -284,12 +265,12 @@ mod tests {
         assert_eq!(
             named,
             [
-                "workflow.default_principal",
-                "workflow.default_secret",
                 "workflow.tls_certificate",
                 "workflow.api_password",
-                "workflow.container_volume_dag_name",
                 "workflow.hostname",
+                "workflow.default_principal",
+                "workflow.default_secret",
+                "workflow.container_volume_dag_name",
                 "workflow.task_cpu"
             ]
         );

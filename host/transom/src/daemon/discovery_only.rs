@@ -2,15 +2,17 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
+use transom_web::PortConfig;
 
-use super::{SHUTDOWN_TIMEOUT, from_settings};
-use crate::admin::{self, Admin, Guard};
+use super::{SHUTDOWN_TIMEOUT, Services, from_settings};
+use crate::admin::{self, Admin};
 use crate::config::Import;
 
 /// Serves lookups until `token` is cancelled, then waits until everything has stopped.
@@ -34,17 +36,16 @@ pub(crate) async fn serve_discovery(
     let config = from_settings::discovery_config(import.discovery, &section, &cluster.masters, file)?;
     let cluster = Client::new(cluster)?;
     let admin = match admin {
-        Some(addr) => Some(transom_web::Listener::bind("admin", addr)?),
+        Some(addr) => Some(read_only_port(addr).bind().await?),
         None => None,
     };
     let mut registry = Registry::default();
     let discovery = config
         .start(cluster.clone(), &mut registry, token.child_token())
         .await?;
-    let admin = admin.map(|listener| {
-        let guard = Guard::read_only(listener.local_addr().ip());
-        let told = Admin::new(registry, None, None, Some(discovery.clone()), None);
-        admin::serve(listener, told, guard, token.child_token())
+    let admin = admin.map(|port| {
+        let services: Services = Arc::new([Box::new(discovery.clone())]);
+        admin::serve(port, Admin::new(registry, None, services), token.child_token())
     });
 
     let limit = Duration::from_secs(section.detection_timeout_seconds);
@@ -69,6 +70,16 @@ pub(crate) async fn serve_discovery(
             bail!("shutdown timeout: not every service stopped within {SHUTDOWN_TIMEOUT:?}")
         }
         Err(_) => ended,
+    }
+}
+
+/// Nothing can be changed through this admin port: every client may read, as discovery's own ports
+/// allow.
+fn read_only_port(address: SocketAddr) -> PortConfig {
+    PortConfig {
+        listener: address.ip(),
+        read_only: true,
+        ..PortConfig::new("admin", address.port())
     }
 }
 

@@ -5,23 +5,45 @@ use std::net::SocketAddr;
 
 use transom_cluster::Client;
 use transom_plugin_host::{Reserved, Server};
+use transom_web::BoundPort;
 
 use super::from_settings;
 use crate::config;
 
-/// Adds a port of this daemon, by its name in `--port`.
-pub(super) fn listener(reserved: &Reserved, name: &str, address: Option<SocketAddr>) {
-    if let Some(address) = address {
-        reserved.listener(&format!("the {name} port of this daemon"), address);
-    }
+/// A port of this daemon.
+pub(crate) struct ReservedPort {
+    /// Its name in `--port`.
+    name: &'static str,
+    address: SocketAddr,
+    /// The host name for other programs, which may resolve to another address.
+    advertised: Option<String>,
 }
 
-/// Adds a port by the host name for other programs, which may resolve to another address.
-pub(super) fn advertised(reserved: &Reserved, name: &str, advertised: &str) {
-    let servers = server(advertised);
-    reserved.servers(&format!("the {name} port of this daemon"), move || {
-        servers.clone().into_iter().collect()
-    });
+impl ReservedPort {
+    pub(crate) fn at(name: &'static str, address: SocketAddr) -> Self {
+        Self {
+            name,
+            address,
+            advertised: None,
+        }
+    }
+
+    pub(crate) fn of(port: &BoundPort) -> Self {
+        Self {
+            name: port.config().name,
+            address: port.addr(),
+            advertised: Some(port.advertised()),
+        }
+    }
+
+    pub(crate) fn reserve(&self, reserved: &Reserved) {
+        let what = format!("the {} port of this daemon", self.name);
+        reserved.listener(&what, self.address);
+        if let Some(advertised) = &self.advertised {
+            let servers = server(advertised);
+            reserved.servers(&what, move || servers.clone().into_iter().collect());
+        }
+    }
 }
 
 /// Adds the server of the store. An invalid address is reported when the store is opened.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Json;
-use crate::ApiError;
+use crate::{ApiError, Problems};
 
 #[derive(Debug, Deserialize)]
 #[allow(dead_code)] // Read by the deserializer; the tests look at errors.
@@ -130,7 +130,9 @@ async fn errors_carry_details_fields_and_headers() {
         body(error).await,
         json!({"message": "locked", "deployments": [{"id": "d"}]})
     );
-    let invalid = ApiError::invalid(vec![ApiError::detail("/check", ["a", "b"])]);
+    let mut problems = Problems::one("/check", "a");
+    problems.add("/check", "b");
+    let invalid = ApiError::invalid(&problems);
     assert_eq!(invalid.status(), 422);
     let expected =
         json!({"message": "Object is not valid", "details": [{"path": "/check", "errors": ["a", "b"]}]});

@@ -7,7 +7,6 @@ use serde_json::json;
 use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
-use super::error::unavailable;
 use super::{Api, json};
 use crate::python_json;
 
@@ -18,9 +17,9 @@ pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Resul
             error = error_chain(&error),
             "looking up an agent at the master failed"
         );
-        unavailable("The cluster manager is unavailable. Try again later.")
+        ApiError::unavailable("The cluster manager is unavailable. Try again later.")
     })?;
-    Ok(json(found.map_or(Bytes::new(), |(hostname, port)| {
-        python_json::to_bytes(&json!({"hostname": hostname, "port": port.to_string()}))
+    Ok(json(found.map_or(Bytes::new(), |agent| {
+        python_json::to_bytes(&json!({"hostname": agent.host, "port": agent.port.to_string()}))
     })))
 }

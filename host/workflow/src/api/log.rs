@@ -12,7 +12,6 @@ use transom_cluster::Error;
 use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
-use super::error::unavailable;
 use super::query::Query;
 use super::{Api, job_id};
 use crate::core::command::Refusal;
@@ -71,8 +70,8 @@ async fn read(
         )));
     };
     let framework = api.lead()?.scheduler.subscription().framework_id;
-    let framework =
-        framework.ok_or_else(|| unavailable("The framework is not registered yet. Try again later."))?;
+    let framework = framework
+        .ok_or_else(|| ApiError::unavailable("The framework is not registered yet. Try again later."))?;
     let (mut data, mut at) = (Vec::new(), offset);
     for _ in 0..MAX_CHUNKS {
         let left = length.saturating_sub(data.len() as u64);
@@ -100,5 +99,5 @@ async fn read(
 
 fn unreadable(error: &Error) -> ApiError {
     tracing::info!(error = error_chain(error), "reading a job's output failed");
-    unavailable("The job's agent is unavailable. Try again later.")
+    ApiError::unavailable("The job's agent is unavailable. Try again later.")
 }

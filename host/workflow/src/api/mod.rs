@@ -11,8 +11,7 @@
 //! | `GET /v0/openapi.json` | here |
 //!
 //! Look-ups read the published index and never wait for the core. A daemon that is not the leader
-//! forwards requests ([`standby`]). Access is decided in [`auth`] alone, the status of errors in
-//! [`error`].
+//! forwards requests. Access is decided in [`auth`] alone, the status of errors in [`error`].
 
 mod agent;
 mod auth;
@@ -22,32 +21,29 @@ mod log;
 mod query;
 mod queue;
 mod queue_command;
-mod standby;
 mod task;
+
+pub(crate) use auth::access_rules;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
 use http::header;
-use ipnet::IpNet;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use transom_store::Leadership;
+use transom_framework::{Forwarding, Leader, Route, ask};
 use transom_web::Forwarder;
 
 use crate::Config;
-use crate::core::command::{Command, Refusal, Reply, ask};
+use crate::core::command::{Command, Refusal, Reply};
+use crate::core::term::Handles;
 use crate::dependencies::{AgentDirectory, Matcher};
 use crate::ids::JobId;
 use crate::job_index::JobIndex;
 use crate::launch::ActiveJobs;
-use crate::runner::LeaderHandles;
 
 /// How long a request waits for the core, which may wait for the store.
 const CORE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -59,26 +55,19 @@ pub(crate) struct Api(pub(crate) Arc<Shared>);
 /// See [`Api`].
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    /// Networks that need no credentials.
-    pub(crate) trusted: Arc<[IpNet]>,
     pub(crate) index: Arc<JobIndex>,
     pub(crate) active: Arc<ActiveJobs>,
     pub(crate) matcher: Arc<dyn Matcher>,
     pub(crate) cluster: Arc<dyn AgentDirectory>,
-    /// Empty while this daemon is not the leader.
-    pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
-    pub(crate) standing: watch::Receiver<Leadership>,
-    /// Notified when `lead` changes.
-    pub(crate) leader_watch: watch::Receiver<()>,
-    pub(crate) forwarder: Forwarder,
+    pub(crate) leader: Leader<Handles>,
     /// The port is about to be closed.
     pub(crate) stopping: CancellationToken,
 }
 
 impl Api {
     /// The handles of the leader; an error if this daemon has just stopped leading.
-    fn lead(&self) -> Result<Arc<LeaderHandles>, Refusal> {
-        self.0.lead.load_full().ok_or(Refusal::Stopped)
+    fn lead(&self) -> Result<Arc<Handles>, Refusal> {
+        Ok(self.0.leader.require()?)
     }
 
     /// Sends a command to the core.
@@ -109,16 +98,16 @@ fn paths() -> [(&'static str, MethodRouter<Api>); 8] {
     ]
 }
 
-/// All routes.
-pub(crate) fn router(api: &Api) -> Router {
+/// All routes. A standby answers none of them itself.
+pub(crate) fn router(api: &Api, forwarder: Forwarder) -> Router {
     let routes = paths()
         .into_iter()
         .fold(Router::new(), |router, (path, answers)| {
             router.route(path, answers)
-        })
-        .layer(from_fn_with_state(api.clone(), standby::forward_to_leader))
-        .layer(from_fn_with_state(api.clone(), auth::require_credentials))
-        .with_state(api.clone());
+        });
+    let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, |_, _| Route::Forward)
+        .with_credentials(api.0.config.port.credentials.as_ref());
+    let routes = forwarding.around(routes).with_state(api.clone());
     transom_web::json_errors(transom_web::with_fallbacks(routes))
 }
 

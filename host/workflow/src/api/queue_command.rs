@@ -7,12 +7,12 @@ use http::StatusCode;
 use serde_json::Value;
 use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::error_chain;
-use transom_web::{ApiError, Json};
+use transom_web::{ApiError, Json, Problems};
 
 use super::{Api, plain};
 use crate::core::command::Command;
 use crate::launch;
-use crate::model::{self, Problems, Request};
+use crate::model::{self, Request};
 
 /// Upstream's text for a body without a command.
 const NO_COMMAND: &str = "Expecting command in queue_command call";
@@ -20,13 +20,12 @@ const NO_COMMAND: &str = "Expecting command in queue_command call";
 /// Answers `Ok` when the job is stored.
 pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, ApiError> {
     let Value::Object(body) = Json::<Value>::parse(&body)? else {
-        let detail = ApiError::detail("/", ["expected an object"]);
-        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON").details(vec![detail]));
+        return Err(ApiError::invalid_json(&Problems::one("/", "expected an object")));
     };
     let Some(read) = model::read(&body, &api.0.config.defaults) else {
         return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());
     };
-    let request = read?;
+    let request = read.map_err(|problems| ApiError::invalid(&problems))?;
     check_constraints(&api, &request).await?;
     let request = Box::new(request);
     api.ask(|reply| Command::Queue { request, reply }).await?;
@@ -66,6 +65,6 @@ async fn check_constraints(api: &Api, request: &Request) -> Result<(), ApiError>
     if problems.is_empty() {
         Ok(())
     } else {
-        Err(problems.into())
+        Err(ApiError::invalid(&problems))
     }
 }

@@ -6,22 +6,22 @@ use std::sync::atomic::Ordering;
 use http::{Method, StatusCode};
 use serde_json::json;
 use transom_cluster::v1::TaskState;
+use transom_web::Credentials;
 
+use crate::Config;
 use crate::testing::{Answer, BINARY, Site};
-use crate::{Config, Credentials};
 
 /// `user:password`
 const KNOWN: &str = "Basic dXNlcjpwYXNzd29yZA==";
 const WRONG: &str = "Basic dXNlcjp3cm9uZw==";
 
 fn with_credentials() -> Config {
-    Config {
-        credentials: Some(Credentials {
-            username: "user".to_owned(),
-            password: "password".to_owned(),
-        }),
-        ..Config::default()
-    }
+    let mut config = Config::default();
+    config.port.credentials = Some(Credentials {
+        username: "user".to_owned(),
+        password: "password".to_owned(),
+    });
+    config
 }
 
 fn is_refused(answer: &Answer) -> bool {
@@ -79,10 +79,8 @@ async fn access_depends_on_credentials_and_network() {
 
 #[tokio::test]
 async fn configured_trusted_networks_replace_loopback() {
-    let config = Config {
-        trusted_networks: Some(vec!["10.0.0.0/8".parse().unwrap()]),
-        ..with_credentials()
-    };
+    let mut config = with_credentials();
+    config.port.trusted_networks = Some(vec!["10.0.0.0/8".parse().unwrap()]);
     let site = Site::start_with(config).await;
     for (peer, trusted) in [
         ([10, 9, 9, 9], true),

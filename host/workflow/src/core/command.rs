@@ -1,9 +1,6 @@
 //! The requests to the core, and why it rejects them.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::sync::{mpsc, oneshot};
+use transom_framework::ActorError;
 
 use crate::ids::JobId;
 use crate::job_state::JobState;
@@ -20,12 +17,14 @@ pub(crate) enum Refusal {
     NoJob(JobId),
     /// The id is not valid, so no job has it.
     InvalidId(String),
-    /// The store failed; nothing has changed.
-    Store(Arc<transom_store::Error>),
-    /// This daemon is stopping, or is no longer the leader.
-    Stopped,
-    /// The timeout has passed.
-    TimedOut,
+    /// The core did not carry it out.
+    Actor(ActorError),
+}
+
+impl From<ActorError> for Refusal {
+    fn from(error: ActorError) -> Self {
+        Self::Actor(error)
+    }
 }
 
 /// One request to the core.
@@ -41,20 +40,4 @@ pub(crate) enum Command {
 }
 
 /// Where the reply goes.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
-
-/// Sends a command to the core and waits for its reply, up to `timeout`.
-pub(crate) async fn ask<T>(
-    core: &mpsc::Sender<Command>,
-    timeout: Duration,
-    command: impl FnOnce(Reply<T>) -> Command,
-) -> Result<T, Refusal> {
-    let (reply, answer) = oneshot::channel();
-    let asked = async {
-        core.send(command(reply)).await.map_err(|_| Refusal::Stopped)?;
-        answer.await.map_err(|_| Refusal::Stopped)?
-    };
-    tokio::time::timeout(timeout, asked)
-        .await
-        .unwrap_or(Err(Refusal::TimedOut))
-}
+pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;

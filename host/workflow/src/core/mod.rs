@@ -11,6 +11,7 @@ mod on_event;
 mod outbox;
 mod persist;
 mod run;
+pub(crate) mod term;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
+use transom_framework::ActorError;
 use transom_scheduler::{Event, SchedulerApi, TaskRequest, Tasks};
 use transom_store::Store;
 
@@ -120,7 +122,7 @@ pub(crate) fn start(
     parts: Dependencies,
     tracker: &TaskTracker,
     token: CancellationToken,
-) -> impl Future<Output = ()> {
+) -> impl Future<Output = ()> + Send + use<> {
     let Dependencies {
         scheduler,
         mut events,
@@ -368,7 +370,7 @@ impl Core {
             Err(error) => {
                 let error = Arc::new(error);
                 for reply in replies.into_iter().flatten() {
-                    let _ = reply.send(Err(Refusal::Store(Arc::clone(&error))));
+                    let _ = reply.send(Err(Refusal::Actor(ActorError::Store(Arc::clone(&error)))));
                 }
                 // The write may have succeeded; no client was promised these runs.
                 self.unconfirmed
@@ -426,7 +428,7 @@ impl Core {
                 ..run.record.clone()
             };
             let stored = self.repository.put(std::slice::from_ref(&killed)).await;
-            stored.map_err(|error| Refusal::Store(Arc::new(error)))?;
+            stored.map_err(|error| Refusal::Actor(error.into()))?;
             run.record = killed;
         }
         self.cancel(&view.task, JobState::Killed, run::NEVER_LAUNCHED.to_owned());

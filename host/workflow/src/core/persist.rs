@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
+use transom_common::HostPort;
 use transom_store::{Batch, Entry, Expect, Store};
 
 use crate::ids::{ChangeSeq, JobId};
@@ -58,7 +59,7 @@ pub(super) struct End {
     pub(super) message: Option<String>,
     /// The agent with its sandbox.
     #[serde(default)]
-    pub(super) agent: Option<(String, u16)>,
+    pub(super) agent: Option<HostPort>,
 }
 
 /// The job records in the store. Cheap to clone.

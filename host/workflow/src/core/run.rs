@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
+use transom_common::HostPort;
 use transom_scheduler::TaskRecord;
 
 use super::persist::{End, JobRecord};
@@ -62,7 +63,7 @@ impl Run {
     }
 
     /// The agent with its sandbox.
-    pub(super) fn agent(&self) -> Option<(String, u16)> {
+    pub(super) fn agent(&self) -> Option<HostPort> {
         self.cluster.as_ref()?.agent.endpoint.clone()
     }
 

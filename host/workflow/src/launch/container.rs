@@ -1,68 +1,36 @@
 //! The container of a job: image, network, volumes.
 
-use transom_cluster::v1::{
-    ContainerInfo, ContainerType, DockerImage, DockerInfo, DockerNetwork, DockerVolume, Image, ImageType,
-    MesosInfo, NetworkInfo, NetworkPortMapping, Parameter, PortMapping, Volume, VolumeHostPath, VolumeMode,
-    VolumeSource,
-};
+use transom_launch::{Container, Containerizer, Image, Network, PortMapping, Volume, VolumeSource};
 use transom_scheduler::Placement;
 
 use crate::config::Defaults;
-use crate::model::{Containerizer, Mount, Spec};
+use crate::model::{self, Mount, Spec};
 
-/// The network modes of jobs.
-enum Network {
-    Host,
-    Bridge,
-    None,
-    Named(String),
-}
-
-impl Network {
-    fn of(name: &str) -> Self {
-        match name.to_ascii_uppercase().as_str() {
-            "HOST" => Self::Host,
-            "BRIDGE" => Self::Bridge,
-            "NONE" => Self::None,
-            _ => Self::Named(name.to_owned()),
-        }
-    }
-
-    /// Whether a container has its own ports in this network.
-    fn has_own_ports(&self) -> bool {
-        matches!(self, Self::Bridge | Self::Named(_))
-    }
-}
-
-pub(super) fn container(spec: &Spec, defaults: &Defaults, placement: &Placement) -> ContainerInfo {
-    let image = spec
-        .image
-        .clone()
-        .or_else(|| defaults.image.clone())
-        .unwrap_or_default();
-    let network = Network::of(spec.network_mode.as_deref().unwrap_or(&defaults.network_mode));
-    let volumes = volumes(spec, defaults);
-    match spec.containerizer {
-        Containerizer::Docker => docker(spec, defaults, placement, image, &network, volumes),
-        Containerizer::Mesos => mesos(spec, placement, image, &network, volumes),
-    }
-}
-
-fn docker(
-    spec: &Spec,
-    defaults: &Defaults,
-    placement: &Placement,
-    image: String,
-    network: &Network,
-    volumes: Vec<Volume>,
-) -> ContainerInfo {
-    let mut parameters = Vec::new();
-    let mut set = |key: &str, value: &str| {
-        parameters.push(Parameter {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        });
+pub(super) fn container(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Container {
+    let image = spec.image.clone().or_else(|| defaults.image.clone());
+    let containerizer = match spec.containerizer {
+        model::Containerizer::Docker => Containerizer::Docker {
+            privileged: false,
+            parameters: parameters(spec, defaults),
+        },
+        model::Containerizer::Mesos => Containerizer::Mesos,
     };
+    Container {
+        image: Some(Image {
+            name: image.unwrap_or_default(),
+            force_pull: spec.force_pull,
+        }),
+        network: network(spec.network_mode.as_deref().unwrap_or(&defaults.network_mode)),
+        port_mappings: port_mappings(spec, placement),
+        volumes: volumes(spec, defaults),
+        ..Container::new(containerizer)
+    }
+}
+
+/// Options of `docker run`: the job's user and the container runtime's socket.
+fn parameters(spec: &Spec, defaults: &Defaults) -> Vec<(String, String)> {
+    let mut parameters = Vec::new();
+    let mut set = |key: &str, value: &str| parameters.push((key.to_owned(), value.to_owned()));
     if let Some(user) = &spec.user {
         set("user", user);
     }
@@ -72,98 +40,30 @@ fn docker(
             set("group-add", group);
         }
     }
-    let port_mappings =
-        mapped(spec, placement, network).map(|(host_port, container_port, protocol)| PortMapping {
-            host_port,
-            container_port,
-            protocol,
-        });
-    ContainerInfo {
-        r#type: ContainerType::Docker,
-        volumes,
-        docker: Some(DockerInfo {
-            image,
-            network: Some(match network {
-                Network::Host => DockerNetwork::Host,
-                Network::Bridge => DockerNetwork::Bridge,
-                Network::None => DockerNetwork::None,
-                Network::Named(_) => DockerNetwork::User,
-            }),
-            port_mappings: port_mappings.collect(),
-            parameters,
-            force_pull_image: Some(spec.force_pull),
-            ..DockerInfo::default()
-        }),
-        network_infos: named(network).into_iter().collect(),
-        ..ContainerInfo::default()
+    parameters
+}
+
+/// The network of a mode in any case; another word is the name of a network.
+fn network(mode: &str) -> Network {
+    match mode.to_ascii_uppercase().as_str() {
+        "HOST" => Network::Host,
+        "BRIDGE" => Network::Bridge { name: None },
+        "NONE" => Network::None,
+        _ => Network::Container(vec![mode.to_owned()]),
     }
 }
 
-fn mesos(
-    spec: &Spec,
-    placement: &Placement,
-    image: String,
-    network: &Network,
-    volumes: Vec<Volume>,
-) -> ContainerInfo {
-    let port_mappings =
-        mapped(spec, placement, network).map(|(host_port, container_port, protocol)| NetworkPortMapping {
-            host_port,
-            container_port,
-            protocol,
-        });
-    let network_infos = named(network).map(|info| NetworkInfo {
-        port_mappings: port_mappings.collect(),
-        ..info
-    });
-    ContainerInfo {
-        r#type: ContainerType::Mesos,
-        volumes,
-        mesos: Some(MesosInfo {
-            image: Some(Image {
-                r#type: ImageType::Docker,
-                docker: Some(DockerImage {
-                    name: image,
-                    ..DockerImage::default()
-                }),
-                cached: Some(!spec.force_pull),
-                ..Image::default()
-            }),
-        }),
-        network_infos: network_infos.into_iter().collect(),
-        ..ContainerInfo::default()
-    }
-}
-
-fn named(network: &Network) -> Option<NetworkInfo> {
-    match network {
-        Network::Named(name) => Some(NetworkInfo {
-            name: Some(name.clone()),
-            ..NetworkInfo::default()
-        }),
-        _ => None,
-    }
-}
-
-/// Host port, container port and protocol of each port mapping.
-fn mapped<'a>(
-    spec: &'a Spec,
-    placement: &'a Placement,
-    network: &Network,
-) -> impl Iterator<Item = (u32, u32, Option<String>)> + 'a {
-    let own_ports = network.has_own_ports();
+fn port_mappings(spec: &Spec, placement: &Placement) -> Vec<PortMapping> {
+    let mapping = |(port, host_port): (&model::JobPort, &u16)| PortMapping {
+        host_port: *host_port,
+        container_port: port.container_port.unwrap_or(*host_port),
+        protocol: port.protocol.as_str().to_owned(),
+    };
     spec.ports
         .iter()
         .zip(&placement.host_ports)
-        .filter(move |_| own_ports)
-        .map(|(port, host)| {
-            let container = port.container_port.unwrap_or(*host);
-            (
-                u32::from(*host),
-                u32::from(container),
-                Some(port.protocol.as_str().to_owned()),
-            )
-        })
+        .map(mapping)
+        .collect()
 }
 
 /// The configured volumes, then the job's own.
@@ -176,48 +76,23 @@ fn volumes(spec: &Spec, defaults: &Defaults) -> Vec<Volume> {
     });
     configured
         .chain(spec.volumes.iter().cloned())
-        .map(|mount| volume(mount, spec.containerizer, defaults))
+        .map(|mount| volume(mount, defaults))
         .collect()
 }
 
-fn volume(mount: Mount, containerizer: Containerizer, defaults: &Defaults) -> Volume {
-    let mode = if mount.read_only {
-        VolumeMode::ReadOnly
+fn volume(mount: Mount, defaults: &Defaults) -> Volume {
+    let source = if mount.is_path() {
+        VolumeSource::HostPath(mount.source)
     } else {
-        VolumeMode::ReadWrite
+        VolumeSource::Docker {
+            name: mount.source,
+            driver: mount.driver.or_else(|| defaults.volume_driver.clone()),
+            options: std::collections::BTreeMap::new(),
+        }
     };
-    let volume = Volume {
-        container_path: mount.container_path.clone(),
-        mode: Some(mode),
-        ..Volume::default()
-    };
-    if !mount.is_path() {
-        let driver = mount.driver.or_else(|| defaults.volume_driver.clone());
-        return Volume {
-            source: Some(VolumeSource {
-                r#type: Some("DOCKER_VOLUME".to_owned()),
-                docker_volume: Some(DockerVolume {
-                    name: mount.source,
-                    driver,
-                    ..DockerVolume::default()
-                }),
-                ..VolumeSource::default()
-            }),
-            ..volume
-        };
-    }
-    match containerizer {
-        Containerizer::Docker => Volume {
-            host_path: Some(mount.source),
-            ..volume
-        },
-        Containerizer::Mesos => Volume {
-            source: Some(VolumeSource {
-                r#type: Some("HOST_PATH".to_owned()),
-                host_path: Some(VolumeHostPath { path: mount.source }),
-                ..VolumeSource::default()
-            }),
-            ..volume
-        },
+    Volume {
+        container_path: mount.container_path,
+        read_only: mount.read_only,
+        source,
     }
 }

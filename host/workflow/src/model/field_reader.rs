@@ -3,29 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-
-/// Errors by path: `/cpus`, `/attributes(0)`.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Problems(BTreeMap<String, Vec<String>>);
-
-impl Problems {
-    pub(crate) fn add(&mut self, path: impl Into<String>, error: impl Into<String>) {
-        self.0.entry(path.into()).or_default().push(error.into());
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The `details` of an error body.
-    pub(crate) fn details(&self) -> Vec<Value> {
-        self.0
-            .iter()
-            .map(|(path, errors)| json!({"path": path, "errors": errors}))
-            .collect()
-    }
-}
+use serde_json::{Map, Value};
+use transom_web::Problems;
 
 /// The fields of a body, with those of `executor_config` as fallback.
 pub(super) struct Fields<'a> {

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use transom_web::Problems;
 
 use super::field_reader::{Fields, NUL, has_nul, kind, scalar};
-use super::{Command, Containerizer, JobPort, Key, Mount, Problems, Spec, megabytes};
+use super::{Command, Containerizer, JobPort, Key, Mount, Spec, megabytes};
 use crate::config::Defaults;
 use crate::ids::JobId;
 
@@ -36,7 +37,7 @@ pub(crate) struct Request {
 /// Parses a body. `None`: it has no command, which has its own error text.
 ///
 /// # Errors
-/// All problems of the body.
+/// All problems of the body, in the order of their paths.
 pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Result<Request, Problems>> {
     let nothing = Map::new();
     let config = body.get("executor_config").and_then(Value::as_object);
@@ -83,7 +84,7 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
             spec,
         })
     } else {
-        Err(fields.problems)
+        Err(fields.problems.sorted())
     })
 }
 

@@ -14,7 +14,7 @@ fn defaults() -> Defaults {
 fn read_with(body: &Value, defaults: &Defaults) -> Result<Request, Vec<Value>> {
     read(body.as_object().unwrap(), defaults)
         .unwrap()
-        .map_err(|problems| problems.details())
+        .map_err(|problems| json!(problems).as_array().unwrap().clone())
 }
 
 #[test]

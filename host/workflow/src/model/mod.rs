@@ -1,4 +1,5 @@
 //! Jobs as clients define them, and how they are parsed. Pure.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod field_reader;
 mod input;
@@ -7,7 +8,6 @@ mod mount;
 mod port;
 mod spec;
 
-pub(crate) use field_reader::Problems;
 pub(crate) use input::{Request, read};
 pub(crate) use memory::megabytes;
 pub(crate) use mount::Mount;

@@ -2,14 +2,14 @@
 //!
 //! Both are separate from the daemon of the other stories, with their own framework.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 
 use anyhow::{Context, ensure};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use transom_testkit::{free_port, redis};
 use transom_tests::program::Program;
-use transom_tests::redis;
 
 use super::app;
 use crate::daemon::Daemon;
@@ -21,7 +21,7 @@ const APP: &str = "/leader";
 const TASKS: usize = 3;
 
 pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
-    let port = free_port()?;
+    let port = free_port();
     let redis = start_redis(site, port).await?;
     let store = format!("127.0.0.1:{port}");
     let name = format!("{}-leader", site.run);
@@ -157,9 +157,4 @@ async fn start_redis(site: &Site, port: u16) -> anyhow::Result<Program> {
         .await
         .with_context(|| format!("see redis.log; ended: {:?}", program.ended()))?;
     Ok(program)
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
-    Ok(listener.local_addr()?.port())
 }

@@ -1,7 +1,7 @@
 //! A client's query: the part that is forwarded, its cache key, and answers without a resolver.
 
 use crate::dns::Transport;
-use crate::dns::packet::{Flags, HEADER, Layout, code, kind, put_word, word};
+use crate::dns::packet::{Flags, HEADER, Layout, code, has_pointer, kind, put_word, word};
 
 /// The UDP payload without EDNS (RFC 1035), and the maximum that is accepted: larger ones would help
 /// amplification attacks.
@@ -204,18 +204,6 @@ impl Unreadable {
         );
         packet
     }
-}
-
-/// Whether a question's name contains a pointer, which has no valid target before it.
-fn has_pointer(question: &[u8]) -> bool {
-    let mut at = 0;
-    while let Some(length @ 1..) = question.get(at) {
-        if *length >= 0xc0 {
-            return true;
-        }
-        at += 1 + usize::from(*length);
-    }
-    false
 }
 
 /// Options without hop-by-hop ones; none if their lengths are invalid.

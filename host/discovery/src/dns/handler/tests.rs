@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
-use hickory_proto::rr::Name;
+use hickory_proto::op::{MessageType, OpCode};
+use hickory_proto::rr::{DNSClass, Name};
 use prometheus_client::registry::Registry;
 
 use super::*;

@@ -196,7 +196,7 @@ impl Comparable for Probe {
 
     async fn compare(version: &Version<Self>, sample: ProbeSample) -> Result<Comparison, CallError> {
         let ProbeSample { request, steps, end } = sample;
-        let question = |number: usize| format!("step {number} of a probe of {}", one_line(&request.run_spec));
+        let question = |number: usize| format!("step {number} of a look at {}", one_line(&request.run_spec));
         let mut handle = version.least_loaded();
         let asked = Arc::clone(&request);
         let begin = |reply| ProbeCall::Begin {

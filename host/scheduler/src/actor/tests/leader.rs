@@ -1,14 +1,10 @@
 //! A subscription that follows the leader a real ZooKeeper names. Needs the Debian packages
 //! `zookeeper` and `default-jre-headless`, and fails without them.
 
-#[path = "../../../../cluster/tests/support/zookeeper.rs"]
-mod zookeeper;
-
 use std::time::{Duration, Instant};
 
-use zookeeper_client::Acls;
+use transom_testkit::zookeeper::{Acls, ZooKeeper, create_path, register};
 
-use self::zookeeper::{ZooKeeper, create_path, register};
 use super::master::Master;
 use super::rig::Rig;
 

@@ -1,6 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
-mod server;
 mod trouble;
 
 use std::collections::BTreeSet;
@@ -10,27 +9,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use transom_testkit::redis::{PASSWORD, RedisServer};
 
 use super::scan::{self, Page};
 use crate::{Batch, Config, Error, Expect, Notice, Store, Tls, conformance};
-use server::{PASSWORD, Server};
 
 /// The timeout of a recovery; only a lasting failure reaches it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn config(server: &Server) -> Config {
+/// A server that keeps its data over a restart.
+fn start_redis() -> RedisServer {
+    RedisServer::durable().with_password().started()
+}
+
+fn config(server: &RedisServer) -> Config {
     Config {
         password: Some(PASSWORD.into()),
-        ..Config::new(server.address())
+        ..Config::new(server.address().to_string())
     }
 }
 
-async fn open(server: &Server) -> Arc<dyn Store> {
+async fn open(server: &RedisServer) -> Arc<dyn Store> {
     config(server).open().await.unwrap()
 }
 
 /// The store itself, for functions that the trait lacks.
-fn own(server: &Server) -> super::RedisStore {
+fn own(server: &RedisServer) -> super::RedisStore {
     let settings = ::redis::RedisConnectionInfo::default().set_password(PASSWORD);
     let info = ::redis::IntoConnectionInfo::into_connection_info(format!("redis://{}", server.address()));
     let (call, connect) = (Duration::from_secs(5), Duration::from_secs(2));
@@ -50,7 +54,7 @@ fn whole(error: &Error) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn does_what_every_store_does() {
-    let server = Server::start();
+    let server = start_redis();
     let mut config = config(&server);
     config.database = Some(3);
     conformance::run(config.open().await.unwrap()).await;
@@ -71,7 +75,10 @@ fn certificate() -> (String, String, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn speaks_tls() {
     let (certificate, key, authority) = certificate();
-    let server = Server::start_tls(&certificate, &key);
+    let server = RedisServer::durable()
+        .with_password()
+        .with_tls(&certificate, &key)
+        .started();
     let with = |verify: bool, authorities: Option<&str>| {
         let authorities = authorities.map(|pem| pem.as_bytes().to_vec());
         let tls = Some(Tls { verify, authorities });
@@ -108,7 +115,7 @@ async fn speaks_tls() {
 
 #[tokio::test]
 async fn keeps_databases_apart() {
-    let server = Server::start();
+    let server = start_redis();
     let in_database = |n: u16| {
         let password = PASSWORD
             .replace('%', "%25")
@@ -139,7 +146,7 @@ async fn keeps_databases_apart() {
 /// Two daemons at one store: each sees, is notified of, and respects the changes of the other.
 #[tokio::test]
 async fn is_shared_by_many() {
-    let server = Server::start();
+    let server = start_redis();
     let (one, two) = (open(&server).await, open(&server).await);
     let mut watch = two.watch("").await.unwrap();
     two.get("a").await.unwrap();
@@ -169,7 +176,7 @@ async fn is_shared_by_many() {
 /// every scan, in much smaller pages, must find one value only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scan_of_many_pages_sees_one_moment() {
-    let server = Server::start();
+    let server = start_redis();
     let store = Arc::new(own(&server));
     let put_all = |n: u32| {
         let batch = (0..20).fold(Batch::new(), |batch, key| {
@@ -227,7 +234,7 @@ async fn a_scan_of_many_pages_sees_one_moment() {
 
 #[tokio::test]
 async fn watchers_of_a_huge_batch_are_told_that_they_missed_it() {
-    let server = Server::start();
+    let server = start_redis();
     let store = open(&server).await;
     store.get("a").await.unwrap();
     let mut watch = store.watch("k").await.unwrap();

@@ -25,19 +25,19 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 
 #[tokio::test]
 async fn opens_before_there_is_a_server() {
-    let mut server = Server::stopped();
-    server.reserve();
+    let mut server = RedisServer::durable().with_password();
+    server.reserve_port();
     let store = open(&server).await;
     let mut watch = store.watch("").await.unwrap();
     let told = unavailable(store.get("a").await);
     assert!(
-        told.contains("cannot read") && told.contains(&server.address()),
+        told.contains("cannot read") && told.contains(&server.address().to_string()),
         "{told}"
     );
     unavailable(store.scan("").await);
     unavailable(store.put("a", "x".into(), Expect::Any).await);
     unavailable(store.acquire("l", "a", Duration::from_secs(1)).await);
-    server.resume();
+    server.start();
     recovered(&store, "a").await;
     assert_eq!(
         watch.next().await,
@@ -48,14 +48,14 @@ async fn opens_before_there_is_a_server() {
 
 #[tokio::test]
 async fn goes_on_when_the_server_is_started_again() {
-    let mut server = Server::start();
+    let mut server = start_redis();
     let store = open(&server).await;
     let first = store.put("a", "1".into(), Expect::Absent).await.unwrap();
     let lease = store.acquire("l", "me", Duration::from_hours(1)).await.unwrap();
     let mut watch = store.watch("").await.unwrap();
     server.stop();
     unavailable(store.get("a").await);
-    server.resume();
+    server.start();
     let again = recovered(&store, "b").await;
     assert!(again > first);
     assert_eq!(
@@ -71,13 +71,13 @@ async fn goes_on_when_the_server_is_started_again() {
 
 #[tokio::test]
 async fn no_number_is_used_again_by_a_server_that_forgets() {
-    let mut server = Server::forgetful();
-    server.resume();
+    let mut server = RedisServer::in_memory().with_password();
+    server.start();
     let store = open(&server).await;
     let version = store.put("a", "1".into(), Expect::Absent).await.unwrap();
     let lease = store.acquire("l", "one", Duration::from_hours(1)).await.unwrap();
     server.stop();
-    server.resume();
+    server.start();
     let later = recovered(&store, "b").await;
     assert_eq!(store.get("a").await.unwrap(), None, "it forgot");
     assert!(later > version, "{later} after {version}");
@@ -90,7 +90,7 @@ async fn no_number_is_used_again_by_a_server_that_forgets() {
 
 #[tokio::test]
 async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
-    let server = Server::start();
+    let server = start_redis();
     let store = Config {
         call_timeout: Duration::from_millis(300),
         connect_timeout: Duration::from_millis(300),
@@ -99,7 +99,7 @@ async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
     let store = store.open().await.unwrap();
     store.put("a", "1".into(), Expect::Absent).await.unwrap();
     let mut watch = store.watch("").await.unwrap();
-    server.tell(&["CLIENT", "PAUSE", "3000", "ALL"]).await;
+    server.command(&["CLIENT", "PAUSE", "3000", "ALL"]).await;
     let paused = Instant::now();
     let told = unavailable(store.get("a").await);
     assert!(
@@ -124,7 +124,7 @@ async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
 /// unknown. It is applied as a whole or not at all, and once.
 #[tokio::test]
 async fn what_was_sent_to_a_frozen_server_happens_once_or_never() {
-    let server = Server::start();
+    let server = start_redis();
     let store = Config {
         call_timeout: Duration::from_millis(300),
         connect_timeout: Duration::from_millis(300),
@@ -156,11 +156,11 @@ async fn what_was_sent_to_a_frozen_server_happens_once_or_never() {
 
 #[tokio::test]
 async fn a_connection_that_is_cut_is_made_anew() {
-    let server = Server::start();
+    let server = start_redis();
     let store = open(&server).await;
     store.put("a", "1".into(), Expect::Absent).await.unwrap();
     let mut watch = store.watch("").await.unwrap();
-    server.tell(&["CLIENT", "KILL", "SKIPME", "yes"]).await;
+    server.command(&["CLIENT", "KILL", "SKIPME", "yes"]).await;
     assert_eq!(
         tokio::time::timeout(PATIENCE, watch.next()).await.unwrap(),
         Some(Notice::Lagged)
@@ -171,13 +171,13 @@ async fn a_connection_that_is_cut_is_made_anew() {
         version: Some(version),
     };
     assert_eq!(watch.next().await, Some(expected));
-    server.tell(&["SCRIPT", "FLUSH"]).await;
+    server.command(&["SCRIPT", "FLUSH"]).await;
     assert_eq!(store.get("b").await.unwrap().unwrap().version, version);
 }
 
 #[tokio::test]
 async fn a_wrong_password_is_told_but_not_shown() {
-    let server = Server::start();
+    let server = start_redis();
     let mut config = config(&server);
     config.password = Some("hunter2".into());
     let told = unavailable(config.clone().open().await.unwrap().get("a").await);
@@ -193,7 +193,7 @@ async fn a_wrong_password_is_told_but_not_shown() {
 
 #[tokio::test]
 async fn a_server_that_becomes_a_replica_is_left() {
-    let server = Server::start();
+    let server = start_redis();
     let store = open(&server).await;
     store.put("a", "1".into(), Expect::Absent).await.unwrap();
     let nobody = {
@@ -203,7 +203,7 @@ async fn a_server_that_becomes_a_replica_is_left() {
             .unwrap()
     };
     let port = nobody.port().to_string();
-    server.tell(&["REPLICAOF", "127.0.0.1", &port]).await;
+    server.command(&["REPLICAOF", "127.0.0.1", &port]).await;
     let start = Instant::now();
     loop {
         let told = unavailable(store.put("a", "2".into(), Expect::Any).await);
@@ -213,19 +213,19 @@ async fn a_server_that_becomes_a_replica_is_left() {
         assert!(start.elapsed() < PATIENCE, "{told}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    server.tell(&["REPLICAOF", "NO", "ONE"]).await;
+    server.command(&["REPLICAOF", "NO", "ONE"]).await;
     recovered(&store, "a").await;
 }
 
 #[tokio::test]
 async fn what_others_spoiled_is_told_and_left_alone() {
-    let server = Server::start();
+    let server = start_redis();
     let store = open(&server).await;
     for key in ["a", "b", "c"] {
         store.put(key, "1".into(), Expect::Absent).await.unwrap();
     }
-    server.tell(&["DEL", "a"]).await;
-    server.tell(&["HSET", "transom:versions", "b", "one"]).await;
+    server.command(&["DEL", "a"]).await;
+    server.command(&["HSET", "transom:versions", "b", "one"]).await;
     for (result, place) in [
         (store.get("a").await.map(drop), "a"),
         (store.get("b").await.map(drop), "b"),
@@ -240,8 +240,8 @@ async fn what_others_spoiled_is_told_and_left_alone() {
     assert!(store.get("c").await.unwrap().is_some());
 
     // A key of another type causes the whole batch to be rejected before any write.
-    server.tell(&["DEL", "transom:index"]).await;
-    server.tell(&["SET", "transom:index", "not ours"]).await;
+    server.command(&["DEL", "transom:index"]).await;
+    server.command(&["SET", "transom:index", "not ours"]).await;
     let batch = Batch::new().put("c", "2", Expect::Any).put("d", "2", Expect::Any);
     let told = unavailable(store.commit(batch).await);
     assert!(told.contains("WRONGTYPE"), "{told}");
@@ -251,22 +251,22 @@ async fn what_others_spoiled_is_told_and_left_alone() {
 
 #[tokio::test]
 async fn a_server_without_memory_refuses_whole_batches() {
-    let server = Server::start();
+    let server = start_redis();
     let store = open(&server).await;
     store.put("a", "1".into(), Expect::Absent).await.unwrap();
-    server.tell(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
     let batch = Batch::new().put("a", "2", Expect::Any).put("b", "2", Expect::Any);
     let told = unavailable(store.commit(batch).await);
     assert!(told.contains("OOM"), "{told}");
     assert_eq!(store.get("a").await.unwrap().unwrap().value, "1");
     assert_eq!(store.get("b").await.unwrap(), None);
-    server.tell(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     store.put("a", "2".into(), Expect::Any).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_watch_ends_with_its_store() {
-    let server = Server::start();
+    let server = start_redis();
     let store = open(&server).await;
     let mut watch = store.watch("").await.unwrap();
     store.put("a", "1".into(), Expect::Any).await.unwrap();

@@ -1,0 +1,115 @@
+//! Wires the core of a term: bus, checks and actor, with the scheduler of the term.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+use transom_cluster::agent::Agents;
+use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
+use transom_scheduler::{SchedulerApi, SubscriptionStatus};
+
+use super::command::Command;
+use super::snapshot::Snapshot;
+use super::{Parts, Stored};
+use crate::bus::{self, Bus};
+use crate::checks::{self, Checker};
+use crate::seams::Policies;
+use crate::task::LaunchSettings;
+use crate::{Config, Result};
+
+/// Capacity of the queue of requests to the core.
+const COMMANDS: usize = 256;
+/// Capacity of the queue of check results to the core.
+const REPORTS: usize = 1024;
+
+/// The handles that only a leader has.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) core: mpsc::Sender<Command>,
+    pub(crate) bus: Bus,
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
+}
+
+impl LeaderHandles for Handles {
+    fn subscription(&self) -> SubscriptionStatus {
+        self.scheduler.subscription()
+    }
+}
+
+/// Counters, kept across terms.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    bus: bus::Metrics,
+    checks: checks::Metrics,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        Self {
+            bus: bus::Metrics::register(registry),
+            checks: checks::Metrics::register(registry),
+        }
+    }
+}
+
+/// What every term needs in addition to its scheduler and its store.
+#[derive(Debug)]
+pub(crate) struct TermDependencies {
+    pub(crate) config: Config,
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) policies: Arc<dyn Policies>,
+    /// The agents' API, for checks; none in tests.
+    pub(crate) agents: Option<Agents>,
+    pub(crate) metrics: Metrics,
+}
+
+impl TermDependencies {
+    /// Reads the stored state and starts the core on it.
+    pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
+        let stored = Stored::load(term.store, &self.config.prefix).await?;
+        // Every task of this term ends with it.
+        let (token, tracker) = (term.token.child_token(), TaskTracker::new());
+        let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let (reports_in, reports) = mpsc::channel(REPORTS);
+        let bus = Bus::new(
+            stored.term,
+            Arc::clone(&self.policies),
+            self.metrics.bus.clone(),
+            tracker.clone(),
+            token.clone(),
+        );
+        tracker.spawn(bus.clone().tell_of_plugins());
+        let checker = Checker::new(
+            Arc::clone(&self.policies),
+            self.agents.clone(),
+            reports_in,
+            self.metrics.checks.clone(),
+            tracker.clone(),
+            token.clone(),
+        );
+        let parts = Parts {
+            scheduler: Arc::clone(&term.scheduler),
+            events: term.events,
+            commands,
+            reports,
+            checker,
+            bus: bus.clone(),
+            role: self.config.role.clone(),
+            launch: LaunchSettings {
+                checks: self.config.checks,
+                env_vars_prefix: self.config.env_vars_prefix.as_str().into(),
+            },
+            plan_form: self.config.events.plan_format,
+            snapshot: Arc::clone(&self.snapshot),
+        };
+        let core = super::start(stored, parts, &tracker, token.clone());
+        let handles = Handles {
+            core: commands_in,
+            bus,
+            scheduler: term.scheduler,
+        };
+        Ok((handles, RunningTerm::new(core, tracker, token)))
+    }
+}

@@ -1,0 +1,270 @@
+//! Messages on the wire: parses any packet, and encodes responses within a size limit.
+
+use std::net::SocketAddr;
+
+use hickory_proto::ProtoError;
+use hickory_proto::op::{Header, Message, MessageType, Metadata, Query, emit_message_parts};
+use hickory_proto::rr::{RData, Record};
+use hickory_proto::serialize::binary::{BinDecodable, BinDecoder, BinEncodable, BinEncoder};
+use hickory_server::net::xfer::Protocol;
+use hickory_server::server::Request;
+
+use crate::dns::respond::{Client, Transport};
+
+/// The UDP payload without EDNS.
+pub(super) const MIN_UDP_PAYLOAD: u16 = 512;
+/// The maximum UDP payload, in both directions: larger packets are lost on some networks.
+pub(super) const MAX_UDP_PAYLOAD: u16 = 1232;
+/// The length of a header.
+const HEADER: usize = 12;
+/// The length of an EDNS record without options, which is all that we send.
+const OPT: u16 = 11;
+
+/// The kind of a packet.
+#[derive(Debug)]
+pub(super) enum Packet {
+    /// Not answered: no header, or a response (two servers would answer each other for ever).
+    Silence,
+    /// A header followed by malformed data.
+    Unreadable(Metadata),
+    /// A request.
+    Request(Box<Request>),
+}
+
+/// Parses any packet of a client.
+pub(super) fn read(packet: &[u8], client: Client) -> Packet {
+    let Ok(header) = Header::read(&mut BinDecoder::new(packet)) else {
+        return Packet::Silence;
+    };
+    if header.metadata.message_type == MessageType::Response {
+        return Packet::Silence;
+    }
+    // A truncated query is incomplete.
+    if header.metadata.truncation {
+        return Packet::Unreadable(header.metadata);
+    }
+    if !could_hold(packet, &header) {
+        return Packet::Unreadable(header.metadata);
+    }
+    let protocol = match client.over {
+        Transport::Udp => Protocol::Udp,
+        Transport::Tcp => Protocol::Tcp,
+    };
+    // The source port has no influence on an answer.
+    match Request::from_bytes(packet.to_vec(), SocketAddr::new(client.ip, 0), protocol) {
+        Ok(request) => Packet::Request(Box::new(request)),
+        Err(_) => Packet::Unreadable(header.metadata),
+    }
+}
+
+/// The maximum size of the response to a request.
+pub(super) fn response_limit(request: &Request) -> u16 {
+    match request.protocol() {
+        Protocol::Udp => request.edns.as_ref().map_or(MIN_UDP_PAYLOAD, |edns| {
+            edns.max_payload().clamp(MIN_UDP_PAYLOAD, MAX_UDP_PAYLOAD)
+        }),
+        _ => u16::MAX,
+    }
+}
+
+/// Whether a packet is long enough for its announced counts, which the parser allocates for.
+fn could_hold(packet: &[u8], header: &Header) -> bool {
+    /// The minimum of a question (root name, type, class) and of a record (with TTL and length).
+    const SMALLEST: (usize, usize) = (5, 11);
+    let counts = &header.counts;
+    let records = [counts.answers, counts.authorities, counts.additionals];
+    let records: usize = records.into_iter().map(usize::from).sum();
+    HEADER + SMALLEST.0 * usize::from(counts.queries) + SMALLEST.1 * records <= packet.len()
+}
+
+/// Encodes a response within `limit` bytes, see [`fit`].
+pub(super) fn write(mut response: Message, limit: u16) -> Result<Vec<u8>, ProtoError> {
+    let (bytes, whole) = emit(&response, limit)?;
+    if whole {
+        return Ok(bytes);
+    }
+    cut(&mut response, limit)?;
+    emit(&response, limit).map(|(bytes, _)| bytes)
+}
+
+/// Makes a response fit into `limit` bytes. Records that do not fit are omitted from the end: with the TC
+/// flag for answers and authority, without it for additional records (RFC 2181, section 9). EDNS always
+/// fits.
+pub(super) fn fit(response: &mut Message, limit: u16) -> Result<(), ProtoError> {
+    if max_length(response) <= limit.into() || emit(response, limit)?.1 {
+        return Ok(());
+    }
+    cut(response, limit)
+}
+
+/// The length of a response without name compression, or more.
+fn max_length(response: &Message) -> usize {
+    /// Type, class, TTL and length of the data.
+    const FIXED: usize = 10;
+    /// Of the names in data that is not listed below.
+    const LONGEST_DATA: usize = 2 * 255 + 20;
+    let questions = response.queries.iter().map(|query| query.name().len() + 5);
+    let records = [&response.answers, &response.authorities, &response.additionals];
+    let records = records.into_iter().flatten().map(|record| {
+        let data = match &record.data {
+            RData::A(_) => 4,
+            RData::AAAA(_) => 16,
+            RData::SRV(srv) => 7 + srv.target.len(),
+            _ => LONGEST_DATA,
+        };
+        record.name.len() + 1 + FIXED + data
+    });
+    HEADER + usize::from(OPT) + questions.chain(records).sum::<usize>()
+}
+
+/// Encodes as much as fits. Returns whether that is everything.
+fn emit(response: &Message, limit: u16) -> Result<(Vec<u8>, bool), ProtoError> {
+    let mut bytes = Vec::with_capacity(512);
+    let mut encoder = BinEncoder::new(&mut bytes);
+    encoder.set_max_size(limit);
+    let header = emit_message_parts(
+        &response.metadata,
+        &mut response.queries.iter(),
+        &mut response.answers.iter(),
+        &mut response.authorities.iter(),
+        &mut response.additionals.iter(),
+        response.edns.as_ref(),
+        None,
+        &mut encoder,
+    )?;
+    let whole = header.metadata.truncation == response.metadata.truncation;
+    Ok((bytes, whole))
+}
+
+/// Removes records that do not fit, measured by encoding them with name compression.
+fn cut(response: &mut Message, limit: u16) -> Result<(), ProtoError> {
+    let room = limit.saturating_sub(if response.edns.is_some() { OPT } else { 0 });
+    let mut bytes = Vec::with_capacity(room.into());
+    let mut encoder = BinEncoder::new(&mut bytes);
+    encoder.set_max_size(room);
+    encoder.emit_vec(&[0; HEADER])?;
+    for query in &response.queries {
+        Query::emit(query, &mut encoder)?;
+    }
+    let mut full = false;
+    for section in [&mut response.answers, &mut response.authorities] {
+        full |= keep_fitting(section, full, &mut encoder)?;
+    }
+    response.metadata.truncation = full;
+    keep_fitting(&mut response.additionals, full, &mut encoder)?;
+    Ok(())
+}
+
+/// Keeps the records of a section that still fit. Returns whether any were removed.
+fn keep_fitting(
+    section: &mut Vec<Record>,
+    full: bool,
+    encoder: &mut BinEncoder<'_>,
+) -> Result<bool, ProtoError> {
+    let before = section.len();
+    if full {
+        section.clear();
+    } else {
+        match encoder.emit_all(section.iter()) {
+            Ok(_) => {}
+            Err(ProtoError::NotAllRecordsWritten { count, .. }) => section.truncate(count),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(section.len() < before)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+    use hickory_proto::op::{Edns, OpCode};
+    use hickory_proto::rr::rdata::A;
+    use hickory_proto::rr::{Name, RecordType};
+
+    use super::*;
+
+    fn packet(packet: &[u8]) -> Packet {
+        read(packet, Client::new([10, 0, 0, 1].into(), Transport::Udp))
+    }
+
+    fn name(label: &str) -> Name {
+        Name::from_labels([label.as_bytes(), b"marathon", b"mesos"]).unwrap()
+    }
+
+    fn records(label: &str, count: u32) -> Vec<Record> {
+        let record = |n: u32| Record::from_rdata(name(label), 60, RData::A(A(n.into())));
+        (0..count).map(record).collect()
+    }
+
+    fn response(answers: u32, authorities: u32, additionals: u32, edns: bool) -> Message {
+        let mut response = Message::new(7, MessageType::Response, OpCode::Query);
+        response.add_query(Query::query(name("web"), RecordType::A));
+        response.answers = records("web", answers);
+        response.authorities = records("authority", authorities);
+        response.additionals = records("additional", additionals);
+        response.edns = edns.then(Edns::new);
+        response
+    }
+
+    #[test]
+    fn written_response_fits_and_reports_truncation() {
+        for limit in [512, 700, 1232] {
+            for edns in [false, true] {
+                for (answers, authorities, additionals) in [
+                    (1, 1, 1),
+                    (20, 0, 40),
+                    (20, 40, 5),
+                    (100, 1, 1),
+                    (0, 0, 100),
+                    (5000, 0, 0),
+                ] {
+                    let whole = response(answers, authorities, additionals, edns);
+                    let bytes = write(whole.clone(), limit).unwrap();
+                    assert!(bytes.len() <= limit.into(), "{} of {limit}", bytes.len());
+                    let read = Message::from_vec(&bytes).unwrap();
+                    let missing = read.answers.len() < whole.answers.len()
+                        || read.authorities.len() < whole.authorities.len();
+                    assert_eq!(read.metadata.truncation, missing, "{read}");
+                    assert_eq!(read.edns.is_some(), edns, "{read}");
+                    if missing {
+                        assert!(read.additionals.is_empty(), "{read}");
+                    }
+                    // Another record would not have fitted: 16 bytes, and a name of its own at first.
+                    let cut = missing || read.additionals.len() < whole.additionals.len();
+                    assert!(
+                        !cut || bytes.len() + 16 + 11 > limit.into(),
+                        "{} of {limit}",
+                        bytes.len()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn read_classifies_packets() {
+        let mut request = response(0, 0, 0, true);
+        request.metadata.message_type = MessageType::Query;
+        let request = request.to_vec().unwrap();
+        assert!(matches!(packet(&request), Packet::Request(_)));
+        for size in 0..12 {
+            assert!(matches!(packet(&request[..size]), Packet::Silence), "{size}");
+        }
+        for size in 12..request.len() {
+            assert!(
+                matches!(packet(&request[..size]), Packet::Unreadable(_)),
+                "{size}"
+            );
+        }
+        let mut cut = request.clone();
+        cut[2] |= 2;
+        assert!(matches!(packet(&cut), Packet::Unreadable(_)));
+        let answered = response(1, 0, 0, false).to_vec().unwrap();
+        assert!(matches!(packet(&answered), Packet::Silence));
+        // 65535 of everything in a packet with nothing.
+        let mut boast = [0xff; 12];
+        boast[2..4].copy_from_slice(&[0, 0]);
+        assert!(matches!(packet(&boast), Packet::Unreadable(metadata) if metadata.id == 0xffff));
+    }
+}

@@ -1,0 +1,195 @@
+//! Lookups on one connection, TCP or TLS.
+//!
+//! Clients may pipeline queries (RFC 7766, section 6.2.1). Queries that arrive together are answered
+//! together; a forwarded query does not block later ones, and the number of those in flight is bounded.
+//! Answers are written before more is read, so a client that does not read is not read from.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::dns::respond::{Client, Reply, Respond, Transport};
+
+/// The limits of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// For a whole query to arrive, since the last query or answer.
+    pub query_timeout: Duration,
+    /// For the client to read answers.
+    pub write_timeout: Duration,
+    /// Forwarded queries at a time; no more are read meanwhile.
+    pub max_inflight: usize,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            query_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(4),
+            max_inflight: 8,
+        }
+    }
+}
+
+/// The minimum size of a read.
+const READ: usize = 16 << 10;
+/// Buffered answers are sent at this size.
+const ANSWERS: usize = 64 << 10;
+
+/// Answers queries until the client closes the connection, is too slow or sends a malformed query, or the
+/// token is cancelled.
+/// Queries received by then are still answered.
+pub async fn serve_connection<S, R>(
+    stream: S,
+    client: SocketAddr,
+    respond: &R,
+    limits: ConnectionLimits,
+    token: &CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    R: Respond,
+{
+    let client = Client::new(client.ip(), Transport::Tcp);
+    let (mut reader, writer) = tokio::io::split(stream);
+    let mut asked = QueryBuffer::default();
+    let mut answers = AnswerBuffer {
+        writer,
+        bytes: Vec::new(),
+        within: limits.write_timeout,
+    };
+    let mut later = FuturesUnordered::new();
+    let (mut open, mut deadline) = (true, Instant::now() + limits.query_timeout);
+    loop {
+        while open && later.len() < limits.max_inflight && answers.bytes.len() < ANSWERS {
+            let Some(query) = asked.next() else { break };
+            deadline = Instant::now() + limits.query_timeout;
+            match answers.frame(|out| respond.respond(query, client, out)) {
+                Reply::Written => {}
+                Reply::Last | Reply::Silence => open = false,
+                Reply::Later(answer) => later.push(answer),
+                Reply::Messages(mut next) => {
+                    while let Some(message) = next() {
+                        answers.put(&message);
+                        if !answers.flush().await {
+                            return;
+                        }
+                    }
+                    deadline = Instant::now() + limits.query_timeout;
+                }
+            }
+        }
+        if !answers.flush().await {
+            return;
+        }
+        let room = later.len() < limits.max_inflight;
+        if open && room && asked.whole().is_some() {
+            continue;
+        }
+        tokio::select! {
+            biased;
+            Some(answer) = later.next() => {
+                answers.put(&answer);
+                deadline = Instant::now() + limits.query_timeout;
+            }
+            () = token.cancelled(), if open => open = false,
+            more = asked.more(&mut reader), if open && room => open = more,
+            () = sleep_until(deadline), if open && later.is_empty() => open = false,
+            else => break,
+        }
+    }
+    // For TLS: close_notify tells the client that the connection was not cut.
+    let _ = timeout(limits.write_timeout, answers.writer.shutdown()).await;
+}
+
+/// Answers to be sent, each with a length prefix.
+struct AnswerBuffer<W> {
+    writer: W,
+    bytes: Vec<u8>,
+    within: Duration,
+}
+
+impl<W: AsyncWrite + Unpin> AnswerBuffer<W> {
+    /// Appends an answer, if `write` writes one.
+    fn frame(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Reply) -> Reply {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0, 0]);
+        let reply = write(&mut self.bytes);
+        match u16::try_from(self.bytes.len() - start - 2) {
+            Ok(length) if matches!(reply, Reply::Written | Reply::Last) => {
+                self.bytes[start..start + 2].copy_from_slice(&length.to_be_bytes());
+            }
+            _ => self.bytes.truncate(start),
+        }
+        reply
+    }
+
+    fn put(&mut self, answer: &[u8]) {
+        self.frame(|out| {
+            out.extend_from_slice(answer);
+            Reply::Written
+        });
+    }
+
+    /// Sends the buffer. Returns whether the client read it in time.
+    async fn flush(&mut self) -> bool {
+        if self.bytes.is_empty() {
+            return true;
+        }
+        let sending = async {
+            self.writer.write_all(&self.bytes).await?;
+            self.writer.flush().await
+        };
+        let sent = timeout(self.within, sending).await;
+        self.bytes.clear();
+        matches!(sent, Ok(Ok(())))
+    }
+}
+
+/// Received queries, each with a length prefix.
+#[derive(Default)]
+struct QueryBuffer {
+    bytes: Vec<u8>,
+    /// The offset of the first query that is not handled yet.
+    done: usize,
+}
+
+impl QueryBuffer {
+    /// Reads more. Returns whether the client may send more.
+    async fn more(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> bool {
+        self.bytes.drain(..self.done);
+        self.done = 0;
+        // Space for the whole next query, which has at most 64 KiB.
+        let missing = self
+            .length()
+            .map_or(2, |length| 2 + length)
+            .saturating_sub(self.bytes.len());
+        self.bytes.reserve(missing.max(READ));
+        matches!(reader.read_buf(&mut self.bytes).await, Ok(read) if read > 0)
+    }
+
+    /// The next query, if it is complete.
+    fn next(&mut self) -> Option<&[u8]> {
+        let length = self.whole()?;
+        let start = self.done + 2;
+        self.done = start + length;
+        self.bytes.get(start..self.done)
+    }
+
+    /// The length of the next query, if it is complete.
+    fn whole(&self) -> Option<usize> {
+        let length = self.length()?;
+        (self.bytes.len() >= self.done + 2 + length).then_some(length)
+    }
+
+    fn length(&self) -> Option<usize> {
+        let head: &[u8; 2] = self.bytes.get(self.done..)?.first_chunk()?;
+        Some(u16::from_be_bytes(*head).into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::net::SocketAddr;
+
+use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{Name, RecordType};
+use prometheus_client::registry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+use crate::Config;
+use crate::dns::Handler;
+use crate::dns::forward;
+use crate::metrics::Metrics;
+use crate::shared::Shared;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A port with these limits, in front of no zone: every query is answered with SERVFAIL.
+async fn started(limits: ListenerLimits) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
+    let config = Config::default().checked().unwrap();
+    let handler = Handler::new(
+        &config,
+        Arc::new(Shared::new()),
+        Metrics::default(),
+        forward::Metrics::register(&mut Registry::default()),
+    );
+    let serving = tokio::spawn(serve(listener, Arc::new(handler), limits, token.clone()));
+    (addr, token, serving)
+}
+
+async fn stopped(token: CancellationToken, serving: JoinHandle<()>) {
+    token.cancel();
+    timeout(LONG, serving).await.unwrap().unwrap();
+}
+
+fn query() -> Vec<u8> {
+    let mut query = Message::new(7, hickory_proto::op::MessageType::Query, OpCode::Query);
+    let label = [b'x'; 60];
+    let name = Name::from_labels([&label[..], &label, &label, b"mesos"]).unwrap();
+    query.add_query(Query::query(name, RecordType::A));
+    let query = query.to_vec().unwrap();
+    let size = u16::try_from(query.len()).unwrap();
+    [&size.to_be_bytes()[..], &query].concat()
+}
+
+async fn read(stream: &mut TcpStream) -> Vec<u8> {
+    let mut answer = vec![0; stream.read_u16().await.unwrap().into()];
+    stream.read_exact(&mut answer).await.unwrap();
+    answer
+}
+
+async fn is_answered(stream: &mut TcpStream) {
+    let answer = timeout(LONG, read(stream)).await.unwrap();
+    let answer = Message::from_vec(&answer).unwrap();
+    assert_eq!(answer.metadata.response_code, ResponseCode::ServFail);
+}
+
+async fn is_ended(stream: &mut TcpStream) {
+    // An end with bytes left unread is a reset.
+    let rest = timeout(LONG, stream.read_to_end(&mut Vec::new())).await;
+    assert!(rest.is_ok(), "the connection is still open");
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait() {
+    let limits = ListenerLimits {
+        max_connections: 2,
+        connection: ConnectionLimits {
+            query_timeout: LONG * 3,
+            ..ConnectionLimits::default()
+        },
+    };
+    let (addr, token, serving) = started(limits).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(&query()).await.unwrap();
+        is_answered(&mut stream).await;
+        held.push(stream);
+    }
+    let mut third = TcpStream::connect(addr).await.unwrap();
+    third.write_all(&query()).await.unwrap();
+    let early = timeout(Duration::from_millis(300), third.readable()).await;
+    assert!(early.is_err(), "two are the most, and the third one is answered");
+    // Those that have their place keep it.
+    held[0].write_all(&query()).await.unwrap();
+    is_answered(&mut held[0]).await;
+    held.pop();
+    is_answered(&mut third).await;
+    stopped(token, serving).await;
+    is_ended(&mut third).await;
+}
+
+#[tokio::test]
+async fn slow_clients_are_disconnected() {
+    let limits = ListenerLimits {
+        connection: ConnectionLimits {
+            query_timeout: Duration::from_millis(50),
+            write_timeout: Duration::from_millis(50),
+            ..ConnectionLimits::default()
+        },
+        ..ListenerLimits::default()
+    };
+    let (addr, token, serving) = started(limits).await;
+    let query = query();
+    // Nothing at all, half a length, a length and no query, half a query.
+    for sent in [0, 1, 2, query.len() / 2] {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(&query[..sent]).await.unwrap();
+        is_ended(&mut stream).await;
+    }
+    // A client that sends queries and never reads an answer.
+    let mut greedy = TcpStream::connect(addr).await.unwrap();
+    let asking = async { while greedy.write_all(&query).await.is_ok() {} };
+    timeout(LONG, asking).await.unwrap();
+    stopped(token, serving).await;
+}
+
+#[tokio::test]
+async fn malformed_query_ends_only_its_connection() {
+    let (addr, token, serving) = started(ListenerLimits::default()).await;
+    let mut good = TcpStream::connect(addr).await.unwrap();
+    // A packet shorter than a header gets an error; an unsolicited answer gets no answer.
+    for (bytes, is_told) in [
+        (&[0, 0][..], true),
+        (&[0, 3, 1, 2, 3], true),
+        (&[0, 12, 0, 7, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0], false),
+    ] {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        if is_told {
+            let answer = Message::from_vec(&timeout(LONG, read(&mut stream)).await.unwrap()).unwrap();
+            assert_eq!(answer.metadata.response_code, ResponseCode::FormErr);
+        }
+        is_ended(&mut stream).await;
+    }
+    good.write_all(&query()).await.unwrap();
+    is_answered(&mut good).await;
+    stopped(token, serving).await;
+}

@@ -1,0 +1,78 @@
+//! The certificate of encrypted DNS.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::{Error, Result};
+
+/// A protocol within TLS, by its ALPN ids as registered with IANA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// DNS over TLS.
+    Tls,
+    /// DNS over HTTPS, either version.
+    Https,
+    /// DNS over QUIC.
+    Quic,
+}
+
+impl Protocol {
+    fn alpn(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Tls => &[b"dot"],
+            Self::Https => &[b"h2", b"http/1.1"],
+            Self::Quic => &[b"doq"],
+        }
+    }
+}
+
+/// A chain of certificates and the key to its first, from two PEM files, for one protocol.
+#[derive(Debug)]
+pub struct Certificate {
+    files: transom_web::Certificate,
+    config: Arc<ServerConfig>,
+}
+
+impl Certificate {
+    /// Reads the files: `certificate` begins with the server's own, the rest of the chain follows.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if a file cannot be read or is invalid, or the key does not match.
+    pub async fn read(certificate: &Path, key: &Path, protocol: Protocol) -> Result<Self> {
+        let alpn = protocol.alpn();
+        let read = transom_web::Certificate::read(certificate, key, alpn[0]).await;
+        let files = read.map_err(|error| match error {
+            transom_web::Error::Certificate { key, what } => Error::Config { key, what },
+            other => Error::Config {
+                key: "tls_certificate",
+                what: other.to_string(),
+            },
+        })?;
+        // The copy takes the present certificate from the same place.
+        let mut config = ServerConfig::clone(files.acceptor().config());
+        config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
+        Ok(Self {
+            files,
+            config: Arc::new(config),
+        })
+    }
+
+    /// The configuration of a server with the current certificate.
+    #[cfg(feature = "quic")]
+    pub(in crate::dns::listeners) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// An acceptor with the current certificate.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config))
+    }
+
+    /// Reloads the files if they have changed.
+    pub(in crate::dns::listeners) async fn reload_if_changed(&mut self) {
+        self.files.reload_if_changed().await;
+    }
+}

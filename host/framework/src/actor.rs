@@ -1,0 +1,100 @@
+//! Requests to an actor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use transom_common::error_chain;
+use transom_web::ApiError;
+
+/// The channel of a reply; `E` is the error of the service.
+pub type Reply<T, E> = oneshot::Sender<Result<T, E>>;
+
+/// Why an actor did not carry out a request.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ActorError {
+    /// The store did not accept the change; it is unknown whether an unavailable store applied it.
+    #[error("the state store did not confirm the change")]
+    Store(#[source] Arc<transom_store::Error>),
+    /// This daemon is stopping, or is no longer the leader.
+    #[error("this daemon is stopping, or is no longer the leader")]
+    Stopped,
+    /// The request timed out, and may still be carried out.
+    #[error("the request timed out")]
+    TimedOut,
+}
+
+impl From<transom_store::Error> for ActorError {
+    fn from(error: transom_store::Error) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+/// 503 with `Retry-After`.
+impl From<ActorError> for ApiError {
+    fn from(error: ActorError) -> Self {
+        if let ActorError::Store(error) = &error {
+            tracing::error!(error = error_chain(&**error), "storing a change failed");
+        }
+        Self::unavailable(match error {
+            ActorError::Store(_) => {
+                "The state store did not confirm the change. Check it before you try again."
+            }
+            ActorError::Stopped => "This daemon is stopping, or is no longer the leader. Try again later.",
+            ActorError::TimedOut => {
+                "The change timed out and may still be applied. Check before you try again."
+            }
+        })
+    }
+}
+
+/// Sends a request to an actor and waits for its reply.
+///
+/// # Errors
+/// The actor's own error, [`ActorError::Stopped`] when it has ended, [`ActorError::TimedOut`] after
+/// `timeout`.
+pub async fn ask<C, T, E: From<ActorError>>(
+    actor: &mpsc::Sender<C>,
+    timeout: Duration,
+    request: impl FnOnce(Reply<T, E>) -> C,
+) -> Result<T, E> {
+    let (reply, answer) = oneshot::channel();
+    let asked = async {
+        let sent = actor.send(request(reply)).await;
+        sent.map_err(|_| ActorError::Stopped)?;
+        answer.await.map_err(|_| ActorError::Stopped)?
+    };
+    tokio::time::timeout(timeout, asked)
+        .await
+        .unwrap_or_else(|_| Err(ActorError::TimedOut.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Request = Reply<u32, ActorError>;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    #[tokio::test(start_paused = true)]
+    async fn ask_returns_the_reply_or_why_there_is_none() {
+        let (actor, mut requests) = mpsc::channel::<Request>(1);
+        let (answer, ()) = tokio::join!(ask(&actor, TIMEOUT, |reply| reply), async {
+            let _ = requests.recv().await.unwrap().send(Ok(7));
+        });
+        assert_eq!(answer.unwrap(), 7);
+
+        let (answer, ()) = tokio::join!(ask(&actor, TIMEOUT, |reply| reply), async {
+            drop(requests.recv().await);
+        });
+        assert!(matches!(answer, Err(ActorError::Stopped)), "{answer:?}");
+
+        let answer = ask(&actor, TIMEOUT, |reply: Request| reply).await;
+        assert!(matches!(answer, Err(ActorError::TimedOut)), "{answer:?}");
+
+        drop(requests);
+        let answer = ask(&actor, TIMEOUT, |reply: Request| reply).await;
+        assert!(matches!(answer, Err(ActorError::Stopped)), "{answer:?}");
+    }
+}

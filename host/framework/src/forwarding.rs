@@ -1,0 +1,191 @@
+//! Requests to a daemon that does not lead.
+//!
+//! The policy of a service decides by method and path: a standby answers a request itself
+//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]). While
+//! there is no leader, a request waits for one, and is then rejected: 503 while the store is
+//! unavailable, otherwise 502. A request that did not reach a leader is sent to the next one; a
+//! request whose outcome is unknown is not repeated.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::{RequestExt, Router};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use tokio::time::{Instant, timeout};
+use transom_web::{ApiError, Credentials, ForwardError, Forwarder};
+
+use crate::{Leader, LeaderAddress, NoLeader};
+
+/// How long a request waits for a leader: long enough for a lease of the usual length to expire.
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the response to a forwarded write waits for the hook.
+const AFTER_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where a standby has a request answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// By this daemon.
+    Local,
+    /// By the leader, to which the client is redirected: for streams, which stay open.
+    Redirect,
+    /// By the leader, to which this daemon forwards the request.
+    Forward,
+}
+
+/// The URI as the client sent it, an extension of requests whose URI the service has rewritten.
+#[derive(Clone, Debug)]
+pub struct RequestedUri(pub Uri);
+
+/// A hook that runs after a forwarded write.
+type AfterWrite = dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+
+/// The middleware of a service. Clones share everything.
+pub struct Forwarding<H> {
+    leader: Leader<H>,
+    forwarder: Forwarder,
+    policy: fn(&Method, &str) -> Route,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    after_write: Option<Arc<AfterWrite>>,
+}
+
+impl<H> Forwarding<H> {
+    /// Forwards to `leader` by `policy`.
+    pub fn new(leader: Leader<H>, forwarder: Forwarder, policy: fn(&Method, &str) -> Route) -> Self {
+        Self {
+            leader,
+            forwarder,
+            policy,
+            headers: Vec::new(),
+            after_write: None,
+        }
+    }
+
+    /// Forwards with this daemon's credentials, so that the leader accepts what was accepted here
+    /// even if it does not trust this daemon's address.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: Option<&Credentials>) -> Self {
+        let value = credentials.map(|credentials| HeaderValue::from_str(&credentials.authorization()));
+        if let Some(Ok(mut value)) = value {
+            value.set_sensitive(true);
+            self.headers.push((header::AUTHORIZATION, value));
+        }
+        self
+    }
+
+    /// Waits for `hook` before the response to a successful write is returned, for example until
+    /// the change is visible here; at most two seconds.
+    #[must_use]
+    pub fn after_write<F>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.after_write = Some(Arc::new(move || Box::pin(hook())));
+        self
+    }
+}
+
+impl<H: Send + Sync + 'static> Forwarding<H> {
+    /// Adds the middleware to the routes.
+    pub fn around<S: Clone + Send + Sync + 'static>(self, router: Router<S>) -> Router<S> {
+        router.layer(middleware::from_fn_with_state(self, handle::<H>))
+    }
+
+    async fn forward(&self, request: Request, next: Next) -> Result<Response, ApiError> {
+        let deadline = Instant::now() + ELECTION_TIMEOUT;
+        let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
+        let mut leader = self.leader.wait(deadline, None).await?;
+        if leader == LeaderAddress::Here {
+            return Ok(next.run(request).await);
+        }
+        let (head, body) = request.into_parts();
+        // The request may have to be sent twice.
+        let body: Bytes = Request::from_parts(head.clone(), body)
+            .extract()
+            .await
+            .map_err(|refused: BytesRejection| ApiError::new(refused.status(), refused.body_text()))?;
+        let mut outward = head.clone();
+        if let Some(RequestedUri(uri)) = head.extensions.get() {
+            outward.uri = uri.clone();
+        }
+        outward.headers.extend(self.headers.iter().cloned());
+        loop {
+            let LeaderAddress::Other(address) = leader else {
+                // This daemon was elected meanwhile.
+                return Ok(next.run(Request::from_parts(head, body.into())).await);
+            };
+            match self.forwarder.forward(&address, &outward, body.clone()).await {
+                Ok(response) => {
+                    if writes && response.status().is_success() {
+                        self.written().await;
+                    }
+                    return Ok(response);
+                }
+                // The request did not arrive, so it can be sent to the next leader.
+                Err(unreachable @ ForwardError::Unreachable(_)) => {
+                    leader = match self.leader.wait(deadline, Some(&address)).await {
+                        Ok(leader) => leader,
+                        Err(NoLeader::StoreUnavailable) => return Err(NoLeader::StoreUnavailable.into()),
+                        Err(NoLeader::NotElected) => return Err(unreachable.into()),
+                    };
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn redirect(&self, request: Request, next: Next) -> Result<Response, ApiError> {
+        let deadline = Instant::now() + ELECTION_TIMEOUT;
+        match self.leader.wait(deadline, None).await? {
+            LeaderAddress::Here => Ok(next.run(request).await),
+            LeaderAddress::Other(leader) => {
+                let requested = request.extensions().get().map(|RequestedUri(uri)| uri);
+                let uri = requested.unwrap_or_else(|| request.uri());
+                let path = uri.path_and_query().map_or("/", |path| path.as_str());
+                let location = format!("{}://{leader}{path}", self.forwarder.scheme());
+                Ok((StatusCode::FOUND, [(header::LOCATION, location)]).into_response())
+            }
+        }
+    }
+
+    async fn written(&self) {
+        if let Some(hook) = &self.after_write
+            && timeout(AFTER_WRITE_TIMEOUT, hook()).await.is_err()
+        {
+            tracing::info!("a change forwarded to the leader is not visible here yet");
+        }
+    }
+}
+
+async fn handle<H: Send + Sync + 'static>(
+    State(forwarding): State<Forwarding<H>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if forwarding.leader.is_here() {
+        return next.run(request).await;
+    }
+    let outcome = match (forwarding.policy)(request.method(), request.uri().path()) {
+        Route::Local => return next.run(request).await,
+        Route::Redirect => forwarding.redirect(request, next).await,
+        Route::Forward => forwarding.forward(request, next).await,
+    };
+    outcome.unwrap_or_else(IntoResponse::into_response)
+}
+
+impl<H> Clone for Forwarding<H> {
+    fn clone(&self) -> Self {
+        Self {
+            leader: self.leader.clone(),
+            forwarder: self.forwarder.clone(),
+            policy: self.policy,
+            headers: self.headers.clone(),
+            after_write: self.after_write.clone(),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Runs a framework while this daemon is its leader: the holder of the lease `<framework>/leader`,
+//! of the daemons that share a store.
+//!
+//! The others stand by. The elected daemon starts a scheduler on the stored state and takes the
+//! framework and its tasks over. Its actions depend on the lease in three ways: services are
+//! stopped when it ends, calls to the cluster manager need remaining time by this machine's clock,
+//! and the store refuses later writes. So a daemon that was paused does nothing before it holds the
+//! lease again.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_cluster::{Client, LeadershipGuard, v1};
+use transom_common::error_chain;
+use transom_plugin_host::Plugins;
+use transom_scheduler::{Event, Metrics, SchedulerApi};
+use transom_store::{Election, LeaseTerm, Store, Term};
+
+use crate::{Error, Installed, Result, ServiceError};
+
+/// The pause before the next campaign after a term that could not start.
+const CAMPAIGN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A service with a framework.
+pub trait FrameworkService: Send + 'static {
+    /// Why the service cannot lead.
+    type Error: ServiceError;
+
+    /// Runs while another daemon is the leader; until dropped.
+    fn stand_by(&mut self) -> impl Future<Output = Infallible> + Send;
+
+    /// Leads until `term.token` is cancelled or the scheduler ends.
+    ///
+    /// # Errors
+    /// The stored state cannot be read; nothing has started then.
+    fn lead(&mut self, term: LeaderTerm)
+    -> impl Future<Output = std::result::Result<(), Self::Error>> + Send;
+}
+
+/// What a service leads with.
+pub struct LeaderTerm {
+    /// The scheduler of the framework.
+    pub scheduler: Arc<dyn SchedulerApi>,
+    /// Its events, in order.
+    pub events: BoxStream<'static, Event>,
+    /// A store that refuses writes when another daemon leads.
+    pub store: Arc<dyn Store>,
+    /// Cancelled when the term ends.
+    pub token: CancellationToken,
+}
+
+impl fmt::Debug for LeaderTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderTerm").finish_non_exhaustive()
+    }
+}
+
+/// A term whose service runs: its core, and the other tasks of the term.
+pub struct RunningTerm {
+    core: BoxFuture<'static, ()>,
+    tracker: TaskTracker,
+    token: CancellationToken,
+}
+
+impl RunningTerm {
+    /// `core` resolves when the core has ended; then the tasks of `tracker` are to end by `token`.
+    pub fn new(
+        core: impl Future<Output = ()> + Send + 'static,
+        tracker: TaskTracker,
+        token: CancellationToken,
+    ) -> Self {
+        Self {
+            core: core.boxed(),
+            tracker,
+            token,
+        }
+    }
+
+    /// Waits until the core has ended, withdraws the handles, and ends the tasks of the term.
+    pub async fn ended<H>(self, handles: Installed<H>) {
+        self.core.await;
+        drop(handles);
+        self.token.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl fmt::Debug for RunningTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningTerm").finish_non_exhaustive()
+    }
+}
+
+/// A framework with everything needed to run it.
+#[derive(Debug)]
+pub struct Framework {
+    /// This daemon's candidature.
+    pub election: Election,
+    /// The framework as the master knows it.
+    pub info: v1::FrameworkInfo,
+    /// The prefix of its keys in the store, without a trailing slash.
+    pub prefix: String,
+    /// The cluster manager.
+    pub cluster: Client,
+    /// The plugin host, which has the matcher.
+    pub plugins: Plugins,
+    /// The minimum interval of REVIVE calls.
+    pub revive_interval: Duration,
+    /// The metrics of the scheduler, kept across terms.
+    pub metrics: Metrics,
+}
+
+/// How a term ended.
+enum End {
+    /// The lease is gone, or the daemon stops.
+    Over,
+    /// The store could not be read; worth a retry.
+    NotStarted,
+}
+
+/// A lease as the guard of the cluster's client.
+#[derive(Debug)]
+struct LeaseGuard(LeaseTerm);
+
+impl LeadershipGuard for LeaseGuard {
+    fn left(&self) -> Duration {
+        self.0.left()
+    }
+}
+
+impl Framework {
+    /// The lease of a framework whose keys have this prefix.
+    pub fn lease(prefix: &str) -> String {
+        format!("{prefix}/leader")
+    }
+
+    /// Campaigns, runs the framework while leader, and campaigns again; until `token` is cancelled.
+    ///
+    /// # Errors
+    /// Invalid data in the store, or a service that ended unexpectedly.
+    pub async fn run<S: FrameworkService>(mut self, mut service: S, token: CancellationToken) -> Result<()> {
+        loop {
+            let term = tokio::select! {
+                () = token.cancelled() => return Ok(()),
+                term = self.election.campaign() => term,
+                never = service.stand_by() => match never {},
+            };
+            let outcome = self.serve(&mut service, &term, &token).await;
+            // Everything that acted for the framework has stopped.
+            term.resign().await;
+            if let End::NotStarted = outcome? {
+                let pause = tokio::time::sleep(CAMPAIGN_RETRY_INTERVAL);
+                let _ = token.run_until_cancelled(pause).await;
+            }
+        }
+    }
+
+    /// Runs the framework for a term.
+    async fn serve<S: FrameworkService>(
+        &self,
+        service: &mut S,
+        term: &Term,
+        token: &CancellationToken,
+    ) -> Result<End> {
+        let stop = CancellationToken::new();
+        let ending = async {
+            tokio::select! {
+                () = term.ended().cancelled() => {}
+                () = token.cancelled() => {}
+                () = stop.cancelled() => {}
+            }
+            stop.cancel();
+        };
+        let leading = async {
+            let outcome = self.lead(service, term, &stop).await;
+            // The lease, or the daemon, may have ended at the same time.
+            let unexpected = !stop.is_cancelled();
+            stop.cancel();
+            (outcome, unexpected)
+        };
+        let ((outcome, unexpected), ()) = tokio::join!(leading, ending);
+        match outcome {
+            Ok(()) if unexpected => Err(Error::Stopped {
+                framework: self.info.name.clone(),
+            }),
+            Ok(()) => Ok(End::Over),
+            Err(error) if error.is_permanent() => Err(error),
+            Err(error) => {
+                tracing::warn!(
+                    framework = self.info.name,
+                    error = error_chain(&error),
+                    "starting the framework failed; retrying"
+                );
+                Ok(End::NotStarted)
+            }
+        }
+    }
+
+    /// Scheduler and service, until `stop` is cancelled; both have ended when it returns.
+    async fn lead<S: FrameworkService>(
+        &self,
+        service: &mut S,
+        term: &Term,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        let token = stop.child_token();
+        let guard = Arc::new(LeaseGuard(term.lease_term()));
+        let mut config = transom_scheduler::Config::new(
+            self.cluster.with_guard(guard),
+            self.info.clone(),
+            term.fenced_store(),
+            self.prefix.clone(),
+            self.plugins.clone(),
+        );
+        config.revive_interval = self.revive_interval;
+        let started = config.start(self.metrics.clone(), token.clone()).await;
+        let (scheduler, events) = started.map_err(|source| Error::Scheduler {
+            framework: self.info.name.clone(),
+            source,
+        })?;
+        let events = futures::stream::unfold(events, |mut events| async {
+            events.next().await.map(|event| (event, events))
+        });
+        let outcome = service
+            .lead(LeaderTerm {
+                scheduler: Arc::new(scheduler.clone()),
+                events: events.boxed(),
+                store: term.fenced_store(),
+                token: token.clone(),
+            })
+            .await;
+        token.cancel();
+        scheduler.stopped().await;
+        outcome.map_err(|error| Error::Service {
+            framework: self.info.name.clone(),
+            permanent: error.is_permanent(),
+            source: Box::new(error),
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! The leader of a framework, as this daemon knows it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use transom_scheduler::SubscriptionStatus;
+use transom_store::Leadership;
+use transom_web::ApiError;
+
+use crate::ActorError;
+
+/// The handles that only a leader has, such as that of its scheduler.
+pub trait LeaderHandles: Send + Sync + 'static {
+    /// The subscription of the framework with the cluster manager.
+    fn subscription(&self) -> SubscriptionStatus;
+}
+
+/// Where the leader is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaderAddress {
+    /// This daemon leads.
+    Here,
+    /// Another daemon leads; its host and port.
+    Other(String),
+}
+
+/// Why no leader is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoLeader {
+    /// No election has been decided.
+    #[error("Could not determine the current leader. Try again later.")]
+    NotElected,
+    /// No election is possible without the store.
+    #[error("The state store is unavailable, so no daemon can lead. Nothing was changed. Try again later.")]
+    StoreUnavailable,
+}
+
+/// 502, or 503 with `Retry-After` without the store.
+impl From<NoLeader> for ApiError {
+    fn from(error: NoLeader) -> Self {
+        match error {
+            NoLeader::NotElected => Self::new(http::StatusCode::BAD_GATEWAY, error.to_string()),
+            NoLeader::StoreUnavailable => Self::unavailable(error.to_string()),
+        }
+    }
+}
+
+/// Which daemon leads, and the handles `H` if it is this one. Clones share them.
+pub struct Leader<H>(Arc<State<H>>);
+
+struct State<H> {
+    /// Host and port of this daemon for others.
+    own: String,
+    handles: ArcSwapOption<H>,
+    /// Notified when `handles` change.
+    changed: watch::Sender<()>,
+    election: watch::Receiver<Leadership>,
+}
+
+impl<H> Leader<H> {
+    /// `own`: host and port of this daemon for others; `election`: the outcome of the election.
+    pub fn new(own: impl Into<String>, election: watch::Receiver<Leadership>) -> Self {
+        Self(Arc::new(State {
+            own: own.into(),
+            handles: ArcSwapOption::empty(),
+            changed: watch::Sender::new(()),
+            election,
+        }))
+    }
+
+    /// The handles; `None` unless this daemon leads.
+    pub fn handles(&self) -> Option<Arc<H>> {
+        self.0.handles.load_full()
+    }
+
+    /// The handles, for a request that only the leader can answer.
+    ///
+    /// # Errors
+    /// [`ActorError::Stopped`] if this daemon has just stopped leading.
+    pub fn require(&self) -> Result<Arc<H>, ActorError> {
+        self.handles().ok_or(ActorError::Stopped)
+    }
+
+    /// Whether this daemon leads and its service runs.
+    pub fn is_here(&self) -> bool {
+        self.0.handles.load().is_some()
+    }
+
+    /// Host and port of the leader, if there is one.
+    pub fn address(&self) -> Option<String> {
+        match self.known() {
+            Some(LeaderAddress::Here) => Some(self.0.own.clone()),
+            Some(LeaderAddress::Other(address)) => Some(address),
+            None => None,
+        }
+    }
+
+    /// Publishes the handles of a term. They are withdrawn when the result is dropped.
+    pub fn install(&self, handles: H) -> Installed<H> {
+        self.set(Some(handles));
+        Installed(self.clone())
+    }
+
+    /// Waits until `deadline` for a leader other than `except`, which could not be reached.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn wait(&self, deadline: Instant, except: Option<&str>) -> Result<LeaderAddress, NoLeader> {
+        let (mut election, mut handles) = (self.0.election.clone(), self.0.changed.subscribe());
+        loop {
+            election.borrow_and_update();
+            handles.borrow_and_update();
+            match self.known() {
+                Some(LeaderAddress::Other(address)) if except == Some(address.as_str()) => {}
+                Some(known) => return Ok(known),
+                None => {}
+            }
+            let changed = async {
+                tokio::select! {
+                    changed = election.changed() => changed,
+                    changed = handles.changed() => changed,
+                }
+            };
+            if !matches!(timeout_at(deadline, changed).await, Ok(Ok(()))) {
+                return Err(self.no_leader());
+            }
+        }
+    }
+
+    /// Why there is no leader, while there is none.
+    pub fn no_leader(&self) -> NoLeader {
+        match *self.0.election.borrow() {
+            Leadership::StoreUnavailable => NoLeader::StoreUnavailable,
+            _ => NoLeader::NotElected,
+        }
+    }
+
+    fn known(&self) -> Option<LeaderAddress> {
+        if self.is_here() {
+            return Some(LeaderAddress::Here);
+        }
+        match &*self.0.election.borrow() {
+            Leadership::Follower(address) => Some(LeaderAddress::Other(address.clone())),
+            // An elected daemon leads only when its service runs.
+            Leadership::Leader | Leadership::Unknown | Leadership::StoreUnavailable => None,
+        }
+    }
+
+    fn set(&self, handles: Option<H>) {
+        self.0.handles.store(handles.map(Arc::new));
+        self.0.changed.send_replace(());
+    }
+}
+
+impl<H: LeaderHandles> Leader<H> {
+    /// The framework's subscription; `None` unless this daemon leads.
+    pub fn subscription(&self) -> Option<SubscriptionStatus> {
+        self.0
+            .handles
+            .load()
+            .as_ref()
+            .map(|handles| handles.subscription())
+    }
+}
+
+impl<H> Clone for Leader<H> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<H> fmt::Debug for Leader<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leader")
+            .field("address", &self.address())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Published handles; dropping this withdraws them.
+#[derive(Debug)]
+#[must_use = "dropping it withdraws the handles"]
+pub struct Installed<H>(Leader<H>);
+
+impl<H> Drop for Installed<H> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn leader(standing: Leadership) -> (watch::Sender<Leadership>, Leader<()>) {
+        let (elected, election) = watch::channel(standing);
+        (elected, Leader::new("own:1", election))
+    }
+
+    fn other(address: &str) -> Leadership {
+        Leadership::Follower(address.to_owned())
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[tokio::test]
+    async fn the_address_is_that_of_the_daemon_whose_service_runs() {
+        for (standing, installed, expected) in [
+            (other("b:2"), false, Some("b:2")),
+            (Leadership::Leader, false, None),
+            (Leadership::Leader, true, Some("own:1")),
+            (Leadership::Unknown, false, None),
+            (Leadership::StoreUnavailable, false, None),
+        ] {
+            let (_elected, leader) = leader(standing.clone());
+            let handles = installed.then(|| leader.install(()));
+            assert_eq!(leader.address().as_deref(), expected, "{standing:?}");
+            assert_eq!(leader.is_here(), installed);
+            drop(handles);
+            assert!(leader.require().is_err() && !leader.is_here());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_returns_the_next_leader_other_than_the_unreachable_one() {
+        let (elected, leader) = leader(other("b:2"));
+        let waiting = leader.wait(soon(), None).await;
+        assert_eq!(waiting, Ok(LeaderAddress::Other("b:2".to_owned())));
+        let (waiting, ()) = tokio::join!(leader.wait(soon(), Some("b:2")), async {
+            elected.send_replace(Leadership::Unknown);
+            tokio::task::yield_now().await;
+            elected.send_replace(other("c:3"));
+        });
+        assert_eq!(waiting, Ok(LeaderAddress::Other("c:3".to_owned())));
+
+        elected.send_replace(Leadership::Leader);
+        let handles = std::cell::Cell::new(None);
+        let (waiting, ()) = tokio::join!(leader.wait(soon(), None), async {
+            tokio::task::yield_now().await;
+            handles.set(Some(leader.install(())));
+        });
+        assert_eq!(waiting, Ok(LeaderAddress::Here));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_ends_at_its_deadline_and_names_the_reason() {
+        for (standing, except, expected) in [
+            (Leadership::Unknown, None, NoLeader::NotElected),
+            (other("b:2"), Some("b:2"), NoLeader::NotElected),
+            (Leadership::StoreUnavailable, None, NoLeader::StoreUnavailable),
+        ] {
+            let (_elected, leader) = leader(standing.clone());
+            let began = Instant::now();
+            assert_eq!(leader.wait(soon(), except).await, Err(expected), "{standing:?}");
+            assert!(began.elapsed() >= Duration::from_secs(10));
+        }
+    }
+}

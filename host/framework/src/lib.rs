@@ -1,0 +1,42 @@
+//! What every service with a framework needs: an elected leader, forwarding to it, and running the
+//! framework while the lease is held.
+//!
+//! * [`Leader`]: which daemon leads, and the handles that only the leader has.
+//! * [`Forwarding`]: a middleware that serves a request, redirects it or forwards it to the leader.
+//! * [`Framework`] runs a scheduler and a [`FrameworkService`] while this daemon leads.
+//! * [`ServiceHandle`]: the running service for the rest of the daemon; [`serve`] starts its port.
+//! * [`ask`] sends a request to an actor and waits for the [`Reply`].
+//!
+//! A service implements [`FrameworkService`] and wires these together in its `start.rs`; its rules,
+//! records and routes are its own.
+//!
+//! # Failures
+//!
+//! A service whose stored state cannot be read for lack of a store campaigns again. A record that
+//! cannot be decoded ends the service ([`ServiceError::is_permanent`]). A part of a service that
+//! ends unexpectedly ends the whole service, which [`ServiceHandle::stopped`] reports.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "a test that fails may panic"
+    )
+)]
+
+mod actor;
+mod error;
+mod forwarding;
+mod framework;
+mod leader;
+mod service;
+
+pub use actor::{ActorError, Reply, ask};
+pub use error::{Error, Result, ServiceError};
+pub use forwarding::{Forwarding, RequestedUri, Route};
+pub use framework::{Framework, FrameworkService, LeaderTerm, RunningTerm};
+pub use leader::{Installed, Leader, LeaderAddress, LeaderHandles, NoLeader};
+pub use service::{FrameworkStatus, ServiceHandle, serve};

@@ -1,0 +1,196 @@
+//! A running service for the rest of the daemon: its port, its framework and how they are.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_common::error_chain;
+use transom_web::{AccessRules, BoundPort};
+
+use crate::{Framework, FrameworkService, Leader, LeaderHandles};
+
+/// The framework of a service, as this daemon knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameworkStatus {
+    /// The framework's name.
+    pub name: String,
+    /// Host and port of the leader's service; `None` while there is no leader.
+    pub leader: Option<String>,
+    /// Whether this daemon leads.
+    pub leading: bool,
+    /// Whether the leader is subscribed with the cluster manager; `None` on a standby.
+    pub subscribed: Option<bool>,
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct ServiceHandle {
+    name: &'static str,
+    addr: SocketAddr,
+    status: Arc<dyn Fn() -> FrameworkStatus + Send + Sync>,
+    tracker: TaskTracker,
+    token: CancellationToken,
+}
+
+/// Serves a service's port until `token` is cancelled. If the port or the framework ends
+/// unexpectedly, `token` is cancelled, so that the rest of the service ends too.
+pub fn serve<H: LeaderHandles>(
+    port: BoundPort,
+    router: Router,
+    rules: AccessRules,
+    leader: Leader<H>,
+    framework: String,
+    token: CancellationToken,
+) -> ServiceHandle {
+    let status = move || {
+        let subscription = leader.subscription();
+        FrameworkStatus {
+            name: framework.clone(),
+            leader: leader.address(),
+            leading: subscription.is_some(),
+            subscribed: subscription.map(|subscription| subscription.connected),
+        }
+    };
+    let service = ServiceHandle {
+        name: port.config().name,
+        addr: port.addr(),
+        status: Arc::new(status),
+        tracker: TaskTracker::new(),
+        token,
+    };
+    let (name, token) = (service.name, service.token.clone());
+    service.tracker.spawn(async move {
+        if let Err(error) = port.serve(router, rules, token.clone()).await {
+            tracing::error!(port = name, error = error_chain(&error), "HTTP server failed");
+        }
+        token.cancel();
+    });
+    service.tracker.close();
+    service
+}
+
+impl ServiceHandle {
+    /// Runs the service's framework until the token given at the start is cancelled.
+    pub fn run<S: FrameworkService>(&self, framework: Framework, service: S) {
+        let (name, token) = (self.name, self.token.clone());
+        self.tracker.spawn(async move {
+            if let Err(error) = framework.run(service, token.child_token()).await {
+                tracing::error!(
+                    service = name,
+                    error = error_chain(&error),
+                    "running the framework failed"
+                );
+            }
+            token.cancel();
+        });
+    }
+
+    /// The service's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The address of the HTTP port.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The framework, its leader and its subscription.
+    pub fn framework(&self) -> FrameworkStatus {
+        (self.status)()
+    }
+
+    /// Whether requests can be served: by this daemon if it is the leader and its framework is
+    /// subscribed, or by another leader.
+    pub fn ready(&self) -> bool {
+        let framework = self.framework();
+        let served = framework.subscribed.unwrap_or(framework.leader.is_some());
+        served && !self.token.is_cancelled()
+    }
+
+    /// Returns when port and framework have ended: after the token given at the start was
+    /// cancelled, or one of them ended unexpectedly, which is logged.
+    pub async fn stopped(&self) {
+        self.tracker.wait().await;
+    }
+}
+
+impl fmt::Debug for ServiceHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceHandle")
+            .field("name", &self.name)
+            .field("addr", &self.addr)
+            .field("ready", &self.ready())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use tokio::sync::watch;
+    use transom_scheduler::SubscriptionStatus;
+    use transom_store::Leadership;
+    use transom_web::PortConfig;
+
+    use super::*;
+
+    /// Whether the framework is subscribed.
+    struct Handles(bool);
+
+    impl LeaderHandles for Handles {
+        fn subscription(&self) -> SubscriptionStatus {
+            SubscriptionStatus {
+                framework_id: None,
+                connected: self.0,
+                master: None,
+                since: Timestamp::UNIX_EPOCH,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_service_is_ready_when_a_leader_can_serve_requests() {
+        let elsewhere = || Leadership::Follower("other:1".to_owned());
+        for (own, standing, stopping, leader, ready) in [
+            (Some(true), Leadership::Leader, false, Some("localhost:1"), true),
+            (Some(false), Leadership::Leader, false, Some("localhost:1"), false),
+            (None, elsewhere(), false, Some("other:1"), true),
+            (None, Leadership::Leader, false, None, false),
+            (None, Leadership::Unknown, false, None, false),
+            (Some(true), Leadership::Leader, true, Some("localhost:1"), false),
+            (None, elsewhere(), true, Some("other:1"), false),
+        ] {
+            let case = format!("{own:?} {standing:?} stopping: {stopping}");
+            let token = CancellationToken::new();
+            let (_elected, election) = watch::channel(standing);
+            let watched = Leader::new("localhost:1", election);
+            let _installed = own.map(|subscribed| watched.install(Handles(subscribed)));
+            let port = PortConfig::new("apps", 0).bind().await.unwrap();
+            let service = serve(
+                port,
+                Router::new(),
+                AccessRules::default(),
+                watched,
+                "marathon".to_owned(),
+                token.clone(),
+            );
+            if stopping {
+                token.cancel();
+            }
+            assert_eq!(service.ready(), ready, "{case}");
+            let expected = FrameworkStatus {
+                name: "marathon".to_owned(),
+                leader: leader.map(str::to_owned),
+                leading: own.is_some(),
+                subscribed: own,
+            };
+            assert_eq!(service.framework(), expected, "{case}");
+            token.cancel();
+            service.stopped().await;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Checks that the task's agent makes.
+
+use std::time::Duration;
+
+use transom_cluster::v1::{
+    self, CheckCommand, CheckHttp, CheckInfo, CheckTcp, CheckType, HealthHttp, HealthTcp,
+};
+
+use crate::{Container, Program};
+
+/// What a check does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// A GET; the result is the status code.
+    Http {
+        /// A port of the agent, or of the container if that has ports of its own.
+        port: u16,
+        /// The path; `None`: `/`.
+        path: Option<String>,
+    },
+    /// A connection; the result is whether it was accepted.
+    Tcp {
+        /// As in `Http`.
+        port: u16,
+    },
+    /// A program in the task's container; the result is its exit code.
+    Command(Program),
+}
+
+/// The times of a check; `None`: the master's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeTimes {
+    /// From the start of the task to the first attempt.
+    pub delay: Option<Duration>,
+    /// Between two attempts.
+    pub interval: Option<Duration>,
+    /// The limit of one attempt.
+    pub timeout: Option<Duration>,
+}
+
+/// A check whose result is only reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What it does.
+    pub probe: Probe,
+    /// When it does that.
+    pub times: ProbeTimes,
+}
+
+/// A check that ends the task after enough failures. HTTP statuses from 200 to 399 are healthy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// What it does.
+    pub probe: Probe,
+    /// When it does that.
+    pub times: ProbeTimes,
+    /// Failures do not count for this time after the start; `None`: the master's default.
+    pub grace_period: Option<Duration>,
+    /// The number of failures that ends the task; `None`: the master's default.
+    pub consecutive_failures: Option<u32>,
+}
+
+impl Check {
+    /// The message for a task in this container; `None`: a process without one.
+    pub(crate) fn into_info(self, container: Option<&Container>) -> CheckInfo {
+        let mut info = CheckInfo {
+            delay_seconds: seconds(self.times.delay),
+            interval_seconds: seconds(self.times.interval),
+            timeout_seconds: seconds(self.times.timeout),
+            ..CheckInfo::default()
+        };
+        match self.probe {
+            Probe::Http { port, path } => {
+                info.r#type = CheckType::Http;
+                info.http = Some(CheckHttp {
+                    port: u32::from(port),
+                    path,
+                });
+            }
+            Probe::Tcp { port } => {
+                info.r#type = CheckType::Tcp;
+                info.tcp = Some(CheckTcp {
+                    port: u32::from(port),
+                });
+            }
+            Probe::Command(program) => {
+                info.r#type = CheckType::Command;
+                info.command = Some(CheckCommand {
+                    command: program.to_info(container),
+                });
+            }
+        }
+        info
+    }
+}
+
+impl HealthCheck {
+    /// The message for a task in this container; `None`: a process without one.
+    pub(crate) fn into_info(self, container: Option<&Container>) -> v1::HealthCheck {
+        let mut info = v1::HealthCheck {
+            delay_seconds: seconds(self.times.delay),
+            interval_seconds: seconds(self.times.interval),
+            timeout_seconds: seconds(self.times.timeout),
+            grace_period_seconds: seconds(self.grace_period),
+            consecutive_failures: self.consecutive_failures,
+            ..v1::HealthCheck::default()
+        };
+        match self.probe {
+            Probe::Http { port, path } => {
+                info.r#type = Some(CheckType::Http);
+                info.http = Some(HealthHttp {
+                    port: u32::from(port),
+                    path,
+                    ..HealthHttp::default()
+                });
+            }
+            Probe::Tcp { port } => {
+                info.r#type = Some(CheckType::Tcp);
+                info.tcp = Some(HealthTcp {
+                    port: u32::from(port),
+                    ..HealthTcp::default()
+                });
+            }
+            Probe::Command(program) => {
+                info.r#type = Some(CheckType::Command);
+                info.command = Some(program.to_info(container));
+            }
+        }
+        info
+    }
+}
+
+fn seconds(time: Option<Duration>) -> Option<f64> {
+    time.map(|time| time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Containerizer;
+    use serde_json::{Value, json};
+
+    fn probes() -> [Probe; 3] {
+        let argv = ["mysqladmin", "ping"].map(str::to_owned).to_vec();
+        [
+            Probe::Http {
+                port: 80,
+                path: Some("/p".to_owned()),
+            },
+            Probe::Tcp { port: 53 },
+            Probe::Command(Program::Argv(argv)),
+        ]
+    }
+
+    fn times() -> ProbeTimes {
+        ProbeTimes {
+            delay: Some(Duration::ZERO),
+            interval: Some(Duration::from_millis(1500)),
+            timeout: None,
+        }
+    }
+
+    #[test]
+    fn check_has_the_fields_of_its_kind() {
+        let argv = json!({"shell": false, "value": "mysqladmin", "arguments": ["mysqladmin", "ping"]});
+        let expected = [
+            json!({"type": "HTTP", "http": {"port": 80, "path": "/p"}}),
+            json!({"type": "TCP", "tcp": {"port": 53}}),
+            json!({"type": "COMMAND", "command": {"command": argv}}),
+        ];
+        for (probe, mut expected) in probes().into_iter().zip(expected) {
+            expected["delay_seconds"] = json!(0.0);
+            expected["interval_seconds"] = json!(1.5);
+            let check = Check {
+                probe,
+                times: times(),
+            };
+            assert_eq!(serde_json::to_value(check.into_info(None)).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn health_check_has_the_fields_of_its_kind() {
+        let argv = json!({"shell": false, "value": "mysqladmin", "arguments": ["ping"]});
+        let expected: [Value; 3] = [
+            json!({"type": "HTTP", "http": {"port": 80, "path": "/p"}}),
+            json!({"type": "TCP", "tcp": {"port": 53}}),
+            json!({"type": "COMMAND", "command": argv}),
+        ];
+        let docker = Container::new(Containerizer::docker());
+        for (probe, mut expected) in probes().into_iter().zip(expected) {
+            expected["delay_seconds"] = json!(0.0);
+            expected["interval_seconds"] = json!(1.5);
+            expected["grace_period_seconds"] = json!(10.0);
+            expected["consecutive_failures"] = json!(3);
+            let check = HealthCheck {
+                probe,
+                times: times(),
+                grace_period: Some(Duration::from_secs(10)),
+                consecutive_failures: Some(3),
+            };
+            let info = check.into_info(Some(&docker));
+            assert_eq!(serde_json::to_value(info).unwrap(), expected);
+        }
+    }
+}

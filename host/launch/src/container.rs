@@ -1,0 +1,240 @@
+//! The container of a task: image, network, volumes, options of the containerizer.
+
+use serde_json::json;
+use transom_cluster::v1::{
+    self, ContainerInfo, ContainerType, DockerImage, DockerInfo, ImageType, MesosInfo, Parameter,
+};
+
+use crate::{Network, PortMapping, Volume};
+
+/// A container. Both containerizers take the same description.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Container {
+    /// Which containerizer runs it.
+    pub containerizer: Containerizer,
+    /// Its file system. `None`: that of the agent; Docker always needs one.
+    pub image: Option<Image>,
+    /// The host name within the container.
+    pub hostname: Option<String>,
+    /// Its network.
+    pub network: Network,
+    /// Ports of the agent that lead to ports of the container. Ignored in networks where a
+    /// container has no ports of its own.
+    pub port_mappings: Vec<PortMapping>,
+    /// Mounts.
+    pub volumes: Vec<Volume>,
+    /// The size of `/dev/shm` in megabytes; `None`: the containerizer's default.
+    pub shm_size_mb: Option<u32>,
+}
+
+/// Which of the agent's containerizers runs a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Containerizer {
+    /// Docker's.
+    Docker {
+        /// Whether the container has the rights of the agent's root user.
+        privileged: bool,
+        /// Options of `docker run` (`("cap-add", "NET_ADMIN")`), in order. A key may come more than
+        /// once.
+        parameters: Vec<(String, String)>,
+    },
+    /// The cluster manager's own.
+    Mesos,
+}
+
+impl Containerizer {
+    /// Docker's without options.
+    pub fn docker() -> Self {
+        Self::Docker {
+            privileged: false,
+            parameters: Vec::new(),
+        }
+    }
+}
+
+/// An image in a Docker registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Its name, with registry and tag as far as the definition has them.
+    pub name: String,
+    /// Whether the agent asks the registry although it has the image.
+    pub force_pull: bool,
+}
+
+impl Container {
+    /// A container in the agent's network, without image and volumes.
+    pub fn new(containerizer: Containerizer) -> Self {
+        Self {
+            containerizer,
+            image: None,
+            hostname: None,
+            network: Network::Host,
+            port_mappings: Vec::new(),
+            volumes: Vec::new(),
+            shm_size_mb: None,
+        }
+    }
+}
+
+impl From<Container> for ContainerInfo {
+    fn from(container: Container) -> Self {
+        let Container {
+            containerizer,
+            image,
+            hostname,
+            network,
+            mut port_mappings,
+            volumes,
+            shm_size_mb,
+        } = container;
+        if !network.has_own_ports() {
+            port_mappings.clear();
+        }
+        match containerizer {
+            Containerizer::Docker {
+                privileged,
+                mut parameters,
+            } => {
+                parameters.extend(shm_size_mb.map(|size| ("shm-size".to_owned(), format!("{size}m"))));
+                let image = image.unwrap_or_default();
+                Self {
+                    r#type: ContainerType::Docker,
+                    volumes: volumes.into_iter().map(Volume::into_docker).collect(),
+                    hostname,
+                    docker: Some(DockerInfo {
+                        image: image.name,
+                        network: Some(network.docker_mode()),
+                        port_mappings: port_mappings.into_iter().map(Into::into).collect(),
+                        privileged: privileged.then_some(true),
+                        parameters: parameters
+                            .into_iter()
+                            .map(|(key, value)| Parameter { key, value })
+                            .collect(),
+                        force_pull_image: Some(image.force_pull),
+                        ..DockerInfo::default()
+                    }),
+                    network_infos: network.into_infos(&[]),
+                    ..Self::default()
+                }
+            }
+            Containerizer::Mesos => Self {
+                r#type: ContainerType::Mesos,
+                volumes: volumes.into_iter().map(Volume::into_mesos).collect(),
+                hostname,
+                mesos: Some(MesosInfo {
+                    image: image.map(Into::into),
+                }),
+                network_infos: network.into_infos(&port_mappings),
+                linux_info: shm_size_mb.map(|size| json!({"ipc_mode": "PRIVATE", "shm_size": size})),
+                ..Self::default()
+            },
+        }
+    }
+}
+
+impl From<Image> for v1::Image {
+    fn from(image: Image) -> Self {
+        Self {
+            r#type: ImageType::Docker,
+            docker: Some(DockerImage {
+                name: image.name,
+                ..DockerImage::default()
+            }),
+            cached: Some(!image.force_pull),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn info(container: Container) -> Value {
+        serde_json::to_value(ContainerInfo::from(container)).unwrap()
+    }
+
+    fn alpine(force_pull: bool) -> Option<Image> {
+        Some(Image {
+            name: "alpine:3.20".to_owned(),
+            force_pull,
+        })
+    }
+
+    #[test]
+    fn image_is_pulled_as_each_containerizer_expects() {
+        for force_pull in [true, false] {
+            let docker = Container {
+                image: alpine(force_pull),
+                ..Container::new(Containerizer::docker())
+            };
+            let expected = json!({
+                "type": "DOCKER",
+                "docker": {"image": "alpine:3.20", "network": "HOST", "force_pull_image": force_pull},
+            });
+            assert_eq!(info(docker), expected);
+            let mesos = Container {
+                image: alpine(force_pull),
+                ..Container::new(Containerizer::Mesos)
+            };
+            let image = json!({"type": "DOCKER", "docker": {"name": "alpine:3.20"}, "cached": !force_pull});
+            assert_eq!(info(mesos), json!({"type": "MESOS", "mesos": {"image": image}}));
+        }
+        let without = info(Container::new(Containerizer::Mesos));
+        assert_eq!(
+            without,
+            json!({"type": "MESOS", "mesos": {}}),
+            "the agent's own file system"
+        );
+    }
+
+    #[test]
+    fn docker_options_keep_their_order() {
+        let parameters = [
+            ("cap-add", "NET_ADMIN"),
+            ("cap-add", "SYS_ADMIN"),
+            ("user", "1000"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let docker = info(Container {
+            hostname: Some("server.local".to_owned()),
+            ..Container::new(Containerizer::Docker {
+                privileged: true,
+                parameters: parameters.to_vec(),
+            })
+        });
+        assert_eq!(docker["hostname"], "server.local");
+        assert_eq!(docker["docker"]["privileged"], true);
+        let expected = json!([
+            {"key": "cap-add", "value": "NET_ADMIN"},
+            {"key": "cap-add", "value": "SYS_ADMIN"},
+            {"key": "user", "value": "1000"},
+        ]);
+        assert_eq!(docker["docker"]["parameters"], expected);
+        let plain = info(Container::new(Containerizer::docker()));
+        assert_eq!(plain["docker"].get("privileged"), None);
+    }
+
+    #[test]
+    fn shared_memory_has_the_size_in_megabytes() {
+        for (containerizer, pointer, expected) in [
+            (
+                Containerizer::docker(),
+                "/docker/parameters",
+                json!([{"key": "shm-size", "value": "64m"}]),
+            ),
+            (
+                Containerizer::Mesos,
+                "/linux_info",
+                json!({"ipc_mode": "PRIVATE", "shm_size": 64}),
+            ),
+        ] {
+            let container = info(Container {
+                shm_size_mb: Some(64),
+                ..Container::new(containerizer)
+            });
+            assert_eq!(container.pointer(pointer), Some(&expected));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The network of a container, and the ports that lead into it.
+
+use transom_cluster::v1::{self, DockerNetwork, NetworkInfo, NetworkPortMapping};
+
+/// The network of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// That of the agent.
+    #[default]
+    Host,
+    /// None but loopback.
+    None,
+    /// A bridge on the agent. `name`: the CNI network that the cluster manager's own containerizer
+    /// takes for it.
+    Bridge {
+        /// The name of the network.
+        name: Option<String>,
+    },
+    /// Container networks by name, of CNI or of Docker.
+    Container(Vec<String>),
+}
+
+/// A port of the agent that leads to a port of the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortMapping {
+    /// The port of the agent.
+    pub host_port: u16,
+    /// The port within the container.
+    pub container_port: u16,
+    /// `tcp` or `udp`.
+    pub protocol: String,
+}
+
+impl Network {
+    /// Whether a container has its own ports in this network.
+    pub(crate) fn has_own_ports(&self) -> bool {
+        matches!(self, Self::Bridge { .. } | Self::Container(_))
+    }
+
+    /// The network mode of Docker's containerizer.
+    pub(crate) fn docker_mode(&self) -> DockerNetwork {
+        match self {
+            Self::Host => DockerNetwork::Host,
+            Self::None => DockerNetwork::None,
+            Self::Bridge { .. } => DockerNetwork::Bridge,
+            Self::Container(_) => DockerNetwork::User,
+        }
+    }
+
+    /// The named networks, each with these mappings.
+    pub(crate) fn into_infos(self, mappings: &[PortMapping]) -> Vec<NetworkInfo> {
+        let names = match self {
+            Self::Host | Self::None => Vec::new(),
+            Self::Bridge { name } => name.into_iter().collect(),
+            Self::Container(names) => names,
+        };
+        let info = |name| NetworkInfo {
+            name: Some(name),
+            port_mappings: mappings.iter().cloned().map(Into::into).collect(),
+            ..NetworkInfo::default()
+        };
+        names.into_iter().map(info).collect()
+    }
+}
+
+impl From<PortMapping> for v1::PortMapping {
+    fn from(mapping: PortMapping) -> Self {
+        Self {
+            host_port: u32::from(mapping.host_port),
+            container_port: u32::from(mapping.container_port),
+            protocol: Some(mapping.protocol),
+        }
+    }
+}
+
+impl From<PortMapping> for NetworkPortMapping {
+    fn from(mapping: PortMapping) -> Self {
+        Self {
+            host_port: u32::from(mapping.host_port),
+            container_port: u32::from(mapping.container_port),
+            protocol: Some(mapping.protocol),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Container, Containerizer};
+    use serde_json::{Value, json};
+
+    fn in_network(containerizer: Containerizer, network: Network) -> Value {
+        let container = Container {
+            network,
+            port_mappings: vec![PortMapping {
+                host_port: 31000,
+                container_port: 80,
+                protocol: "tcp".to_owned(),
+            }],
+            ..Container::new(containerizer)
+        };
+        serde_json::to_value(v1::ContainerInfo::from(container)).unwrap()
+    }
+
+    fn container(names: &[&str]) -> Network {
+        Network::Container(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn bridge(name: Option<&str>) -> Network {
+        Network::Bridge {
+            name: name.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn docker_gets_the_mode_and_the_mappings() {
+        let mapping = json!([{"host_port": 31000, "container_port": 80, "protocol": "tcp"}]);
+        for (network, mode, mappings, infos) in [
+            (Network::Host, "HOST", json!(null), json!(null)),
+            (Network::None, "NONE", json!(null), json!(null)),
+            (bridge(None), "BRIDGE", mapping.clone(), json!(null)),
+            (bridge(Some("")), "BRIDGE", mapping.clone(), json!([{"name": ""}])),
+            (container(&["weave"]), "USER", mapping, json!([{"name": "weave"}])),
+        ] {
+            let shown = format!("{network:?}");
+            let info = in_network(Containerizer::docker(), network);
+            assert_eq!(info["docker"]["network"], mode, "{shown}");
+            assert_eq!(info["docker"]["port_mappings"], mappings, "{shown}");
+            assert_eq!(info["network_infos"], infos, "{shown}");
+        }
+    }
+
+    #[test]
+    fn mesos_gets_the_mappings_in_each_named_network() {
+        let with = |name: &str| json!({"name": name, "port_mappings": [{"host_port": 31000, "container_port": 80, "protocol": "tcp"}]});
+        for (network, infos) in [
+            (Network::Host, json!(null)),
+            (Network::None, json!(null)),
+            (bridge(None), json!(null)),
+            (bridge(Some("mesos-bridge")), json!([with("mesos-bridge")])),
+            (container(&["a", "b"]), json!([with("a"), with("b")])),
+        ] {
+            let shown = format!("{network:?}");
+            let info = in_network(Containerizer::Mesos, network);
+            assert_eq!(info["network_infos"], infos, "{shown}");
+        }
+    }
+}

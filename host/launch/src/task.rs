@@ -1,0 +1,95 @@
+//! A whole task.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use transom_cluster::v1::{KillPolicy, Scalar, TaskInfo};
+
+use crate::discovery::labels;
+use crate::{Check, Command, Container, Discovery, HealthCheck};
+
+/// A task. [`TaskInfo`] is made from it; the scheduler adds id, agent and resources.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// The name, which the cluster and DNS show.
+    pub name: String,
+    /// What it runs.
+    pub command: Command,
+    /// The container; `None`: a process of the agent.
+    pub container: Option<Container>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// What other programs learn about it.
+    pub discovery: Option<Discovery>,
+    /// A check of the agent whose result is only reported.
+    pub check: Option<Check>,
+    /// A check of the agent that ends the task.
+    pub health_check: Option<HealthCheck>,
+    /// The time between SIGTERM and SIGKILL; `None`: the agent's default.
+    pub kill_grace: Option<Duration>,
+    /// The agent ends the task after this time; `None`: never.
+    pub max_runtime: Option<Duration>,
+    /// The most that it may use, beyond what it was given.
+    pub limits: Limits,
+}
+
+/// The most that a task may use; `None`: what it was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// CPUs.
+    pub cpus: Option<f64>,
+    /// Memory in megabytes.
+    pub mem: Option<f64>,
+}
+
+impl Task {
+    /// A process with this name and command.
+    pub fn new(name: impl Into<String>, command: Command) -> Self {
+        Self {
+            name: name.into(),
+            command,
+            container: None,
+            labels: BTreeMap::new(),
+            discovery: None,
+            check: None,
+            health_check: None,
+            kill_grace: None,
+            max_runtime: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl From<Task> for TaskInfo {
+    fn from(task: Task) -> Self {
+        let container = task.container.as_ref();
+        Self {
+            name: task.name,
+            command: Some(task.command.into_info(container)),
+            check: task.check.map(|check| check.into_info(container)),
+            health_check: task.health_check.map(|check| check.into_info(container)),
+            container: task.container.map(Into::into),
+            labels: labels(task.labels),
+            discovery: task.discovery.map(Into::into),
+            kill_policy: task.kill_grace.map(|grace| KillPolicy {
+                grace_period: Some(grace.into()),
+            }),
+            max_completion_time: task.max_runtime.map(Into::into),
+            limits: task.limits.into(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Limits> for BTreeMap<String, Scalar> {
+    fn from(limits: Limits) -> Self {
+        [("cpus", limits.cpus), ("mem", limits.mem)]
+            .into_iter()
+            .filter_map(|(name, limit)| Some((name.to_owned(), Scalar { value: limit? })))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;

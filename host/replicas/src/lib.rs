@@ -1,0 +1,45 @@
+//! The life of replicas: the equal copies of one run spec, kept at their number while tasks end,
+//! agents disappear and definitions change.
+//!
+//! * [`Replica`], [`Goal`], [`Condition`]: one replica and its current task
+//! * [`step`], with [`Input`], [`Effect`] and [`Policy`]: what changes when something happens to it
+//! * [`UnreachableStrategy`]: when an unreachable replica is replaced and expunged
+//! * [`LaunchBackoff`], [`BackoffPolicy`]: the delay before a run spec whose tasks keep ending is
+//!   launched again
+//! * [`advance`], with [`Member`], [`Action`], [`ScalingPolicy`] and [`Directive`]: which replicas
+//!   to remove and how many to start, for scaling, rolling restarts and stopping
+//! * [`propose`] and [`allow`]: the arithmetic of these, on their own
+//!
+//! A service keeps its replicas in a map by its own ids, together with what it adds to each. On
+//! every event it calls [`step`], executes the effects, and calls [`advance`] until the directive
+//! is done. Apps do so with instances; a version is whatever tells one definition from another.
+//!
+//! # Guarantees
+//!
+//! Everything here is pure. There is no clock: the time is an argument. Nothing is stored; a
+//! replica is rebuilt from the scheduler's record of its task ([`Replica::of_task`]).
+//!
+//! A task in a state that this version does not know is alive, so that nothing is launched in its
+//! place.
+//!
+//! # Not here
+//!
+//! Placement, health, deployments with several steps, and everything that clients see.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod condition;
+mod replica;
+mod scaling;
+mod step;
+mod unreachable;
+
+pub use backoff::{BackoffPolicy, LaunchBackoff};
+pub use condition::Condition;
+pub use replica::{Goal, Replica, TaskView};
+pub use scaling::restart::{Allowance, Progress, UpgradeStrategy, allow};
+pub use scaling::selection::{Candidate, KillSelection, Proposal, kill_order, propose};
+pub use scaling::{Action, Directive, Member, ScalingPolicy, advance};
+pub use step::{Effect, Input, Policy, step};
+pub use unreachable::UnreachableStrategy;

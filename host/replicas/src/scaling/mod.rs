@@ -1,0 +1,207 @@
+//! The next actions that take replicas to what their definition wants: to another number, to
+//! another configuration, or to none. Computed from the replicas alone and evaluated after every
+//! change until the directive is done, so a restart of the daemon does not affect it.
+
+pub(crate) mod restart;
+pub(crate) mod selection;
+
+use jiff::Timestamp;
+
+use crate::{Condition, Replica};
+use restart::{Progress, UpgradeStrategy};
+use selection::{Candidate, KillSelection};
+
+/// What is to be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// No replicas.
+    Stop,
+    /// The number of the definition, whatever the configuration.
+    Scale,
+    /// The number of the definition, all of the current configuration.
+    Restart,
+}
+
+/// The definition's rules on the number of replicas.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScalingPolicy {
+    /// The number of replicas.
+    pub replicas: u32,
+    /// Which ones are removed first.
+    pub kill_selection: KillSelection,
+    /// How many a restart may remove and add.
+    pub upgrade: UpgradeStrategy,
+    /// Whether replicas are bound to their agents by volumes.
+    pub resident: bool,
+}
+
+/// A replica as scaling and restarts see it.
+#[derive(Clone, Debug)]
+pub struct Member<I> {
+    /// Its id.
+    pub id: I,
+    /// Its condition.
+    pub condition: Condition,
+    /// See [`Replica::active_since`].
+    pub since: Timestamp,
+    /// Whether it should run; false once it is being removed.
+    pub wanted: bool,
+    /// Whether its configuration is older than the current one.
+    pub old: bool,
+}
+
+impl<V> Replica<V> {
+    /// The replica as scaling and restarts see it. `old`: its configuration is not the current one.
+    pub fn member<I>(&self, id: I, old: bool) -> Member<I> {
+        Member {
+            id,
+            condition: self.condition,
+            since: self.active_since(),
+            wanted: self.is_wanted(),
+            old,
+        }
+    }
+}
+
+impl<I: Clone + PartialEq> Member<I> {
+    /// Whether it counts towards the number of replicas. An inactive one does not: another has its
+    /// place.
+    fn counts(&self) -> bool {
+        self.wanted && self.condition != Condition::UnreachableInactive
+    }
+
+    fn candidate(&self) -> Candidate<I> {
+        Candidate {
+            id: self.id.clone(),
+            condition: self.condition,
+            since: self.since,
+        }
+    }
+}
+
+/// The next actions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directive<I> {
+    /// Replicas to remove, in this order.
+    pub decommission: Vec<I>,
+    /// Number of replicas to start.
+    pub start: u32,
+    /// Whether the goal of the action is reached.
+    pub done: bool,
+}
+
+impl<I> Directive<I> {
+    /// Nothing to do.
+    pub fn done() -> Self {
+        Self {
+            decommission: Vec::new(),
+            start: 0,
+            done: true,
+        }
+    }
+}
+
+/// The next actions. Execute them and call this again, until nothing is left to do.
+pub fn advance<I: Clone + PartialEq>(
+    action: Action,
+    policy: &ScalingPolicy,
+    members: &[Member<I>],
+) -> Directive<I> {
+    match action {
+        Action::Stop => stop(members),
+        Action::Scale => scale(policy, members),
+        Action::Restart => replace(policy, members),
+    }
+}
+
+fn stop<I: Clone + PartialEq>(members: &[Member<I>]) -> Directive<I> {
+    let decommission = members
+        .iter()
+        .filter(|seen| seen.wanted)
+        .map(|seen| seen.id.clone())
+        .collect();
+    Directive {
+        decommission,
+        start: 0,
+        done: members.is_empty(),
+    }
+}
+
+/// Adjusts the number of replicas to the definition.
+fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
+    let counted: Vec<&Member<I>> = members.iter().filter(|seen| seen.counts()).collect();
+    let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
+    let proposal = selection::propose(&candidates, &[], policy.replicas, policy.kill_selection);
+    let settled = proposal.decommission.is_empty() && proposal.start == 0;
+    let quiet = members
+        .iter()
+        .all(|seen| seen.wanted && (seen.condition == Condition::Running || !seen.counts()));
+    Directive {
+        done: settled && quiet,
+        decommission: proposal.decommission,
+        start: proposal.start,
+    }
+}
+
+/// Replaces replicas of older configurations, as fast as the upgrade strategy allows.
+fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
+    let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = members
+        .iter()
+        .filter(|seen| seen.counts())
+        .partition(|seen| seen.old);
+    if old.is_empty() {
+        return scale(policy, members);
+    }
+    let running = |seen: &&&Member<I>| seen.condition == Condition::Running;
+    let healthy = old.iter().filter(running).count() + new.iter().filter(running).count();
+    let now = Progress {
+        wanted: policy.replicas,
+        running: old.len() as u32,
+        healthy: healthy as u32,
+        resident: policy.resident,
+    };
+    let allowance = restart::allow(now, policy.upgrade);
+
+    // Replicas that are not running, unlaunched ones among them, are replaced before the running
+    // ones.
+    let mut order = old.clone();
+    order.sort_by(|a, b| {
+        let by_health = running(&&&**a).cmp(&running(&&&**b));
+        by_health.then_with(|| selection::kill_order(&a.candidate(), &b.candidate(), policy.kill_selection))
+    });
+    let unlaunched = order
+        .iter()
+        .filter(|seen| seen.condition == Condition::Scheduled)
+        .count();
+    let mut kill = (allowance.kill as usize).max(unlaunched).min(order.len());
+
+    let ending = members.iter().filter(|seen| !seen.wanted).count();
+    let missing = (policy.replicas as usize).saturating_sub(new.len());
+    let occupied = |kill: usize| old.len() - kill + new.len() + ending;
+    let room = |kill: usize| (allowance.capacity as usize).saturating_sub(occupied(kill));
+    if missing > 0 && room(kill) == 0 && kill == 0 && ending == 0 {
+        // Old replicas that are not running must not block the new ones: removing one of them
+        // loses no capacity.
+        kill = usize::from(
+            order
+                .first()
+                .is_some_and(|seen| seen.condition != Condition::Running),
+        );
+    }
+    let decommission: Vec<I> = order.iter().take(kill).map(|seen| seen.id.clone()).collect();
+    // A killed replica takes its place until it has ended; an unlaunched one does not.
+    let launched_kills = order
+        .iter()
+        .take(kill)
+        .filter(|seen| seen.condition != Condition::Scheduled)
+        .count();
+    let start = missing.min(room(kill).saturating_sub(launched_kills)) as u32;
+    Directive {
+        decommission,
+        start,
+        done: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Selects the replicas to remove, or counts those to start.
+
+use jiff::Timestamp;
+
+use crate::Condition;
+
+/// Which replicas are removed first when there are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillSelection {
+    /// The youngest.
+    YoungestFirst,
+    /// The oldest.
+    OldestFirst,
+}
+
+/// The fields of a replica that the selection uses.
+#[derive(Clone, Debug)]
+pub struct Candidate<I> {
+    /// Its id.
+    pub id: I,
+    /// Its condition.
+    pub condition: Condition,
+    /// The time since which it is running, staging or in its current condition.
+    pub since: Timestamp,
+}
+
+/// The actions that change the number of replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal<I> {
+    /// In the order of removal.
+    pub decommission: Vec<I>,
+    /// The number to start.
+    pub start: u32,
+}
+
+/// Scales from `replicas` to `wanted` replicas. `sentenced` ones are removed first; unknown ids
+/// among them are ignored.
+pub fn propose<I: Clone + PartialEq>(
+    replicas: &[Candidate<I>],
+    sentenced: &[I],
+    wanted: u32,
+    selection: KillSelection,
+) -> Proposal<I> {
+    let (doomed, mut rest): (Vec<_>, Vec<_>) = replicas
+        .iter()
+        .partition(|replica| sentenced.contains(&replica.id));
+    rest.sort_by(|a, b| kill_order(a, b, selection));
+    let excess = replicas
+        .len()
+        .saturating_sub(wanted as usize)
+        .saturating_sub(doomed.len());
+    let decommission: Vec<I> = doomed
+        .iter()
+        .chain(rest.iter().take(excess))
+        .map(|replica| replica.id.clone())
+        .collect();
+    let left = replicas.len() - decommission.len();
+    Proposal {
+        decommission,
+        start: wanted.saturating_sub(left as u32),
+    }
+}
+
+/// The order of removal: the smaller weight first, then the youngest or the oldest.
+pub fn kill_order<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection) -> std::cmp::Ordering {
+    let by_age = match selection {
+        KillSelection::YoungestFirst => b.since.cmp(&a.since),
+        KillSelection::OldestFirst => a.since.cmp(&b.since),
+    };
+    a.condition
+        .kill_weight()
+        .cmp(&b.condition.kill_weight())
+        .then(by_age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+    use serde_json::{Value, json};
+
+    fn condition(name: &Value) -> Condition {
+        [
+            Condition::Running,
+            Condition::Unreachable,
+            Condition::Starting,
+            Condition::Staging,
+        ]
+        .into_iter()
+        .find(|condition| condition.as_str() == name.as_str().unwrap())
+        .unwrap_or_else(|| panic!("{name}"))
+    }
+
+    fn selection(input: &Value) -> KillSelection {
+        match input["killSelection"].as_str() {
+            None | Some("YOUNGEST_FIRST") => KillSelection::YoungestFirst,
+            Some("OLDEST_FIRST") => KillSelection::OldestFirst,
+            Some(other) => panic!("{other}"),
+        }
+    }
+
+    fn since(text: Option<&Value>) -> Timestamp {
+        let base: Timestamp = "2018-01-01T02:00:00.000Z".parse().unwrap();
+        let ago = if text == Some(&json!("now-1h")) { 1 } else { 0 };
+        base - SignedDuration::from_hours(ago)
+    }
+
+    #[test]
+    fn selection_is_upstreams_in_the_recorded_cases() {
+        let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/scaling.json")).unwrap();
+        for case in suite["cases"].as_array().unwrap() {
+            let input = &case["input"];
+            if case["kind"] == "kill-order" {
+                let candidate = |side: &Value| Candidate {
+                    id: 0,
+                    condition: condition(&side["condition"]),
+                    since: since(side.get("since")),
+                };
+                let order = kill_order(&candidate(&input["a"]), &candidate(&input["b"]), selection(input));
+                assert_eq!(
+                    order.is_lt(),
+                    case["expect"]["a_killed_first"].as_bool().unwrap(),
+                    "{}",
+                    case["id"]
+                );
+                continue;
+            }
+            assert_eq!(
+                input["kill_to_meet_constraints"],
+                json!([]),
+                "{}: balancing by constraints is not covered yet",
+                case["id"]
+            );
+            let instances: Vec<Candidate<u64>> = input["instances"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|instance| Candidate {
+                    id: instance["id"].as_u64().unwrap(),
+                    condition: condition(&instance["condition"]),
+                    since: since(None) + SignedDuration::from_millis(instance["started"].as_i64().unwrap()),
+                })
+                .collect();
+            let sentenced: Vec<u64> = serde_json::from_value(input["sentenced"].clone()).unwrap();
+            let wanted = u32::try_from(input["scaleTo"].as_i64().unwrap()).unwrap_or(0);
+            let found = propose(&instances, &sentenced, wanted, selection(input));
+            assert_eq!(
+                json!(found.decommission),
+                case["expect"]["toDecommission"],
+                "{}",
+                case["id"]
+            );
+            assert_eq!(json!(found.start), case["expect"]["toStart"], "{}", case["id"]);
+        }
+    }
+
+    #[test]
+    fn unlaunched_replicas_are_removed_first() {
+        let candidate = |id, condition| Candidate {
+            id,
+            condition,
+            since: since(None),
+        };
+        let instances = [
+            candidate(1, Condition::Running),
+            candidate(2, Condition::Scheduled),
+            candidate(3, Condition::Staging),
+        ];
+        let found = propose(&instances, &[], 1, KillSelection::OldestFirst);
+        assert_eq!(
+            found,
+            Proposal {
+                decommission: vec![2, 3],
+                start: 0
+            }
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! Runs actions step by step against simulated replicas.
+
+use jiff::SignedDuration;
+
+use super::*;
+
+/// Numbers of replicas by state, and the extremes during a run.
+struct World {
+    policy: ScalingPolicy,
+    members: Vec<Member<u32>>,
+    next_id: u32,
+    least_running: usize,
+    most: usize,
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_000_000).unwrap()
+}
+
+impl World {
+    fn new(policy: ScalingPolicy, old: u32, condition: Condition) -> Self {
+        let mut world = Self {
+            policy,
+            least_running: usize::MAX,
+            most: 0,
+            members: Vec::new(),
+            next_id: 0,
+        };
+        for _ in 0..old {
+            world.add(condition, true);
+        }
+        world.measure();
+        world
+    }
+
+    fn add(&mut self, condition: Condition, old: bool) {
+        self.next_id += 1;
+        self.members.push(Member {
+            id: self.next_id,
+            condition,
+            since: now(),
+            wanted: true,
+            old,
+        });
+    }
+
+    fn running(&self) -> usize {
+        self.members
+            .iter()
+            .filter(|seen| seen.condition == Condition::Running)
+            .count()
+    }
+
+    fn measure(&mut self) {
+        self.least_running = self.least_running.min(self.running());
+        self.most = self.most.max(self.members.len());
+    }
+
+    /// Executes directives until the action is done: first ending replicas end, then started ones
+    /// run. Bounded.
+    fn run(&mut self, action: Action) -> bool {
+        for _ in 0..200 {
+            let directive = advance(action, &self.policy, &self.members);
+            if directive.done {
+                return true;
+            }
+            for seen in &mut self.members {
+                if directive.decommission.contains(&seen.id) {
+                    seen.wanted = false;
+                    seen.condition = Condition::Killing;
+                }
+            }
+            for _ in 0..directive.start {
+                self.add(Condition::Staging, false);
+            }
+            self.measure();
+            if self.members.iter().any(|seen| !seen.wanted) {
+                self.members.retain(|seen| seen.wanted);
+            } else if let Some(seen) = self
+                .members
+                .iter_mut()
+                .find(|seen| !seen.old && seen.condition == Condition::Staging)
+            {
+                seen.condition = Condition::Running;
+            }
+            self.measure();
+        }
+        false
+    }
+}
+
+fn upgrading(replicas: u32, health: f64, over: f64) -> ScalingPolicy {
+    ScalingPolicy {
+        replicas,
+        kill_selection: KillSelection::YoungestFirst,
+        upgrade: UpgradeStrategy {
+            maximum_over_capacity: over,
+            minimum_health_capacity: health,
+        },
+        resident: false,
+    }
+}
+
+#[test]
+fn restart_keeps_its_bounds() {
+    for (instances, health, over, least, most) in [
+        (4, 0.5, 0.0, 2, 4),
+        (1, 0.5, 0.0, 1, 2),
+        (1, 1.0, 0.0, 1, 2),
+        (1, 0.0, 0.0, 0, 1),
+        (10, 1.0, 1.0, 10, 20),
+        (10, 1.0, 0.1, 10, 11),
+        (3, 0.0, 0.0, 0, 3),
+    ] {
+        let mut world = World::new(upgrading(instances, health, over), instances, Condition::Running);
+        assert!(
+            world.run(Action::Restart),
+            "{instances} {health} {over} never ends"
+        );
+        assert!(
+            world.members.iter().all(|seen| !seen.old),
+            "{instances} {health} {over}: an old one stays"
+        );
+        assert_eq!(world.running(), instances as usize);
+        assert!(
+            world.least_running >= least,
+            "{instances} {health} {over}: only {} ran",
+            world.least_running
+        );
+        assert!(
+            world.most <= most,
+            "{instances} {health} {over}: {} at a time",
+            world.most
+        );
+    }
+}
+
+#[test]
+fn restart_may_change_the_number() {
+    for (before, after) in [(5, 2), (2, 5), (3, 1)] {
+        let mut world = World::new(upgrading(after, 1.0, 1.0), before, Condition::Running);
+        assert!(world.run(Action::Restart));
+        assert_eq!(
+            (world.members.len(), world.running()),
+            (after as usize, after as usize)
+        );
+    }
+}
+
+#[test]
+fn broken_version_is_replaced_without_room() {
+    for condition in [Condition::Scheduled, Condition::Staging] {
+        let mut world = World::new(upgrading(3, 1.0, 0.0), 3, condition);
+        assert!(world.run(Action::Restart), "{condition:?}");
+        assert_eq!(world.running(), 3);
+    }
+}
+
+#[test]
+fn surplus_replicas_are_removed_when_scaling_and_all_when_stopping() {
+    let mut world = World::new(upgrading(2, 1.0, 1.0), 5, Condition::Running);
+    assert!(world.run(Action::Scale));
+    assert_eq!(world.members.len(), 2);
+    assert!(world.run(Action::Stop));
+    assert_eq!(world.members.len(), 0);
+    assert!(World::new(upgrading(0, 1.0, 1.0), 0, Condition::Running).run(Action::Scale));
+}
+
+#[test]
+fn inactive_replica_is_replaced_and_its_replacement_removed_when_it_returns() {
+    let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
+    for old in &mut world.members {
+        old.since -= SignedDuration::from_secs(1);
+    }
+    world.members[0].condition = Condition::UnreachableInactive;
+    assert!(world.run(Action::Scale));
+    assert_eq!((world.members.len(), world.running()), (3, 2));
+    world.members[0].condition = Condition::Running;
+    let directive = advance(Action::Scale, &world.policy, &world.members);
+    assert_eq!(
+        directive.decommission,
+        [world.members[2].id],
+        "the replacement is the youngest"
+    );
+}

@@ -1,0 +1,147 @@
+//! What happens to one replica, and what follows.
+
+use jiff::Timestamp;
+
+use crate::{Condition, Goal, Replica, TaskView, UnreachableStrategy};
+
+/// What happens to a replica.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The scheduler launched the current task.
+    Launched(TaskView<'a>),
+    /// The scheduler has a status update of the current task.
+    Updated(TaskView<'a>),
+    /// The current task is to be killed; the next one takes its place.
+    Restart,
+    /// The replica is to end for good.
+    Decommission,
+    /// Time has passed.
+    Tick,
+}
+
+/// What the service has to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The condition is now this one.
+    Changed(Condition),
+    /// Have the task of this incarnation killed, or its request withdrawn.
+    Kill {
+        /// The number of the task.
+        incarnation: u32,
+    },
+    /// The task of this incarnation has ended; the scheduler may delete its record.
+    Ended {
+        /// The number of the task.
+        incarnation: u32,
+        /// How it ended.
+        condition: Condition,
+        /// Whether it was killed so that the next one takes its place.
+        restarting: bool,
+    },
+    /// Request the current task, with a backoff counted before if the last one failed.
+    Launch {
+        /// Whether the last task failed.
+        after_failure: bool,
+    },
+}
+
+/// What the service wants of a replica.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy<V> {
+    /// The definition from which the next task is launched.
+    pub version: V,
+    /// The strategy for an unreachable agent.
+    pub unreachable: UnreachableStrategy,
+    /// Whether a task that ended is replaced; false while the run spec is being deleted.
+    pub replace: bool,
+}
+
+/// What happens to a replica, and what follows: the replica afterwards (`None`: there is none any
+/// more) and the effects.
+pub fn step<V: Clone>(
+    replica: &Replica<V>,
+    input: Input<'_>,
+    policy: &Policy<V>,
+    now: Timestamp,
+) -> (Option<Replica<V>>, Vec<Effect>) {
+    let mut next = replica.clone();
+    match input {
+        Input::Launched(task) => {
+            let waiting = replica.condition == Condition::Scheduled;
+            let changed = waiting && next.observe(&task, now);
+            let condition = next.condition;
+            (Some(next), effects(changed, condition))
+        }
+        Input::Updated(task) => {
+            let changed = next.observe(&task, now);
+            let mut effects = effects(changed, next.condition);
+            if !next.condition.is_terminal() {
+                return (Some(next), effects);
+            }
+            effects.push(Effect::Ended {
+                incarnation: next.incarnation,
+                condition: next.condition,
+                restarting: next.restarting,
+            });
+            if !next.is_wanted() || !policy.replace {
+                return (None, effects);
+            }
+            effects.push(Effect::Launch {
+                after_failure: next.condition.is_failure() && !next.restarting,
+            });
+            (Some(next.next(policy.version.clone(), now)), effects)
+        }
+        Input::Restart => {
+            next.restarting = true;
+            let kill = kill(&next);
+            (Some(next), vec![kill])
+        }
+        Input::Decommission => {
+            next.goal = Goal::Decommissioned;
+            let kill = kill(&next);
+            // Without a task there is nothing to wait for. If the launch is under way, the task is
+            // an orphan, and the service has it killed when it appears.
+            let remains = (next.condition != Condition::Scheduled).then_some(next);
+            (remains, vec![kill])
+        }
+        Input::Tick => tick(next, policy.unreachable, now),
+    }
+}
+
+fn tick<V>(
+    mut replica: Replica<V>,
+    strategy: UnreachableStrategy,
+    now: Timestamp,
+) -> (Option<Replica<V>>, Vec<Effect>) {
+    let lost = replica.unreachable_since.unwrap_or(replica.since);
+    match replica.condition {
+        Condition::Unreachable if strategy.is_inactive(lost, now) => {
+            replica.condition = Condition::UnreachableInactive;
+            replica.since = now;
+            let effects = effects(true, replica.condition);
+            (Some(replica), effects)
+        }
+        Condition::UnreachableInactive if strategy.is_expunged(lost, now) => {
+            let kill = kill(&replica);
+            (None, vec![kill])
+        }
+        _ => (Some(replica), Vec::new()),
+    }
+}
+
+fn effects(changed: bool, condition: Condition) -> Vec<Effect> {
+    changed
+        .then_some(Effect::Changed(condition))
+        .into_iter()
+        .collect()
+}
+
+fn kill<V>(replica: &Replica<V>) -> Effect {
+    Effect::Kill {
+        incarnation: replica.incarnation,
+    }
+}
+
+#[cfg(test)]
+#[path = "step_tests.rs"]
+mod tests;

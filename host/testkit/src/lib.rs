@@ -1,0 +1,28 @@
+//! What tests of several crates need. No crate of the daemon depends on this one, except for its
+//! tests.
+//!
+//! * [`eventually`], [`wait_for`], [`retry_until`]: wait for a condition, with a deadline
+//! * [`free_port`], [`free_ports`]: ports that no process uses
+//! * [`redis`]: a real Redis server (feature `redis`)
+//! * [`zookeeper`]: a real ZooKeeper server, and the masters' registrations (feature `zookeeper`)
+//!
+//! Servers listen on loopback, keep their data in a directory of their own and end with their
+//! handle. A server that does not start fails the test; the message names the Debian package.
+
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failure fails the test"
+)]
+
+mod ports;
+#[cfg(feature = "redis")]
+pub mod redis;
+mod wait;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
+
+pub use ports::{free_port, free_ports};
+pub use wait::{WAIT_TIMEOUT, eventually, retry_until, wait_for};

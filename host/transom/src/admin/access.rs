@@ -1,0 +1,134 @@
+//! Access to the admin port.
+//!
+//! | request | credentials configured | none configured |
+//! |---|---|---|
+//! | `/health`, `/ready` | everybody | everybody |
+//! | from `trusted_networks` | no credentials needed | answered |
+//! | from this machine | credentials | answered |
+//! | from elsewhere | credentials | 403 |
+//!
+//! Wrong credentials are rejected from any address. Host names and origins are checked first, on
+//! every path.
+
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use transom_web::{AccessPolicy, AccessRules, ApiError, Denial, Requirement};
+
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom admin\"");
+
+/// The paths for supervisors and load balancers, which have no credentials. They only reveal which
+/// services are ready and who leads.
+const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
+
+/// The rules of the port.
+pub(super) const RULES: AccessRules = AccessRules {
+    requirement,
+    rejection,
+};
+
+fn requirement(_: &Method, path: &str) -> Requirement {
+    if UNPROTECTED_PATHS.contains(&path) {
+        Requirement::Nothing
+    } else {
+        Requirement::NetworkOrCredentials
+    }
+}
+
+/// Names the variables of `transom plugin`, which shows the text.
+fn rejection(policy: &AccessPolicy, denial: Denial) -> Response {
+    match denial {
+        Denial::UntrustedNetwork => policy.rejection(denial).into_response(),
+        Denial::Unauthorized => {
+            let text = "This port needs the user and the password of the configuration (`admin.username` and \
+                        `admin.password`). `transom plugin` takes them from TRANSOM_ADMIN_USERNAME and \
+                        TRANSOM_ADMIN_PASSWORD.";
+            let rejected = ApiError::new(StatusCode::UNAUTHORIZED, text);
+            rejected
+                .header(header::WWW_AUTHENTICATE, CHALLENGE)
+                .into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::extract::{ConnectInfo, Request};
+    use axum::routing::any;
+    use tokio_util::sync::CancellationToken;
+    use transom_web::{Credentials, Limits, Listener, LoopbackTrust, PortConfig, serve};
+
+    use super::*;
+
+    fn allowed(port: &PortConfig, peer: &str, path: &str, authorization: Option<&str>) -> bool {
+        let mut request = Request::builder().uri(path);
+        if let Some(value) = authorization {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let peer: IpAddr = peer.parse().expect("an address");
+        let request = request.extension(ConnectInfo(SocketAddr::new(peer, 1)));
+        let request = request.body(Body::empty()).expect("a request");
+        let requirement = requirement(request.method(), path);
+        port.policy().check(requirement, &request).is_ok()
+    }
+
+    #[test]
+    fn health_and_readiness_need_no_credentials() {
+        let credentials = Credentials {
+            username: "u".to_owned(),
+            password: "p".to_owned(),
+        };
+        let right = credentials.authorization();
+        let port = PortConfig {
+            credentials: Some(credentials),
+            loopback_trust: LoopbackTrust::UnlessCredentials,
+            ..PortConfig::new("admin", 0)
+        };
+        for peer in ["127.0.0.1", "192.0.2.1"] {
+            for (shown, expected) in [
+                (None, false),
+                (Some("Basic dTp4"), false),
+                (Some(right.as_str()), true),
+            ] {
+                assert_eq!(allowed(&port, peer, "/v1/plugins", shown), expected, "{shown:?}");
+                assert!(allowed(&port, peer, "/health", shown));
+                assert!(allowed(&port, peer, "/ready", shown));
+            }
+        }
+    }
+
+    /// A port that assumes the address `listener`: the status for a client that uses another host
+    /// name.
+    async fn status_by_another_name(listener: &str) -> u16 {
+        let config = PortConfig {
+            listener: listener.parse().expect("an address"),
+            read_only: true,
+            ..PortConfig::new("admin", 0)
+        };
+        let router = Router::new().route("/metrics", any(async || "metrics"));
+        let router = config.protect(router, RULES);
+        let port = Listener::bind("admin", SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+        let (url, token) = (
+            format!("http://{}/metrics", port.local_addr()),
+            CancellationToken::new(),
+        );
+        let grace = std::time::Duration::from_secs(5);
+        let serving = tokio::spawn(serve(port, router, Limits::default(), token.clone(), grace));
+        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]);
+        let request = client.build().expect("a client").get(url);
+        let answer = request.header("host", "prometheus.test").send().await;
+        token.cancel();
+        serving.await.expect("it ends").expect("in order");
+        answer.expect("an answer").status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn a_port_that_only_reads_answers_other_machines_by_any_name() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        assert_eq!(status_by_another_name("127.0.0.1").await, 421);
+        assert_eq!(status_by_another_name("0.0.0.0").await, 200);
+    }
+}

@@ -1,0 +1,314 @@
+//! The settings that the HTTP ports of all sections have: one set of rules and texts.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use transom_common::Secret;
+use transom_web::{AllowedHost, Credentials, LoopbackTrust, Origin, PortConfig, TlsFiles};
+
+use super::Settings;
+use super::settings::{Admin, Apps};
+use super::workflow::Workflow;
+
+/// The port of one section.
+pub(crate) struct PortSettings<'a> {
+    section: &'static str,
+    credential_keys: [&'static str; 2],
+    listener: IpAddr,
+    port: u16,
+    /// For clients and other daemons; `None` for a port that no daemon forwards to.
+    hostname: Option<&'a str>,
+    username: Option<&'a str>,
+    password: Option<&'a Secret>,
+    tls_certificate: Option<&'a PathBuf>,
+    tls_key: Option<&'a PathBuf>,
+    trusted_networks: Option<&'a [IpNet]>,
+    loopback_trust: LoopbackTrust,
+    allowed_hosts: Vec<AllowedHost>,
+    allowed_origins: &'a [Origin],
+}
+
+impl Admin {
+    fn http_port(&self) -> PortSettings<'_> {
+        PortSettings {
+            section: "admin",
+            credential_keys: ["username", "password"],
+            listener: self.listener,
+            port: self.port,
+            hostname: None,
+            username: self.username.as_deref(),
+            password: self.password.as_ref(),
+            tls_certificate: self.tls_certificate.as_ref(),
+            tls_key: self.tls_key.as_ref(),
+            trusted_networks: Some(&self.trusted_networks),
+            loopback_trust: LoopbackTrust::UnlessCredentials,
+            allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: &self.allowed_origins,
+        }
+    }
+}
+
+impl Apps {
+    pub(crate) fn http_port(&self) -> PortSettings<'_> {
+        PortSettings {
+            section: "apps",
+            credential_keys: ["api_username", "api_password"],
+            listener: self.listener,
+            port: self.port,
+            hostname: Some(&self.hostname),
+            username: self.api_username.as_deref(),
+            password: self.api_password.as_ref(),
+            tls_certificate: self.tls_certificate.as_ref(),
+            tls_key: self.tls_key.as_ref(),
+            trusted_networks: self.trusted_networks.as_deref(),
+            loopback_trust: LoopbackTrust::UnlessBoth,
+            allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: &self.allowed_origins,
+        }
+    }
+}
+
+impl Workflow {
+    pub(crate) fn http_port(&self) -> PortSettings<'_> {
+        let allowed_hosts = self.allowed_hosts.iter().cloned().chain(self.operator_host());
+        PortSettings {
+            section: "workflow",
+            credential_keys: ["api_username", "api_password"],
+            listener: self.listener,
+            port: self.port,
+            hostname: Some(&self.hostname),
+            username: self.api_username.as_deref(),
+            password: self.api_password.as_ref(),
+            tls_certificate: self.tls_certificate.as_ref(),
+            tls_key: self.tls_key.as_ref(),
+            trusted_networks: self.trusted_networks.as_deref(),
+            loopback_trust: LoopbackTrust::UnlessNetworks,
+            allowed_hosts: allowed_hosts.collect(),
+            allowed_origins: &self.allowed_origins,
+        }
+    }
+
+    /// The host of `operator_api_url`, the address of the workflow port for clients.
+    fn operator_host(&self) -> Option<AllowedHost> {
+        let url = reqwest::Url::parse(self.operator_api_url.as_deref()?).ok()?;
+        url.host_str()?.parse().ok()
+    }
+}
+
+impl Settings {
+    /// The admin port. The host names in the services' sections are names of this port too.
+    pub(crate) fn admin_port(&self) -> PortConfig {
+        let services = [
+            self.apps.as_ref().map(Apps::http_port),
+            self.workflow.as_ref().map(Workflow::http_port),
+        ];
+        let names = services.into_iter().flatten().map(|port| port.hostname());
+        let mut admin = self.admin.http_port().config();
+        admin.hostname = String::new();
+        admin
+            .allowed_hosts
+            .extend(names.filter_map(|name| name.parse().ok()));
+        admin
+    }
+
+    /// Problems of the ports of `[admin]` and `[apps]`, one line each. Those of `[workflow]` are
+    /// reported with its others.
+    pub(super) fn port_problems(&self) -> Vec<String> {
+        let ports = [
+            Some(self.admin.http_port()),
+            self.apps.as_ref().map(Apps::http_port),
+        ];
+        ports
+            .into_iter()
+            .flatten()
+            .flat_map(|port| port.problems())
+            .collect()
+    }
+}
+
+impl PortSettings<'_> {
+    /// The host name for other daemons: the listener's address if none is configured.
+    pub(crate) fn hostname(&self) -> String {
+        match self.hostname {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => self.listener.to_string(),
+        }
+    }
+
+    /// The number of the port.
+    pub(crate) fn number(&self) -> u16 {
+        self.port
+    }
+
+    /// `https` with a certificate, otherwise `http`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls_certificate.is_some() {
+            "https"
+        } else {
+            "http"
+        }
+    }
+
+    /// The configuration of the port.
+    pub(crate) fn config(&self) -> PortConfig {
+        let tls = self.tls_certificate.zip(self.tls_key);
+        let credentials = self.username.zip(self.password);
+        PortConfig {
+            listener: self.listener,
+            hostname: self.hostname(),
+            tls: tls.map(|(certificate, key)| TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            }),
+            credential_keys: self.credential_keys,
+            credentials: credentials.map(|(username, password)| Credentials {
+                username: username.to_owned(),
+                password: password.reveal().to_owned(),
+            }),
+            trusted_networks: self.trusted_networks.map(<[IpNet]>::to_vec),
+            loopback_trust: self.loopback_trust,
+            allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: self.allowed_origins.to_vec(),
+            ..PortConfig::new(self.section, self.port)
+        }
+    }
+
+    /// All missing and invalid settings, one line each.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let (section, [user, password]) = (self.section, self.credential_keys);
+        for ((one, has_one), (other, has_other)) in [
+            (
+                ("tls_certificate", self.tls_certificate.is_some()),
+                ("tls_key", self.tls_key.is_some()),
+            ),
+            (
+                (user, self.username.is_some()),
+                (password, self.password.is_some()),
+            ),
+        ] {
+            let (missing, present) = match (has_one, has_other) {
+                (true, false) => (other, one),
+                (false, true) => (one, other),
+                _ => continue,
+            };
+            problems.push(format!(
+                "`{section}.{missing}` is missing: `{section}.{present}` is set, and each needs the other"
+            ));
+        }
+        if let (Some(name), Some(secret)) = (self.username, self.password) {
+            if name.is_empty() || name.contains(':') {
+                problems.push(format!(
+                    "`{section}.{user}` is {name:?}: expected a name without a colon"
+                ));
+            }
+            if secret.reveal().is_empty() {
+                problems.push(format!("`{section}.{password}` is empty: expected a password"));
+            }
+        }
+        let incomplete = self.username.is_some() != self.password.is_some();
+        if !incomplete && let Err(error) = self.config().check_exposure() {
+            problems.push(error.to_string());
+        }
+        if self.listener.is_unspecified() && self.hostname.is_some_and(str::is_empty) {
+            problems.push(format!(
+                "`{section}.hostname` is missing: `{section}.listener` is {}, and clients and other daemons need an \
+                 address to reach this daemon; set it to the name or address of this machine",
+                self.listener
+            ));
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        toml::from_str(text).expect("settings")
+    }
+
+    #[test]
+    fn every_port_is_held_to_the_same_rules() {
+        for (section, user, password) in [
+            ("admin", "username", "password"),
+            ("apps", "api_username", "api_password"),
+            ("workflow", "api_username", "api_password"),
+        ] {
+            let with_both = format!("{user} = \"u\"\n{password} = \"p\"\n");
+            let exposed = "listener = \"10.0.0.1\"\n";
+            for (text, expected) in [
+                (String::new(), None),
+                (with_both.clone(), None),
+                (format!("{exposed}{with_both}"), None),
+                (format!("{exposed}trusted_networks = [\"10.0.0.0/8\"]\n"), None),
+                (
+                    exposed.to_owned(),
+                    Some(format!("`{section}.listener` is 10.0.0.1")),
+                ),
+                (
+                    format!("{user} = \"u\"\n"),
+                    Some(format!("`{section}.{password}` is missing")),
+                ),
+                (
+                    format!("{password} = \"p\"\n"),
+                    Some(format!("`{section}.{user}` is missing")),
+                ),
+                (
+                    format!("{exposed}{user} = \"u\"\n"),
+                    Some(format!("`{section}.{password}` is missing")),
+                ),
+                (
+                    format!("{user} = \"u:v\"\n{password} = \"p\"\n"),
+                    Some(format!("`{section}.{user}` is \"u:v\"")),
+                ),
+                (
+                    format!("{user} = \"u\"\n{password} = \"\"\n"),
+                    Some(format!("`{section}.{password}` is empty")),
+                ),
+                (
+                    "tls_key = \"key.pem\"\n".to_owned(),
+                    Some(format!("`{section}.tls_certificate` is missing")),
+                ),
+            ] {
+                let settings = settings(&format!("[{section}]\n{text}"));
+                let mut problems = settings.port_problems();
+                problems.extend(settings.workflow.iter().flat_map(|it| it.http_port().problems()));
+                let all = problems.join("\n");
+                match expected {
+                    None => assert!(problems.is_empty(), "[{section}] {text}: {all}"),
+                    Some(expected) => {
+                        assert_eq!(problems.len(), 1, "[{section}] {text}: {all}");
+                        assert!(all.contains(&expected), "[{section}] {text}: {all}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_port_on_all_addresses_needs_a_name_for_others() {
+        let with = |section: &str, more: &str| {
+            settings(&format!(
+                "[{section}]\nlistener = \"0.0.0.0\"\ntrusted_networks = [\"10.0.0.0/8\"]\n{more}"
+            ))
+        };
+        let problems = with("apps", "").port_problems();
+        assert!(problems[0].contains("`apps.hostname` is missing"), "{problems:?}");
+        assert!(with("apps", "hostname = \"a\"\n").port_problems().is_empty());
+        assert!(with("admin", "").port_problems().is_empty());
+    }
+
+    #[test]
+    fn the_admin_port_has_the_names_of_the_services() {
+        let settings = settings(
+            "[apps]\nhostname = \"a.example\"\n[workflow]\nhostname = \"b.example\"\n\
+             [admin]\nallowed_hosts = [\"c.example\"]\n",
+        );
+        let hosts = settings.admin_port().allowed_hosts;
+        let names: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["c.example", "a.example", "b.example"]);
+    }
+}

@@ -1,0 +1,184 @@
+//! The services of the daemon: each has a file here and a line in [`SERVICES`].
+//!
+//! A service is bound first, so that a port in use is reported before anything runs, and started
+//! when store, plugins and cluster manager are there. Afterwards the daemon, the admin port and the
+//! command line see [`Service`]s only.
+
+mod apps;
+mod context;
+mod discovery;
+mod workflow;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use async_trait::async_trait;
+use serde::Serialize;
+use transom_framework::{FrameworkStatus, ServiceHandle};
+
+use super::Addresses;
+use super::reserved::ReservedPort;
+use crate::config::Settings;
+
+pub(crate) use apps::Apps;
+pub(crate) use context::{StartContext, StoreContext};
+pub(crate) use discovery::Discovery;
+pub(crate) use workflow::Workflow;
+
+/// All kinds of services, in the order in which they are started.
+pub(crate) const SERVICES: [&dyn ServiceKind; 3] = [&Apps, &Discovery, &Workflow];
+
+/// A port of a service: its name in `--port NAME=N`, and the setting that it overrides.
+pub(crate) type PortName = (&'static str, &'static str);
+
+/// A service that the settings may enable.
+#[async_trait]
+pub(crate) trait ServiceKind: Sync {
+    /// Its ports.
+    fn ports(&self) -> &'static [PortName];
+
+    /// Binds its port; `None` if the settings do not enable it. `file`: where the settings came
+    /// from.
+    async fn bind(&self, settings: &Settings, file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>>;
+
+    /// Its section in the configuration that `transom dev` writes.
+    fn dev_section(&self) -> &'static str;
+
+    /// What `transom dev` prints when it is ready.
+    fn dev_hints(&self, addresses: &Addresses) -> DevHints;
+}
+
+/// Lines that `transom dev` prints: addresses with their names, and commands to try.
+#[derive(Debug, Default)]
+pub(crate) struct DevHints {
+    pub(crate) addresses: Vec<(&'static str, String)>,
+    pub(crate) commands: Vec<String>,
+}
+
+/// A service whose port is bound.
+#[async_trait]
+pub(crate) trait BoundService: Send {
+    /// Its ports, which plugins and registries must not reach. Empty if they are bound at the
+    /// start.
+    fn ports(&self) -> Vec<ReservedPort>;
+
+    /// The prefix of this daemon's own keys in the store, if the service needs a store:
+    /// `<framework>/daemons/<host>:<port>`.
+    fn daemon_prefix(&self) -> Option<String>;
+
+    /// Starts the service.
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>>;
+}
+
+/// A running service.
+#[async_trait]
+pub(crate) trait Service: Send + Sync {
+    /// Its name, which is that of its section.
+    fn name(&self) -> &'static str;
+
+    /// Where its ports can be reached, by their names.
+    fn addresses(&self) -> Vec<(&'static str, SocketAddr)>;
+
+    /// How it is, for `/ready`.
+    fn readiness(&self) -> Readiness;
+
+    /// Returns when all of it has ended.
+    async fn stopped(&self);
+}
+
+/// One service in `/ready`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Readiness {
+    pub(crate) ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    framework: Option<FrameworkReadiness>,
+    /// The present source of discovery's records: `stream`, `polling`, or `none` while no master
+    /// can be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct FrameworkReadiness {
+    name: String,
+    /// Host and port of the leader's service; null while there is no leader.
+    leader: Option<String>,
+    /// Whether this daemon is the leader.
+    leading: bool,
+    /// Whether the leader is subscribed with the cluster manager; absent on a standby.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscribed: Option<bool>,
+}
+
+impl From<FrameworkStatus> for FrameworkReadiness {
+    fn from(status: FrameworkStatus) -> Self {
+        Self {
+            name: status.name,
+            leader: status.leader,
+            leading: status.leading,
+            subscribed: status.subscribed,
+        }
+    }
+}
+
+/// Every service with a framework.
+#[async_trait]
+impl Service for ServiceHandle {
+    fn name(&self) -> &'static str {
+        ServiceHandle::name(self)
+    }
+
+    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        vec![(ServiceHandle::name(self), self.addr())]
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness {
+            ready: self.ready(),
+            framework: Some(self.framework().into()),
+            source: None,
+        }
+    }
+
+    async fn stopped(&self) {
+        ServiceHandle::stopped(self).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn readiness_shows_what_a_service_has() {
+        let with = |framework, source| Readiness {
+            ready: true,
+            framework,
+            source,
+        };
+        let standby = FrameworkReadiness {
+            name: "marathon".to_owned(),
+            leader: Some("other:8080".to_owned()),
+            leading: false,
+            subscribed: None,
+        };
+        let expected = json!({"name": "marathon", "leader": "other:8080", "leading": false});
+        assert_eq!(
+            json!(with(Some(standby), None)),
+            json!({"ready": true, "framework": expected})
+        );
+        assert_eq!(
+            json!(with(None, Some("stream"))),
+            json!({"ready": true, "source": "stream"})
+        );
+    }
+
+    #[test]
+    fn ports_have_one_name_each() {
+        let ports = SERVICES.iter().flat_map(|kind| kind.ports());
+        let names: Vec<&str> = ports.map(|(name, _)| *name).collect();
+        assert_eq!(names, ["apps", "dns", "discovery", "workflow"]);
+    }
+}

@@ -1,0 +1,92 @@
+//! What services are started with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use transom_cluster::{Client, v1};
+use transom_framework::Framework;
+use transom_plugin_host::{Plugins, Reserved};
+use transom_scheduler::Metrics;
+use transom_store::{Election, Store};
+
+use crate::daemon::from_settings;
+use crate::{config, daemon::reserved};
+
+/// The store, where at least one service needs it.
+pub(crate) struct StoreContext {
+    pub(crate) store: Arc<dyn Store>,
+    /// The time to live of leases.
+    lease: Duration,
+    /// The prefix of this daemon's own keys, stable over restarts.
+    pub(crate) daemon_prefix: String,
+}
+
+impl StoreContext {
+    pub(crate) async fn open(
+        section: &config::Store,
+        daemon_prefix: String,
+        token: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            store: from_settings::open_store(section, token).await?,
+            lease: Duration::from_secs(section.lease_seconds),
+            daemon_prefix,
+        })
+    }
+}
+
+/// What services are started with.
+pub(crate) struct StartContext<'a> {
+    pub(crate) cluster: &'a Client,
+    pub(crate) plugins: &'a Plugins,
+    pub(crate) store: Option<&'a StoreContext>,
+    pub(crate) registry: &'a mut Registry,
+    /// Destinations that plugins must not reach.
+    pub(crate) reserved: &'a Reserved,
+    pub(crate) token: &'a CancellationToken,
+    /// Clients that services made for themselves; closed after the services.
+    pub(crate) clusters: &'a mut Vec<Client>,
+}
+
+impl StartContext<'_> {
+    /// The store.
+    ///
+    /// # Errors
+    /// No service has asked for one, by its daemon prefix.
+    pub(crate) fn store(&self) -> anyhow::Result<&StoreContext> {
+        self.store.ok_or_else(|| anyhow::anyhow!("no store is open"))
+    }
+
+    /// A client for another cluster manager than that of `[cluster]`.
+    pub(crate) fn own_cluster(&mut self, config: transom_cluster::Config) -> anyhow::Result<Client> {
+        let client = Client::new(config)?;
+        reserved::masters(self.reserved, &client);
+        self.clusters.push(client.clone());
+        Ok(client)
+    }
+
+    /// The framework of a service that others reach at `address`. Its name is the prefix of its
+    /// keys in the store.
+    pub(crate) fn framework(
+        &mut self,
+        info: v1::FrameworkInfo,
+        address: &str,
+        cluster: Client,
+        revive_interval: Duration,
+    ) -> anyhow::Result<Framework> {
+        let prefix = info.name.clone();
+        let StoreContext { store, lease, .. } = self.store()?;
+        let election = Election::new(Arc::clone(store), Framework::lease(&prefix), address, *lease);
+        Ok(Framework {
+            election,
+            metrics: Metrics::register(self.registry, &prefix),
+            info,
+            prefix,
+            cluster,
+            plugins: self.plugins.clone(),
+            revive_interval,
+        })
+    }
+}

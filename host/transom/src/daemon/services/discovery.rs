@@ -1,0 +1,120 @@
+//! The discovery service.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use async_trait::async_trait;
+
+use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
+use crate::config::{self, Settings};
+use crate::daemon::reserved::ReservedPort;
+use crate::daemon::{Addresses, from_settings};
+use crate::exit::{Misconfigured, Unavailable};
+
+/// `[discovery]`
+pub(crate) struct Discovery;
+
+#[async_trait]
+impl ServiceKind for Discovery {
+    fn ports(&self) -> &'static [PortName] {
+        &[("dns", "discovery.port"), ("discovery", "discovery.http_port")]
+    }
+
+    async fn bind(&self, settings: &Settings, file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>> {
+        let Some(section) = &settings.discovery else {
+            return Ok(None);
+        };
+        Ok(Some(Box::new(BoundDiscovery {
+            section: section.clone(),
+            cluster: settings.cluster.clone(),
+            file: file.to_owned(),
+        })))
+    }
+
+    fn dev_section(&self) -> &'static str {
+        "[discovery]\nlistener = \"127.0.0.1\"\nport = 8053\nhttp_listener = \"127.0.0.1\"\nhttp_port = 8123\n\
+         domain = \"mesos\"\nttl = 5\n"
+    }
+
+    fn dev_hints(&self, addresses: &Addresses) -> DevHints {
+        let mut hints = DevHints::default();
+        if let Some(http) = addresses.of("discovery") {
+            let url = format!("http://{http}/v1/enumerate");
+            hints.addresses.push(("discovery", url));
+        }
+        if let Some(dns) = addresses.of("dns") {
+            hints.addresses.push(("dns", dns.to_string()));
+            let server = format!("@{} -p {}", dns.ip(), dns.port());
+            for name in ["http.marathon.mesos", "_http._tcp.marathon.mesos SRV"] {
+                hints.commands.push(format!("dig {server} {name} +short"));
+            }
+        }
+        hints
+    }
+}
+
+/// Its ports are bound at the start.
+struct BoundDiscovery {
+    section: config::Discovery,
+    cluster: config::Cluster,
+    file: PathBuf,
+}
+
+#[async_trait]
+impl BoundService for BoundDiscovery {
+    fn ports(&self) -> Vec<ReservedPort> {
+        Vec::new()
+    }
+
+    fn daemon_prefix(&self) -> Option<String> {
+        None
+    }
+
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
+        let masters = &context.cluster.config().masters;
+        let config = from_settings::discovery_config(self.section, &self.cluster, masters, &self.file)
+            .context(Misconfigured)?;
+        let started = config.start(
+            context.cluster.clone(),
+            context.registry,
+            context.token.child_token(),
+        );
+        let service = started.await.context(Unavailable)?;
+        for (name, address) in service.addresses() {
+            ReservedPort::at(name, address).reserve(context.reserved);
+        }
+        Ok(Box::new(service))
+    }
+}
+
+#[async_trait]
+impl Service for transom_discovery::Discovery {
+    fn name(&self) -> &'static str {
+        "discovery"
+    }
+
+    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        let named = [
+            ("dns", self.dns_addr()),
+            ("dns-tls", self.tls_addr()),
+            ("discovery", self.http_addr()),
+        ];
+        let bound = named.into_iter();
+        bound
+            .filter_map(|(name, address)| Some((name, address?)))
+            .collect()
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness {
+            ready: self.ready(),
+            framework: None,
+            source: Some(self.source().as_str()),
+        }
+    }
+
+    async fn stopped(&self) {
+        transom_discovery::Discovery::stopped(self).await;
+    }
+}

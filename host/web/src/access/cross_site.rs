@@ -1,0 +1,271 @@
+//! Protection against web pages: which host names and origins a port accepts.
+//!
+//! A browser on an operator's machine can reach ports that other machines cannot, loopback
+//! included. A page of any site could make it send requests there (cross-site request forgery), or
+//! point the page's own host name at this port's address and also read the answers (DNS rebinding).
+//! [`guarded`] rejects both, on every path and for every method:
+//!
+//! | request | answer |
+//! |---|---|
+//! | `Host` is not a name of this port | 421 |
+//! | `Origin` is neither this port nor in `allowed_origins` | 403 |
+//! | `Sec-Fetch-Site` is not `same-origin` or `none`, without an allowed `Origin` | 403 |
+//! | a body of another content type than JSON, which a browser sends without asking first | 415 |
+//!
+//! Names of the port are `localhost` and names below it, loopback addresses, the address that the
+//! client connected to, the configured host name, and `allowed_hosts`. The port in `Host` is
+//! ignored, because of tunnels. Requests without `Host` or `Origin` pass: browsers always send the
+//! former, and the latter wherever it matters. A link to a port (a `GET` that the browser marks as
+//! a navigation) is allowed from any site, so a `GET` must not change anything.
+//!
+//! Pages of `allowed_origins` may also read the answers: preflights are answered here, and answers
+//! carry CORS headers.
+//!
+//! Users are not authenticated here. Programs that choose their own headers pass; see
+//! [`crate::AccessPolicy`].
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
+
+mod name;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body::Body as _;
+
+use crate::ApiError;
+use crate::serve::LocalAddr;
+pub use name::{AllowedHost, Origin};
+use name::{Authority, Host};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+
+/// Headers by which a port checks a browser's request. They are meaningless to a daemon that the
+/// request is forwarded to.
+pub(crate) const CHECKED_HEADERS: [HeaderName; 4] =
+    [header::ORIGIN, SEC_FETCH_SITE, SEC_FETCH_MODE, SEC_FETCH_DEST];
+
+/// How long a browser may cache the answer to a preflight, in seconds.
+const PREFLIGHT_AGE: HeaderValue = HeaderValue::from_static("600");
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE");
+
+/// The host names and origins of one port.
+#[derive(Clone, Debug)]
+pub struct Access {
+    section: &'static str,
+    hosts: Vec<AllowedHost>,
+    origins: Vec<Origin>,
+}
+
+impl Access {
+    /// Accepts loopback, the address connected to, `hosts` and `origins`. Error texts name the
+    /// settings of `[section]`.
+    pub fn new(section: &'static str, hosts: Vec<AllowedHost>, origins: Vec<Origin>) -> Self {
+        Self {
+            section,
+            hosts,
+            origins,
+        }
+    }
+
+    /// Adds a configured host name of this machine. An invalid host name is ignored.
+    #[must_use]
+    pub fn named(mut self, host: &str) -> Self {
+        self.hosts.extend(host.parse::<AllowedHost>());
+        self
+    }
+
+    fn knows(&self, host: &Host, local: Option<SocketAddr>) -> bool {
+        let is_local = |address| local.is_some_and(|local| local.ip().to_canonical() == address);
+        host.is_loopback()
+            || matches!(host, Host::Address(address) if is_local(*address))
+            || self.hosts.iter().any(|allowed| allowed.matches(host))
+    }
+
+    /// Checks a request. `Ok(Some(_))`: it comes from an allowed page of another site.
+    fn judge(&self, request: &Request) -> Result<Option<Origin>, ApiError> {
+        let authority = self.judge_host(request)?;
+        let origin = self.judge_origin(request, authority.as_ref())?;
+        judge_content_type(request)?;
+        Ok(origin)
+    }
+
+    /// Checks every name that the request is addressed to; the last one is returned.
+    fn judge_host(&self, request: &Request) -> Result<Option<Authority>, ApiError> {
+        let local = request.extensions().get::<LocalAddr>().map(|local| local.0);
+        let in_headers = request.headers().get_all(header::HOST).iter();
+        let texts = in_headers.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        // An absolute-form request, as for a proxy, names the host a second time.
+        let in_target = request.uri().authority().map(ToString::to_string);
+        let mut last = None;
+        for text in texts.chain(in_target).filter(|text| !text.is_empty()) {
+            match Authority::parse(&text) {
+                Some(authority) if self.knows(&authority.host, local) => last = Some(authority),
+                _ => return Err(self.unknown_host(&text)),
+            }
+        }
+        Ok(last)
+    }
+
+    fn judge_origin(
+        &self,
+        request: &Request,
+        authority: Option<&Authority>,
+    ) -> Result<Option<Origin>, ApiError> {
+        let headers = request.headers();
+        let mut allowed = None;
+        for value in headers.get_all(header::ORIGIN) {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            match text.parse::<Origin>() {
+                Ok(origin) if authority.is_some_and(|authority| origin.is_of(authority)) => {}
+                Ok(origin) if self.origins.contains(&origin) => allowed = Some(origin),
+                _ => return Err(self.foreign(&format!("Origin: {text}"))),
+            }
+        }
+        if allowed.is_some() || is_followed_link(request) {
+            return Ok(allowed);
+        }
+        for value in headers.get_all(SEC_FETCH_SITE) {
+            if !matches!(value.as_bytes(), b"same-origin" | b"none") {
+                let text = String::from_utf8_lossy(value.as_bytes());
+                return Err(self.foreign(&format!("{SEC_FETCH_SITE}: {text}")));
+            }
+        }
+        Ok(None)
+    }
+
+    fn unknown_host(&self, host: &str) -> ApiError {
+        let section = self.section;
+        let text = format!(
+            "{host:?} is not a host name of this port, so a web page may have sent the request (DNS rebinding). If clients \
+             reach this port by that name, add it to `{section}.allowed_hosts` in the configuration."
+        );
+        ApiError::new(StatusCode::MISDIRECTED_REQUEST, text)
+    }
+
+    fn foreign(&self, header: &str) -> ApiError {
+        let section = self.section;
+        let text = format!(
+            "A web page of another site sent this request ({header:?}). If pages of that site may use this port, add its \
+             origin to `{section}.allowed_origins` in the configuration."
+        );
+        ApiError::new(StatusCode::FORBIDDEN, text)
+    }
+}
+
+/// A link to this port that a person follows: the linking page never sees the answer.
+fn is_followed_link(request: &Request) -> bool {
+    let is = |name, value: &str| {
+        let found = request.headers().get(name);
+        found.is_some_and(|found: &HeaderValue| found.as_bytes() == value.as_bytes())
+    };
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        && is(SEC_FETCH_MODE, "navigate")
+        && is(SEC_FETCH_DEST, "document")
+}
+
+/// A page can post forms and plain texts without a preflight.
+fn judge_content_type(request: &Request) -> Result<(), ApiError> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if reads || request.body().is_end_stream() {
+        return Ok(());
+    }
+    for value in request.headers().get_all(header::CONTENT_TYPE) {
+        if !is_json(value) {
+            let found = String::from_utf8_lossy(value.as_bytes());
+            let text = format!(
+                "The body's content type is {found:?}; expected `Content-Type: application/json`, or no Content-Type"
+            );
+            return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+        }
+    }
+    Ok(())
+}
+
+fn is_json(value: &HeaderValue) -> bool {
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let essence = text.split(';').next().unwrap_or_default();
+    let essence = essence.trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Passes only requests that `access` accepts, and answers browsers of its origins with CORS
+/// headers. The address connected to is known if [`crate::serve`] serves the router.
+pub fn guarded(router: Router, access: Access) -> Router {
+    let access = Arc::new(access);
+    router.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let access = Arc::clone(&access);
+        async move { guard(&access, request, next).await }
+    }))
+}
+
+async fn guard(access: &Access, request: Request, next: Next) -> Response {
+    let origin = match access.judge(&request) {
+        Ok(None) => return next.run(request).await,
+        Ok(Some(origin)) => origin,
+        Err(refused) => {
+            let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+            tracing::warn!(
+                port = access.section,
+                peer = ?peer.map(|peer| peer.0),
+                status = refused.status().as_u16(),
+                reason = refused.message(),
+                "request refused"
+            );
+            return refused.into_response();
+        }
+    };
+    if let Some(mut response) = preflight(&request) {
+        readable_by(&origin, response.headers_mut());
+        return response;
+    }
+    let mut response = next.run(request).await;
+    readable_by(&origin, response.headers_mut());
+    response
+}
+
+/// The answer to a preflight.
+fn preflight(request: &Request) -> Option<Response> {
+    let asked = request.headers();
+    if request.method() != Method::OPTIONS || !asked.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+        return None;
+    }
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_AGE);
+    if let Some(wanted) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    Some(response)
+}
+
+/// Allows pages of `origin` to read the answer, with all of its headers.
+fn readable_by(origin: &Origin, headers: &mut HeaderMap) {
+    let names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+    let exposed = HeaderValue::from_str(&names.join(", "));
+    let origin = HeaderValue::from_str(&origin.to_string());
+    for (name, value) in [
+        (header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed),
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, origin),
+    ] {
+        // Header names and parsed origins are always valid header values.
+        if let Ok(value) = value {
+            headers.insert(name, value);
+        }
+    }
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+        HeaderValue::from_static("true"),
+    );
+    headers.append(header::VARY, HeaderValue::from_name(header::ORIGIN));
+}
+
+#[cfg(test)]
+mod tests;

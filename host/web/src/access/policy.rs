@@ -1,0 +1,341 @@
+//! Credentials and trusted networks.
+//!
+//! | request | credentials configured | not configured |
+//! |---|---|---|
+//! | from a trusted network | answered | answered |
+//! | from elsewhere, with the credentials | answered | rejected |
+//! | from elsewhere, without | rejected | rejected |
+//! | with wrong credentials, from anywhere | rejected | as without |
+//!
+//! Wrong credentials are rejected even where none are needed, so that the mistake is noticed. A
+//! port may have a stricter or a weaker [`Requirement`] for some of its paths.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, Method, StatusCode, header};
+use ipnet::IpNet;
+
+use super::networks::is_within;
+use crate::{ApiError, Credentials, Presented};
+
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// Nothing.
+    Nothing,
+    /// A trusted network, or credentials.
+    NetworkOrCredentials,
+    /// Credentials; a trusted network if none are configured.
+    Credentials,
+    /// Credentials; if none are configured, the request is rejected.
+    CredentialsAlways,
+}
+
+/// Why a request is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The port has credentials, and the request has none or wrong ones.
+    Unauthorized,
+    /// The port has no credentials, and the request's network is not trusted.
+    UntrustedNetwork,
+}
+
+/// What each path of a port needs, and the response to a rejected request.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRules {
+    /// The requirement of a method and path.
+    pub requirement: fn(&Method, &str) -> Requirement,
+    /// The response to a rejected request.
+    pub rejection: fn(&AccessPolicy, Denial) -> Response,
+}
+
+/// A trusted network or credentials for every path, and JSON bodies that name the settings.
+impl Default for AccessRules {
+    fn default() -> Self {
+        Self {
+            requirement: |_, _| Requirement::NetworkOrCredentials,
+            rejection: |policy, denial| policy.rejection(denial).into_response(),
+        }
+    }
+}
+
+/// Credentials and trusted networks of one port.
+#[derive(Clone, Debug)]
+pub struct AccessPolicy {
+    pub(super) section: &'static str,
+    pub(super) credential_keys: [&'static str; 2],
+    pub(super) credentials: Option<Credentials>,
+    pub(super) networks: Vec<IpNet>,
+}
+
+impl AccessPolicy {
+    /// Checks a request. A request without the address of its client, from a router that
+    /// [`crate::serve`] does not serve, comes from no trusted network.
+    ///
+    /// # Errors
+    /// Why the request is rejected.
+    pub fn check(&self, requirement: Requirement, request: &Request) -> Result<(), Denial> {
+        let presented = self.credentials.as_ref();
+        let presented = presented.map(|credentials| credentials.presented(request.headers()));
+        match (requirement, presented) {
+            (Requirement::Nothing, _) | (_, Some(Presented::Valid)) => Ok(()),
+            (_, Some(Presented::Invalid)) => Err(Denial::Unauthorized),
+            (Requirement::NetworkOrCredentials, _) | (Requirement::Credentials, None)
+                if peer(request).is_some_and(|peer| is_within(&self.networks, peer.ip())) =>
+            {
+                Ok(())
+            }
+            (_, Some(Presented::Nothing)) => Err(Denial::Unauthorized),
+            (_, None) => Err(Denial::UntrustedNetwork),
+        }
+    }
+
+    /// The usual rejection: 401 with a challenge, or 403, and the settings to change.
+    pub fn rejection(&self, denial: Denial) -> ApiError {
+        let (section, [user, password]) = (self.section, self.credential_keys);
+        match denial {
+            Denial::Unauthorized => {
+                let text = format!(
+                    "This port requires the user and the password of the configuration (`{section}.{user}` and \
+                     `{section}.{password}`)."
+                );
+                ApiError::new(StatusCode::UNAUTHORIZED, text).header(header::WWW_AUTHENTICATE, CHALLENGE)
+            }
+            Denial::UntrustedNetwork => {
+                let text = format!(
+                    "Requests from this network are not allowed. Add it to `{section}.trusted_networks` in the \
+                     configuration, or set `{section}.{user}` and `{section}.{password}`."
+                );
+                ApiError::new(StatusCode::FORBIDDEN, text)
+            }
+        }
+    }
+
+    /// Passes only requests that the policy allows.
+    pub fn protect(self, router: Router, rules: AccessRules) -> Router {
+        let policy = Arc::new(self);
+        router.layer(middleware::from_fn(move |request: Request, next: Next| {
+            let policy = Arc::clone(&policy);
+            async move {
+                let requirement = (rules.requirement)(request.method(), request.uri().path());
+                match policy.check(requirement, &request) {
+                    Ok(()) => next.run(request).await,
+                    Err(denial) => {
+                        tracing::warn!(
+                            port = policy.section,
+                            peer = ?peer(&request),
+                            path = request.uri().path(),
+                            reason = ?denial,
+                            "request rejected"
+                        );
+                        (rules.rejection)(&policy, denial)
+                    }
+                }
+            }
+        }))
+    }
+}
+
+fn peer(request: &Request) -> Option<SocketAddr> {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    peer.map(|peer| peer.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{LoopbackTrust, PortConfig};
+
+    fn credentials() -> Credentials {
+        Credentials {
+            username: "u".to_owned(),
+            password: "p".to_owned(),
+        }
+    }
+
+    fn policy(trust: LoopbackTrust, with_credentials: bool, networks: &[&str]) -> AccessPolicy {
+        let networks: Vec<IpNet> = networks.iter().map(|network| network.parse().unwrap()).collect();
+        let port = PortConfig {
+            credentials: with_credentials.then(credentials),
+            trusted_networks: (!networks.is_empty()).then_some(networks),
+            loopback_trust: trust,
+            ..PortConfig::new("apps", 0)
+        };
+        port.policy()
+    }
+
+    async fn status(policy: &AccessPolicy, peer: Option<&str>, authorization: Option<&str>) -> u16 {
+        let router = Router::new().route("/", get(async || "hello"));
+        let router = policy.clone().protect(router, AccessRules::default());
+        let mut request = Request::new(Body::empty());
+        if let Some(peer) = peer {
+            let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+            request.extensions_mut().insert(ConnectInfo(peer));
+        }
+        if let Some(value) = authorization {
+            let value = value.parse().unwrap();
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        let answer = router.oneshot(request).await.unwrap();
+        let challenged = answer.headers().contains_key(header::WWW_AUTHENTICATE);
+        assert_eq!(challenged, answer.status() == StatusCode::UNAUTHORIZED);
+        answer.status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn without_credentials_other_networks_are_rejected() {
+        let policy = policy(LoopbackTrust::UnlessBoth, false, &["10.1.0.0/16", "fd00::/8"]);
+        for (peer, expected) in [
+            (Some("127.0.0.1"), 200),
+            (Some("::1"), 200),
+            (Some("::ffff:127.0.0.1"), 200),
+            (Some("10.1.255.255"), 200),
+            (Some("::ffff:10.1.0.1"), 200),
+            (Some("fd12::1"), 200),
+            (Some("10.2.0.1"), 403),
+            (Some("2001:db8::1"), 403),
+            (None, 403),
+        ] {
+            assert_eq!(status(&policy, peer, None).await, expected, "{peer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_are_answered_by_credentials_and_network() {
+        use LoopbackTrust::{UnlessBoth, UnlessCredentials, UnlessNetworks};
+        let right = credentials().authorization();
+        let (right, wrong) = (Some(right.as_str()), Some("Basic dTp4"));
+        let (here, near, far) = ("127.0.0.1", "::ffff:10.0.0.1", "192.0.2.1");
+        let some = &["10.0.0.0/8"][..];
+        // Trust in loopback, credentials, networks; peer, credentials of the request: status.
+        for (trust, with, networks, cases) in [
+            (
+                UnlessCredentials,
+                false,
+                &[][..],
+                &[
+                    (here, None, 200),
+                    (near, None, 403),
+                    (far, right, 403),
+                    (here, wrong, 200),
+                ][..],
+            ),
+            (
+                UnlessCredentials,
+                false,
+                some,
+                &[
+                    (here, None, 200),
+                    (near, None, 200),
+                    (far, None, 403),
+                    (far, right, 403),
+                ],
+            ),
+            (
+                UnlessCredentials,
+                true,
+                &[],
+                &[
+                    (here, None, 401),
+                    (here, right, 200),
+                    (far, right, 200),
+                    (far, wrong, 401),
+                ],
+            ),
+            (
+                UnlessCredentials,
+                true,
+                some,
+                &[
+                    (here, None, 401),
+                    (near, None, 200),
+                    (near, wrong, 401),
+                    (far, right, 200),
+                ],
+            ),
+            (
+                UnlessBoth,
+                true,
+                &[],
+                &[
+                    (here, None, 200),
+                    (here, wrong, 401),
+                    (near, None, 401),
+                    (near, right, 200),
+                ],
+            ),
+            (
+                UnlessBoth,
+                false,
+                some,
+                &[(here, None, 200), (near, None, 200), (far, right, 403)],
+            ),
+            (
+                UnlessBoth,
+                true,
+                some,
+                &[
+                    (here, None, 401),
+                    (near, None, 200),
+                    (near, wrong, 401),
+                    (here, right, 200),
+                ],
+            ),
+            (
+                UnlessNetworks,
+                false,
+                some,
+                &[(here, None, 403), (near, None, 200)],
+            ),
+            (UnlessNetworks, true, &[], &[(here, None, 200), (near, None, 401)]),
+        ] {
+            let policy = policy(trust, with, networks);
+            for (peer, shown, expected) in cases {
+                assert_eq!(
+                    status(&policy, Some(peer), *shown).await,
+                    *expected,
+                    "{trust:?}, credentials: {with}, {networks:?}, {peer}, {shown:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn paths_may_require_more_or_less() {
+        let here = || {
+            let mut request = Request::new(Body::empty());
+            let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+            request.extensions_mut().insert(ConnectInfo(peer));
+            request
+        };
+        for (requirement, with, expected) in [
+            (Requirement::Nothing, true, Ok(())),
+            (Requirement::NetworkOrCredentials, true, Ok(())),
+            (Requirement::Credentials, true, Err(Denial::Unauthorized)),
+            (Requirement::Credentials, false, Ok(())),
+            (Requirement::CredentialsAlways, true, Err(Denial::Unauthorized)),
+            (
+                Requirement::CredentialsAlways,
+                false,
+                Err(Denial::UntrustedNetwork),
+            ),
+        ] {
+            let policy = policy(LoopbackTrust::UnlessBoth, with, &[]);
+            let found = policy.check(requirement, &here());
+            assert_eq!(found, expected, "{requirement:?}, credentials: {with}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The settings of a port that several kinds of ports share, and the port once it is bound.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::Router;
+use http::HeaderName;
+use ipnet::IpNet;
+use tokio_util::sync::CancellationToken;
+
+use super::networks::loopback;
+use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, Origin, guarded};
+use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, serve};
+
+/// The ALPN protocol.
+const HTTP: &[u8] = b"http/1.1";
+
+/// The files of a port's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate chain, PEM, the server's own first.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+}
+
+/// When requests from this machine need no credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopbackTrust {
+    /// Unless both trusted networks and credentials are configured.
+    UnlessBoth,
+    /// Unless trusted networks are configured.
+    UnlessNetworks,
+    /// Unless credentials are configured.
+    UnlessCredentials,
+}
+
+/// The settings of a port. [`PortConfig::new`] has a default for each.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// The port's name in `--port NAME=N`, which is also its section of the configuration.
+    pub name: &'static str,
+    /// The address to listen on.
+    pub listener: IpAddr,
+    /// The port to listen on; 0 selects a free one.
+    pub port: u16,
+    /// The name of this machine for clients and other daemons; not used if empty.
+    pub hostname: String,
+    /// The certificate; `None`: no TLS. Other daemons need the same certificate, or one issued by a
+    /// certificate in the same file.
+    pub tls: Option<TlsFiles>,
+    /// The settings of user and password, for messages.
+    pub credential_keys: [&'static str; 2],
+    /// User and password.
+    pub credentials: Option<Credentials>,
+    /// Networks whose requests need no credentials; `None` if not configured.
+    pub trusted_networks: Option<Vec<IpNet>>,
+    /// When requests from this machine need no credentials.
+    pub loopback_trust: LoopbackTrust,
+    /// Host names of the port, in addition to loopback, its address and
+    /// [`hostname`](Self::hostname). Requests for other names are rejected.
+    pub allowed_hosts: Vec<AllowedHost>,
+    /// Origins of other web sites whose pages may use the port.
+    pub allowed_origins: Vec<Origin>,
+    /// Nothing can be changed through the port: everybody may use it, and its host name is checked
+    /// only on loopback, where only this machine is meant to read.
+    pub read_only: bool,
+    /// The limits of its connections.
+    pub limits: Limits,
+    /// Time for pending requests to finish at shutdown.
+    pub grace: Duration,
+}
+
+impl PortConfig {
+    /// A port on loopback without credentials.
+    pub fn new(name: &'static str, port: u16) -> Self {
+        Self {
+            name,
+            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port,
+            hostname: String::new(),
+            tls: None,
+            credential_keys: ["api_username", "api_password"],
+            credentials: None,
+            trusted_networks: None,
+            loopback_trust: LoopbackTrust::UnlessBoth,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            read_only: false,
+            limits: Limits::default(),
+            grace: Duration::from_secs(5),
+        }
+    }
+
+    /// Checks that a port through which something can be changed is not open to everybody.
+    ///
+    /// # Errors
+    /// [`Error::Exposed`] for an address that other machines can reach, with neither credentials
+    /// nor trusted networks.
+    pub fn check_exposure(&self) -> Result<()> {
+        let networks = self.trusted_networks.as_deref().unwrap_or_default();
+        let protected = self.credentials.is_some() || !networks.is_empty() || self.read_only;
+        if !protected && !self.listener.is_loopback() {
+            return Err(Error::Exposed {
+                name: self.name,
+                listener: self.listener,
+                credential_keys: self.credential_keys,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads the certificate and binds the port.
+    ///
+    /// # Errors
+    /// [`Error::Exposed`], [`Error::Certificate`], and the errors of [`Listener::bind`].
+    pub async fn bind(self) -> Result<BoundPort> {
+        self.check_exposure()?;
+        let (mut certificate, mut issuers) = (None, None);
+        if let Some(files) = &self.tls {
+            let read = Certificate::read(&files.certificate, &files.key, HTTP).await?;
+            issuers = Some(read.issuers().await?);
+            certificate = Some(read);
+        }
+        let mut listener = Listener::bind(self.name, SocketAddr::new(self.listener, self.port))?;
+        if let Some(certificate) = certificate {
+            listener = listener.with_certificate(certificate);
+        }
+        Ok(BoundPort {
+            config: self,
+            listener,
+            issuers,
+        })
+    }
+
+    /// Which requests need credentials.
+    pub fn policy(&self) -> AccessPolicy {
+        let (networks, credentials) = (self.trusted_networks.is_some(), self.credentials.is_some());
+        let trusts_loopback = match self.loopback_trust {
+            LoopbackTrust::UnlessBoth => !(networks && credentials),
+            LoopbackTrust::UnlessNetworks => !networks,
+            LoopbackTrust::UnlessCredentials => !credentials,
+        };
+        let configured = self.trusted_networks.iter().flatten().copied();
+        AccessPolicy {
+            section: self.name,
+            credential_keys: self.credential_keys,
+            credentials: self.credentials.clone(),
+            networks: configured.chain(loopback().filter(|_| trusts_loopback)).collect(),
+        }
+    }
+
+    /// The router behind every check of the port: host names and origins, then credentials and
+    /// networks.
+    pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
+        let router = if self.read_only {
+            router
+        } else {
+            self.policy().protect(router, rules)
+        };
+        if self.read_only && !self.listener.is_loopback() {
+            return router;
+        }
+        let mut access = Access::new(
+            self.name,
+            self.allowed_hosts.clone(),
+            self.allowed_origins.clone(),
+        );
+        if !self.hostname.is_empty() {
+            access = access.named(&self.hostname);
+        }
+        guarded(router, access)
+    }
+}
+
+/// A bound port that serves nothing yet: its address is known, and connections queue.
+#[derive(Debug)]
+pub struct BoundPort {
+    config: PortConfig,
+    listener: Listener,
+    /// The trust anchors for other daemons' certificates.
+    issuers: Option<Vec<u8>>,
+}
+
+impl BoundPort {
+    /// The settings.
+    pub fn config(&self) -> &PortConfig {
+        &self.config
+    }
+
+    /// The bound address, with the actual port.
+    pub fn addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// Host and port under which clients and other daemons reach this one.
+    pub fn advertised(&self) -> String {
+        format!("{}:{}", self.config.hostname, self.addr().port())
+    }
+
+    /// `https` with a certificate, otherwise `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.issuers.is_some() { "https" } else { "http" }
+    }
+
+    /// Forwards requests to the same port of other daemons, over TLS if this port uses it. The
+    /// header `via` lists the daemons that forwarded a request.
+    ///
+    /// # Errors
+    /// [`Error::Forwarder`] if the configured host name is no valid header value.
+    pub fn forwarder(&self, via: HeaderName) -> Result<Forwarder> {
+        match &self.issuers {
+            None => Forwarder::new(via, &self.advertised()),
+            Some(issuers) => Forwarder::secured(via, &self.advertised(), issuers),
+        }
+    }
+
+    /// Serves `router` behind every check of the port until `token` is cancelled; see
+    /// [`crate::serve`].
+    ///
+    /// # Errors
+    /// [`Error::Bind`] if the socket cannot be used.
+    pub async fn serve(self, router: Router, rules: AccessRules, token: CancellationToken) -> Result<()> {
+        let router = self.config.protect(router, rules);
+        serve(
+            self.listener,
+            router,
+            self.config.limits,
+            token,
+            self.config.grace,
+        )
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_others_reach_needs_credentials_or_networks() {
+        let credentials = || Credentials {
+            username: "u".to_owned(),
+            password: "p".to_owned(),
+        };
+        let network = || vec![IpNet::from(IpAddr::from([10, 0, 0, 1]))];
+        for (listener, credentials, networks, read_only, exposed) in [
+            ("127.0.0.1", None, None, false, false),
+            ("::1", None, None, false, false),
+            ("0.0.0.0", None, None, false, true),
+            ("10.0.0.1", None, None, false, true),
+            ("::", None, None, false, true),
+            ("0.0.0.0", Some(credentials()), None, false, false),
+            ("0.0.0.0", None, Some(network()), false, false),
+            ("0.0.0.0", None, Some(Vec::new()), false, true),
+            ("0.0.0.0", None, None, true, false),
+        ] {
+            for name in ["admin", "apps", "workflow"] {
+                let port = PortConfig {
+                    listener: listener.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+                    credentials: credentials.clone(),
+                    trusted_networks: networks.clone(),
+                    read_only,
+                    ..PortConfig::new(name, 0)
+                };
+                let found = port.check_exposure();
+                assert_eq!(found.is_err(), exposed, "{listener} {credentials:?} {networks:?}");
+                if let Err(error) = found {
+                    let text = error.to_string();
+                    let expected = format!("`{name}.listener` is {listener}: other machines can reach");
+                    assert!(text.starts_with(&expected), "{text}");
+                    assert!(text.contains(&format!("set {name}.api_username and {name}.api_password")));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Wires the core of a term: the actor with its queues, and the constraints' feasibility.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::TaskTracker;
+use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
+use transom_scheduler::{SchedulerApi, SubscriptionStatus};
+
+use super::command::Command;
+use super::{Dependencies, Stored};
+use crate::dependencies::{AgentDirectory, Matcher};
+use crate::feasibility::{self, ConstraintSets, Feasibility};
+use crate::job_index::JobIndex;
+use crate::launch::ActiveJobs;
+use crate::metrics::Metrics;
+use crate::{Config, Result};
+
+/// Capacity of the command queue of the core.
+const COMMANDS: usize = 4096;
+
+/// Handles that only the leader has.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) core: mpsc::Sender<Command>,
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
+    pub(crate) feasibility: Arc<Feasibility>,
+}
+
+impl LeaderHandles for Handles {
+    fn subscription(&self) -> SubscriptionStatus {
+        self.scheduler.subscription()
+    }
+}
+
+/// What every term needs in addition to its scheduler and its store.
+#[derive(Debug)]
+pub(crate) struct TermDependencies {
+    pub(crate) config: Config,
+    pub(crate) index: Arc<JobIndex>,
+    pub(crate) active: Arc<ActiveJobs>,
+    pub(crate) metrics: Metrics,
+    pub(crate) matcher: Arc<dyn Matcher>,
+    pub(crate) cluster: Arc<dyn AgentDirectory>,
+}
+
+impl TermDependencies {
+    /// Reads the stored jobs and starts the core on them.
+    pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
+        let stored = Stored::load(term.store, &self.config.prefix).await?;
+        // All tasks of this term end with this token.
+        let (token, tracker) = (term.token.child_token(), TaskTracker::new());
+        let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let feasibility = Arc::new(Feasibility::default());
+        let (constraint_sets, current_sets) = watch::channel(ConstraintSets::default());
+        tracker.spawn(feasibility::keep_current(
+            Arc::clone(&feasibility),
+            Arc::clone(&self.cluster),
+            Arc::clone(&self.matcher),
+            current_sets,
+            token.clone(),
+        ));
+        let parts = Dependencies {
+            scheduler: Arc::clone(&term.scheduler),
+            events: term.events,
+            commands,
+            index: Arc::clone(&self.index),
+            active: Arc::clone(&self.active),
+            config: self.config.clone(),
+            metrics: self.metrics.clone(),
+            constraint_sets,
+        };
+        let core = super::start(stored, parts, &tracker, token.clone());
+        let handles = Handles {
+            core: commands_in,
+            scheduler: term.scheduler,
+            feasibility,
+        };
+        Ok((handles, RunningTerm::new(core, tracker, token)))
+    }
+}
