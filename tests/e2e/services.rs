@@ -151,7 +151,7 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_cannot_start_stops_the_others_with_a_clear_error() {
+async fn a_service_that_cannot_start_stops_the_others_and_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     copy_components(&dir.path().join("plugins"));
     let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
@@ -176,7 +176,7 @@ async fn a_service_that_cannot_start_stops_the_others_with_a_clear_error() {
     assert!(output.contains(&expected), "{output}");
     assert!(output.contains("--port discovery=N"), "{output}");
 
-    // It has released whatever it held: the next daemon need not wait for the end of its leases.
+    // It holds no lease: the next daemon need not wait for the end of one.
     let daemon = Daemon::start(dir.path(), "next", cluster.master, redis.address(), others);
     daemon
         .shows(&[("apps", &daemon, true), ("workflow", &daemon, true)])

@@ -10,7 +10,7 @@ mod tests {
     /// The folders in which unsafe code may be allowed.
     const ALLOWED: [&str; 3] = [
         // Loads compiled components from the daemon's own cache.
-        "host/plugin-host/src/engine",
+        "host/plugin-host/src/runtime/engine",
         // Generated bindings.
         "plugins/sdk/src",
         // Generated bindings, and a text that is not UTF-8.

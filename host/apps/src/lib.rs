@@ -64,6 +64,7 @@ mod task;
 mod testing;
 mod time;
 
+pub use self::core::term::Dependencies;
 pub use bus::PlanForm;
 pub use config::{Checks, Config, Events, Exec, Network};
 pub use error::Error;

@@ -4,6 +4,7 @@
 //! * [`error_chain`]: an error and its sources as one line of a log
 //! * [`HostPort`]: a host name or address with a port
 //! * [`Secret`]: a text that is never shown
+//! * [`text`]: text for logs and operators: bounded, on one line, without control characters
 //!
 //! Everything here is pure: no clock, no I/O. A type that only one crate needs belongs there.
 
@@ -11,6 +12,7 @@ mod backoff;
 mod error_chain;
 mod host_port;
 mod secret;
+pub mod text;
 
 pub use backoff::Backoff;
 pub use error_chain::error_chain;

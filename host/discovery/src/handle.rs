@@ -27,6 +27,8 @@ pub struct Discovery {
     shared: Arc<Shared>,
     dns: Option<SocketAddr>,
     tls: Option<SocketAddr>,
+    https: Option<SocketAddr>,
+    quic: Option<SocketAddr>,
     http: Option<SocketAddr>,
     tasks: TaskTracker,
 }
@@ -58,6 +60,8 @@ impl Config {
             shared: Arc::clone(&shared),
             dns: sockets.as_ref().map(dns::Sockets::addr),
             tls: sockets.as_ref().and_then(dns::Sockets::tls_addr),
+            https: sockets.as_ref().and_then(dns::Sockets::https_addr),
+            quic: sockets.as_ref().and_then(dns::Sockets::quic_addr),
             http: listener.as_ref().map(Listener::local_addr),
             tasks: tasks.clone(),
         };
@@ -117,6 +121,16 @@ impl Discovery {
     /// Where DNS over TLS is answered.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         self.tls
+    }
+
+    /// Where DNS over HTTPS is answered.
+    pub fn https_addr(&self) -> Option<SocketAddr> {
+        self.https
+    }
+
+    /// Where DNS over QUIC is answered.
+    pub fn quic_addr(&self) -> Option<SocketAddr> {
+        self.quic
     }
 
     /// Where HTTP is answered.

@@ -2,9 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use transom_registry::{Registries, network::Reserved, signatures::Signatures};
 use transom_store::Store;
 
-use crate::{health::Probation, limits::Limits, reserved::Reserved, sources::Registries, trust::Signatures};
+use crate::{manifest::limits::Limits, observe::health::Probation};
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,20 +22,9 @@ pub enum Error {
     /// The thread that advances the engine's clock could not be started.
     #[error("cannot start the engine's clock thread")]
     Thread(#[source] std::io::Error),
-    /// A configured public key is invalid.
-    #[error("invalid public key {name}: {message}")]
-    PublicKey {
-        /// Its name as configured.
-        name: String,
-        /// The error, and the expected format.
-        message: String,
-    },
-    /// The settings for registries are invalid.
-    #[error("invalid registry settings (plugins.oci): {message}")]
-    Registries {
-        /// What is wrong.
-        message: String,
-    },
+    /// A configured public key, or a setting for registries, is invalid.
+    #[error(transparent)]
+    Registry(#[from] transom_registry::Error),
     /// The runtime is shutting down, or a task panicked.
     #[error("the plugin host failed during startup")]
     Broke,

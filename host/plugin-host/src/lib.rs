@@ -3,7 +3,7 @@
 //! A plugin is `NAME.wasm` with an operator's manifest `NAME.toml`. [`Config::start`] admits the
 //! plugins of a directory and watches it. A new version is admitted in the background and then
 //! replaces the old one atomically; calls in progress finish on the version that they started on. A
-//! refused component leaves the old version serving; the log, the metrics, [`Plugins::list`] and
+//! rejected component leaves the old version serving; the log, the metrics, [`Plugins::list`] and
 //! [`Plugins::changes`] report the reason.
 //!
 //! Promises: a component reaches only what its manifest grants; it cannot exceed its [`Limits`] of
@@ -18,25 +18,12 @@
 //!
 //! A manifest may name a registry instead of a file, and operators may require signatures
 //! ([`Registries`], [`Signatures`]). Compilation has a time limit and runs in the background (see
-//! `engine::compiler`), but not in a separate process.
+//! `runtime::engine::compiler`), but not in a separate process.
 //!
-//! The modules, from the outside in; each line uses the lines below it:
-//!
-//! * `host` ([`Plugins`]), `agent_set`, `views`, `attempt`: the API and its state between calls
-//! * `directory`, `admission`, `imports`, `schema`, `selftest`, `extension_points`, `table`: from
-//!   files to serving versions, and from an extension point to its version
-//! * `sources`, `trust`: components from registries, and their signatures
-//! * `history`, `admission_record`, `version_store`, `cache`, `private_dir`: persistent state
-//! * `pool`: the instances of a version; `executor`: their threads; `health`, `version_stats`,
-//!   `latency_histogram`, `shadow`: faults, measurements and comparison of versions
-//! * `engine`: the only module that uses wasmtime; `net`: the network access of probes
-//! * `version_context`, `manifest`, `origin`, `grants`, `limits`: what a plugin is, its source and
-//!   its permissions
-//! * `reserved`: the daemon's own ports, its store and its masters, which broad grants exclude
-//! * [`workbench`]: admission, tests and benchmarks without a daemon, for plugin authors
-//! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: the types of each world
+//! Folders, each using those below it: `api`, `lifecycle`, `storage`, `self_test`, `runtime`,
+//! `network`, `observe`, `manifest`, `worlds`. [`trial`] is for tools that test a component without a
+//! daemon.
 
-#![deny(unsafe_code)]
 #![cfg_attr(
     test,
     allow(
@@ -47,73 +34,44 @@
     )
 )]
 
-mod admission;
-mod admission_record;
-mod agent_mirror;
-mod agent_set;
-mod attempt;
-#[cfg(feature = "bench")]
-pub mod bench;
-mod cache;
+mod api;
 mod config;
-mod directory;
-mod engine;
 mod error;
-mod executor;
-mod extension_points;
-mod fault;
-mod grants;
-mod guest_log;
-mod health;
-mod history;
-mod host;
-mod imports;
-mod latency_histogram;
-mod limits;
+mod lifecycle;
 mod manifest;
-mod metrics;
-mod net;
-mod origin;
-mod pool;
-mod private_dir;
-mod reserved;
-mod schema;
-mod selftest;
-mod shadow;
-mod sources;
-mod status;
-mod table;
-mod text;
-mod trust;
-mod types;
-mod units;
-mod version_context;
-mod version_stats;
-mod version_store;
-mod views;
-pub mod workbench;
-mod world;
+mod network;
+mod observe;
+mod runtime;
+mod self_test;
+mod storage;
+pub mod trial;
+mod worlds;
 
-pub use admission_record::{AdmissionRecord, Outcome};
+pub use api::plugins::Plugins;
 pub use config::{Bindings, Config};
 pub use error::{CallError, CommandError, Error, Result};
-pub use health::Probation;
-pub use history::Durability;
-pub use host::Plugins;
-pub use limits::{Instances, Limits};
-pub use reserved::{Reserved, Server};
-pub use sources::{Login, Push, PushError, Registries};
-pub use status::{Change, Difference, Fetching, Shadow, Source, State, Status, Trap};
-pub use text::{shown, shown_json};
-pub use trust::{PublicKey, Signatures};
-pub use types::{bootstrap, probe};
+pub use manifest::limits::{Instances, Limits};
+pub use observe::{
+    health::Probation,
+    status::{Change, Difference, Shadow, State, Status, Trap},
+};
+pub use storage::{
+    admission_record::{AdmissionRecord, Outcome},
+    history::Durability,
+};
+pub use transom_common::text::{shown, shown_json};
+pub use transom_registry::{
+    FetchStatus, Login, PublicKey, Registries, Signatures, SourceStatus,
+    network::{Reserved, Server},
+};
+pub use worlds::{bootstrap, probe};
 
 pub mod matcher {
     //! Placement: calls to the `attribute-matcher` component.
     //!
     //! An [`AgentSet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
 
-    pub use crate::{agent_set::AgentSet, types::matcher::*};
+    pub use crate::{api::agent_set::AgentSet, worlds::matcher::*};
 }
 
 pub mod events {
@@ -121,5 +79,5 @@ pub mod events {
     //!
     //! A [`View`] decides, the other types mirror the WIT package `transom:events`.
 
-    pub use crate::{types::events::*, views::View};
+    pub use crate::{api::views::View, worlds::events::*};
 }

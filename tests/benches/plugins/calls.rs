@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use transom_plugin_host::bench::Direct;
+use transom_plugin_host::{
+    Signatures,
+    trial::{ComponentFiles, TrialHost},
+};
 use transom_tests::plugin::Plugin;
 
 use crate::{
@@ -18,7 +21,13 @@ const FRESH: u32 = 5_000;
 pub(crate) async fn measure() -> Value {
     eprintln!("calls");
     let attributes = Plugin::first_party("attributes");
-    let mut direct = Direct::new(&attributes.wasm, &attributes.manifest).await.unwrap();
+    let files = ComponentFiles::new("attributes", attributes.wasm.clone(), attributes.manifest.clone());
+    let component = TrialHost::new(&Signatures::default())
+        .unwrap()
+        .admit(&files)
+        .await
+        .unwrap_or_else(|refused| panic!("{}", refused.reason));
+    let mut direct = component.direct_matcher().await.unwrap();
     let (task, one) = (task(), candidates(1));
     direct.update(agent(0));
     direct.evaluate(&task, &one).await.unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
+use transom_common::error_chain;
 use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
@@ -19,19 +20,24 @@ impl Core {
     pub(super) async fn event(&mut self, event: Event) {
         match event {
             Event::Registered { framework_id, master } => {
-                self.bus
-                    .publish(shapes::registered(framework_id.as_str(), master.as_deref()));
+                self.drafts
+                    .push(shapes::registered(framework_id.as_str(), master.as_deref()));
             }
-            Event::Reregistered { master } => self.bus.publish(shapes::reregistered(master.as_deref())),
-            Event::Disconnected => self.bus.publish(shapes::disconnected()),
+            Event::Reregistered { master } => self.drafts.push(shapes::reregistered(master.as_deref())),
+            Event::Disconnected => self.drafts.push(shapes::disconnected()),
             Event::Launched(record) => self.launched(&record),
             Event::Updated(record) => self.updated(&record).await,
+            // Whoever withdrew it has removed its instance.
+            Event::NeverLaunched(task) => tracing::debug!(%task, "task withdrawn before its launch"),
+            Event::Rejected { task, reason } => {
+                tracing::error!(%task, error = error_chain(&*reason), "the scheduler rejected a request");
+            }
             Event::Message {
                 agent,
                 executor,
                 data,
             } => {
-                self.bus.publish(shapes::framework_message(
+                self.drafts.push(shapes::framework_message(
                     agent.as_str(),
                     executor.as_str(),
                     &data,
@@ -84,14 +90,14 @@ impl Core {
         let (condition, found, version) = (known.condition, known.check_result(), known.version.to_string());
         let facts = known.facts(&app, &version);
         if let Some(status) = &record.status {
-            self.bus.publish(shapes::status_update(facts, status));
+            self.drafts.push(shapes::status_update(facts, status));
         }
         if changed && condition.is_public() {
-            self.bus.publish(shapes::instance_changed(facts, condition));
+            self.drafts.push(shapes::instance_changed(facts, condition));
         }
         if let Some(found) = found.filter(|found| before.as_ref() != Some(found)) {
-            self.bus
-                .publish(shapes::check_result_changed(facts, record.id.as_str(), &found));
+            self.drafts
+                .push(shapes::check_result_changed(facts, record.id.as_str(), &found));
         }
         self.look_after(&app, &instance);
         if condition.is_terminal() {
@@ -104,7 +110,7 @@ impl Core {
     /// being removed.
     fn ended(&mut self, app: &AppId, instance: &InstanceId, record: &TaskRecord) {
         self.checker.end(instance);
-        self.demands.forget(record.id.clone());
+        self.scheduler.purge(vec![record.id.clone()]);
         let Some(state) = self.apps.get_mut(app) else {
             return;
         };
@@ -131,7 +137,7 @@ impl Core {
             known.reschedule(version);
         }
         if let Some(known) = state.instances.get(instance) {
-            self.demands.want(state.wanted(known));
+            self.scheduler.submit(vec![state.wanted(known)]);
         }
     }
 
@@ -146,11 +152,11 @@ impl Core {
             let instance = InstanceId::of_task(&record.id).map(|(instance, _)| instance);
             let name = instance.as_ref().map_or(record.id.as_str(), InstanceId::as_str);
             let app = AppId::parse(&record.run_spec).ok();
-            self.bus
-                .publish(shapes::unknown_terminated(name, app.as_ref(), condition));
-            self.demands.forget(record.id.clone());
+            self.drafts
+                .push(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.scheduler.purge(vec![record.id.clone()]);
         } else if !record.killing {
-            self.demands.release(record.id.clone());
+            self.scheduler.kill(vec![record.id.clone()], None);
         }
     }
 
@@ -163,11 +169,11 @@ impl Core {
                 .as_ref()
                 .map_or(status.task_id.as_str(), InstanceId::as_str);
             let app = instance.as_ref().and_then(InstanceId::app);
-            self.bus
-                .publish(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.drafts
+                .push(shapes::unknown_terminated(name, app.as_ref(), condition));
         } else {
             tracing::warn!(task = %status.task_id, "killing an orphaned task");
-            self.demands.release(status.task_id.clone());
+            self.scheduler.kill(vec![status.task_id.clone()], None);
         }
     }
 
@@ -200,7 +206,7 @@ impl Core {
                         known.task().as_str(),
                         &result,
                     );
-                    self.bus.publish(draft);
+                    self.drafts.push(draft);
                 }
             }
             // The last result stays, and the failure explains why there is no newer one.
@@ -232,6 +238,7 @@ impl Core {
             self.give_up(app, instance, *due);
             self.reconcile(app).await;
         }
+        self.repair_unconfirmed().await;
         // Deployments whose end could not be stored yet.
         let waiting: Vec<AppId> = self.deployments.keys().cloned().collect();
         for id in waiting {
@@ -257,7 +264,7 @@ impl Core {
         };
         known.condition = Condition::UnreachableInactive;
         let version = known.version.to_string();
-        self.bus.publish(shapes::instance_changed(
+        self.drafts.push(shapes::instance_changed(
             known.facts(app, &version),
             Condition::UnreachableInactive,
         ));

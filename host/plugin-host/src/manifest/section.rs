@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use crate::units::{parse_duration, parse_size};
+use crate::manifest::units::{parse_duration, parse_size};
 
 /// What is wrong with a manifest, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
-use transom_plugin_host::{Change, Fetching, Registries, State};
+use transom_plugin_host::{Change, FetchStatus, Registries, State};
 
 use crate::{
     sources::{CONFIG, LAYER, manifest, refused, serving, sha256, site, variant},
@@ -340,7 +340,7 @@ async fn fetching_blocks_no_other_plugin() {
     arrivals.recv().await.unwrap();
     let status = waiting.status("odd");
     assert_eq!((status.state, status.refusal), (State::Fetching, None));
-    assert_eq!(status.source.unwrap().state, Fetching::Pending);
+    assert_eq!(status.source.unwrap().state, FetchStatus::Pending);
     let plain = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"p\"\n";
     let change = waiting.replace("tests/odd-probe", "other", plain).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");

@@ -11,7 +11,8 @@ use std::{
 
 use tempfile::TempDir;
 use tokio::net::TcpStream;
-use transom_plugin_host::{Login, Push, Registries};
+use transom_plugin_host::{Login, Registries};
+use transom_plugin_tools::Push;
 
 use crate::support::{TIMEOUT, component};
 

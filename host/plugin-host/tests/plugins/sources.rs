@@ -6,7 +6,8 @@ use oci_client::{Client, Reference, client::ClientConfig, client::ClientProtocol
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use transom_plugin_host::{Change, Config, Fetching, Push, Registries, State, Status, probe::Kind};
+use transom_plugin_host::{Change, Config, FetchStatus, Registries, State, Status, probe::Kind};
+use transom_plugin_tools::Push;
 
 use crate::{
     registry::{DockerRegistry, Setup},
@@ -93,7 +94,7 @@ async fn a_component_is_pulled_by_tag_and_by_digest() {
         let from = status.source.unwrap();
         assert_eq!(
             (from.reference.as_str(), from.digest.as_deref(), from.state),
-            (source.as_str(), Some(digest.as_str()), Fetching::Current)
+            (source.as_str(), Some(digest.as_str()), FetchStatus::Current)
         );
         let (records, _) = site.plugins.history("odd");
         let at = if source.contains('@') {
@@ -355,7 +356,9 @@ async fn unavailable_registry_keeps_the_serving_version() {
     registry.stop();
     site.plugins.rescan().await;
     let status = until(&site, "it says so", |it| {
-        it.source.as_ref().is_some_and(|it| it.state == Fetching::Failed)
+        it.source
+            .as_ref()
+            .is_some_and(|it| it.state == FetchStatus::Failed)
     })
     .await;
     let trouble = status.source.unwrap().error.unwrap();
@@ -390,7 +393,7 @@ async fn unavailable_registry_keeps_the_serving_version() {
     // What was changed on the disk meanwhile is not trusted.
     registry.stop();
     let spoil = |dir: &Path| {
-        for entry in fs::read_dir(dir.join(".transom/fetched")).unwrap() {
+        for entry in fs::read_dir(dir.join(".transom/components")).unwrap() {
             let path = entry.unwrap().path();
             let mut content = fs::read(&path).unwrap();
             *content.last_mut().unwrap() ^= 1;
@@ -506,7 +509,7 @@ async fn a_digest_is_fetched_once() {
     let from = status.source.unwrap();
     assert_eq!(
         (status.state, from.state, from.error),
-        (State::Serving, Fetching::Current, None)
+        (State::Serving, FetchStatus::Current, None)
     );
     // Also asked for again, with a tag that nobody could resolve now.
     let tagged = registry.source(&format!(":v9@{digest}"));

@@ -310,29 +310,39 @@ impl std::io::Write for Capture {
     }
 }
 
-/// What the host logs from warnings on, of all tests of this process; and the spans of calls.
+/// What the host logs from warnings on, of all tests of this process; what guests log; and the spans
+/// of calls.
 fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // A span shows as the line that is written when it is closed.
-        let spans =
-            filter_fn(|it| *it.level() <= tracing::Level::WARN || it.is_span() && it.name() == "plugin_call");
+        let wanted = filter_fn(|it| {
+            *it.level() <= tracing::Level::WARN
+                || it.target() == "transom_plugin_host::guest"
+                || it.is_span() && it.name() == "plugin_call"
+        });
         let lines = tracing_subscriber::fmt::layer()
             .with_ansi(false)
             .with_span_events(FmtSpan::CLOSE)
             .with_writer(|| Capture);
         tracing_subscriber::registry()
-            .with(lines.with_filter(spans))
+            .with(lines.with_filter(wanted))
             .init();
     });
 }
 
 /// Whether a line of the log has all of these; `parts` have to be this test's own.
 pub(crate) fn logged(parts: &[&str]) -> bool {
+    times_logged(parts) > 0
+}
+
+/// How many lines of the log have all of these.
+pub(crate) fn times_logged(parts: &[&str]) -> usize {
     let logs = LOGS.lock().unwrap();
     String::from_utf8_lossy(&logs)
         .lines()
-        .any(|line| parts.iter().all(|part| line.contains(part)))
+        .filter(|line| parts.iter().all(|part| line.contains(part)))
+        .count()
 }
 
 /// A server; dropping it closes it and all its connections.

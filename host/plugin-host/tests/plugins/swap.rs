@@ -8,7 +8,7 @@ use transom_plugin_host::{
     events::{Decision, Event, OpenError, Query},
 };
 
-use crate::support::{Server, Site, TIMEOUT, custom, install, response};
+use crate::support::{Server, Site, TIMEOUT, custom, install, response, times_logged};
 
 fn probe(network: &str) -> String {
     format!("world = \"check-probe\"\n[grants]\nnetwork = [{network}]\n[limits]\nmemory = \"16MiB\"\n")
@@ -55,6 +55,37 @@ async fn calls_in_flight_finish_on_the_version_they_began_with() {
     .await
     .expect("the old version's instances are dropped");
     site.stop().await;
+}
+
+/// Each instance logs a line when it is configured.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trial_instance_becomes_the_first_instance_unless_it_ran_self_tests() {
+    let manifest = |more: &str| {
+        format!(
+            "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\n\
+             [config]\nmark = \"m\"\nconfigure = {{ do = \"log\", lines = 1, bytes = 9 }}\n{more}"
+        )
+    };
+    let self_test = "[[self-test]]\nexpect = { custom = { mark = \"m\", attempt = 1 } }\n";
+    for (name, more, before, made) in [("untested", "", 1, 1), ("self-tested", self_test, 0, 2)] {
+        let text = manifest(more);
+        let site = Site::with(&[("tests/odd-probe", name, Some(&text))]).await;
+        let configured = || times_logged(&[&format!("plugin=\"{name}\""), "xxxxxxxxx"]);
+        assert_eq!(site.status(name).instances, before, "{name}");
+        // The self-test was no attempt of the version's.
+        let first = Ok(custom(r#"{"mark": "m", "attempt": 1}"#));
+        assert_eq!(site.look(name, "{}", None).await, first, "{name}");
+        assert_eq!((site.status(name).instances, configured()), (1, made), "{name}");
+
+        // A swap makes as many.
+        let change = site
+            .replace("tests/odd-probe", name, &manifest(&format!("{more}# 2")))
+            .await;
+        assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+        assert_eq!(site.look(name, "{}", None).await, first, "{name}");
+        assert_eq!(configured(), made * 2, "{name}");
+        site.stop().await;
+    }
 }
 
 fn filter(config: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transom_plugin_host::workbench::{Cases, ComponentFiles, NotAdmitted, Stage, Verdict, Workbench};
+use transom_plugin_tools::workbench::{Cases, ComponentFiles, NotAdmitted, Stage, Verdict, Workbench};
 
 use crate::support::component;
 

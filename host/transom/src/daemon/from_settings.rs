@@ -305,6 +305,8 @@ pub(super) fn discovery_config(
         include_staging: section.include_staging,
         framework_ttl: section.framework_ttl,
         tls_port: section.tls_port,
+        https_port: section.https_port,
+        quic_port: section.quic_port,
         tls_certificate: section.tls_certificate,
         tls_key: section.tls_key,
         also_notify: check::resolvers(&section.also_notify).map_err(checked("also_notify"))?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use transom_plugin_host::workbench::{BenchResult, Workbench};
+use transom_plugin_tools::workbench::{BenchResult, Workbench};
 
 use super::work::{Component, bytes, cases, micros};
 use crate::output::{self, Output};

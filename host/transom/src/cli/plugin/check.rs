@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
-use transom_plugin_host::workbench::{Examination, Workbench};
+use transom_plugin_tools::workbench::{Examination, Workbench};
 
 use super::registry::RegistryArgs;
 use super::work::Component;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
-use transom_plugin_host::{PushError, Registries};
+use transom_plugin_host::Registries;
+use transom_plugin_tools::{Push as Image, PushError};
 
 use super::registry::RegistryArgs;
 use crate::exit::{Misconfigured, Unavailable};
@@ -66,12 +67,12 @@ impl Push {
                 .entry(TITLE.to_owned())
                 .or_insert_with(|| name.to_string_lossy().into_owned());
         }
-        let push = transom_plugin_host::Push {
+        let image = Image {
             component,
             annotations,
             key: self.sign.as_ref().map(read).transpose()?,
         };
-        let source = match push.to(&self.place, &registries).await {
+        let source = match image.to(&self.place, &registries).await {
             Ok(source) => source,
             Err(error) => return Err(explained(error, &registries).await),
         };

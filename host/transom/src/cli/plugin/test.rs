@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
-use transom_plugin_host::workbench::{Report, Verdict, Workbench};
 use transom_plugin_host::{shown, shown_json};
+use transom_plugin_tools::workbench::{Report, Verdict, Workbench};
 
 use super::work::{Component, Form, bytes, cases, micros};
 use crate::output::{self, Output};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use transom_plugin_host::workbench::{Cases, ComponentFiles};
+use transom_plugin_tools::workbench::{Cases, ComponentFiles};
 
 use crate::exit::Misconfigured;
 

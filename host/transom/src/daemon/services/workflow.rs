@@ -87,7 +87,7 @@ impl BoundService for BoundWorkflow {
             context.token.child_token(),
         );
         let (service, runner) = started.context(Unavailable)?;
-        service.run(framework, runner);
+        context.run(&service, framework, runner);
         Ok(Box::new(service))
     }
 }

@@ -1,0 +1,176 @@
+//! Text for logs and operators: bounded, on one line, with control characters escaped.
+
+use std::{borrow::Cow, fmt::Write};
+
+/// Whether a character has no shape of its own but changes how a terminal or a browser shows
+/// others: control characters, marks that change the direction of text, separators of lines, and
+/// characters that take no room.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{061c}'
+                | '\u{180e}'
+                | '\u{200b}'
+                | '\u{200e}' | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Text for a terminal or a log line: hidden characters, line breaks among them, are written as
+/// `\u{1b}`.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut line = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        push_shown(&mut line, c);
+    }
+    Cow::Owned(line)
+}
+
+/// One character as [`shown`] has it.
+pub fn push_shown(line: &mut String, c: char) {
+    if is_hidden(c) {
+        // Writing into a String does not fail.
+        let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
+    } else {
+        line.push(c);
+    }
+}
+
+/// A JSON text in which every hidden character stands as a `\uXXXX` escape: the same document to a
+/// program, and nothing to a terminal. JSON itself asks that only of the characters below U+0020.
+pub fn shown_json(json: &str) -> Cow<'_, str> {
+    // Line breaks between the members of a document are no part of a text: within one they are
+    // escaped already.
+    let hidden = |c: char| is_hidden(c) && !matches!(c, '\n' | '\r' | '\t');
+    if !json.contains(hidden) {
+        return Cow::Borrowed(json);
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if hidden(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Text of the engine or of a guest as one line of bounded length that cannot drive a terminal.
+pub fn one_line(text: &str) -> String {
+    const MAX: usize = 500;
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let word = shown(word);
+        if line.len() + word.len() > MAX {
+            line.push_str(" ...");
+            break;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    line
+}
+
+/// The beginning of a text, at most `most` bytes of it, cut between two characters; what is left
+/// out is marked.
+pub fn clip(text: &str, most: usize) -> String {
+    const MARK: &str = "…";
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut end = most.saturating_sub(MARK.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{MARK}", &text[..end])
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing into a String does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_and_ends() {
+        for (text, line) in [
+            ("", ""),
+            (" a\n\tb  c ", "a b c"),
+            ("red \u{1b}[31m", "red \\u{1b}[31m"),
+            ("a\u{202e}b\u{7f}\u{9b}2J", "a\\u{202e}b\\u{7f}\\u{9b}2J"),
+            ("a\u{2028}b", "a b"),
+            (&"x".repeat(1000), " ..."),
+        ] {
+            assert_eq!(one_line(text), line, "{text:?}");
+        }
+        assert!(one_line(&"word ".repeat(10_000)).len() <= 510);
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        for (text, most, expected) in [
+            ("", 3, ""),
+            ("abcdef", 6, "abcdef"),
+            ("abcdefg", 6, "abc…"),
+            ("äöüäöü", 8, "äö…"),
+            ("abcdefg", 3, "…"),
+        ] {
+            assert_eq!(clip(text, most), expected, "{text:?} {most}");
+        }
+        assert!(clip(&"ä".repeat(1 << 20), 4096).len() <= 4096);
+    }
+
+    #[test]
+    fn hidden_characters_are_escaped_and_letters_stay() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("Größe, 大きさ, قياس, \u{1f600}", "Größe, 大きさ, قياس, \u{1f600}"),
+            ("a\nb\r\u{1b}[2J", "a\\u{a}b\\u{d}\\u{1b}[2J"),
+            ("\u{2067}x\u{2069}", "\\u{2067}x\\u{2069}"),
+            ("\u{200b}\u{feff}\u{e0041}", "\\u{200b}\\u{feff}\\u{e0041}"),
+        ] {
+            assert_eq!(shown(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn escaped_json_is_the_same_document() {
+        let document = serde_json::json!({"a\u{202e}": ["\u{9b}2J", "\n\u{7f}", "\u{e0041}", "ä"]});
+        let text = serde_json::to_string_pretty(&document).unwrap();
+        let escaped = shown_json(&text);
+        assert!(
+            !escaped.contains(|c: char| is_hidden(c) && c != '\n'),
+            "{escaped}"
+        );
+        assert!(
+            escaped.contains("\\u202e") && escaped.contains("\\udb40\\udc41"),
+            "{escaped}"
+        );
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&escaped).unwrap(),
+            document
+        );
+    }
+}

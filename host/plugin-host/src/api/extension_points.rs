@@ -1,0 +1,109 @@
+//! Resolves an extension point to the version that serves it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Config,
+    error::CallError,
+    lifecycle::table::{Serving, Table},
+    observe::version_metrics::CallOutcome,
+    runtime::{
+        active_version::ActiveVersion,
+        engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+    },
+    worlds::probe::Kind,
+};
+
+/// The extension points of the host. Shared by its handle, agent sets and views.
+pub(crate) struct ExtensionPoints {
+    pub(crate) config: Arc<Config>,
+    pub(crate) table: Arc<ArcSwap<Table>>,
+    pub(crate) token: CancellationToken,
+}
+
+impl std::fmt::Debug for ExtensionPoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExtensionPoints")
+            .field("dir", &self.config.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+type Found<W> = Result<ActiveVersion<W>, CallError>;
+
+impl ExtensionPoints {
+    pub(crate) fn matcher(&self) -> Found<Matcher> {
+        self.find("matcher", &self.config.bindings.matcher, |it| match it {
+            Serving::Matcher(version) => Some(version.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn filter(&self) -> Found<Filter> {
+        self.find("filter", &self.config.bindings.filter, |it| match it {
+            Serving::Filter(version) => Some(version.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn bootstrap(&self) -> Found<Bootstrap> {
+        self.find("bootstrap", &self.config.bindings.bootstrap, |it| match it {
+            Serving::Bootstrap(version) => Some(version.clone()),
+            _ => None,
+        })
+    }
+
+    /// The extension point, and the name of the plugin that serves it.
+    pub(crate) fn prober_of<'a>(&'a self, kind: &'a Kind) -> (&'static str, &'a str) {
+        let bindings = &self.config.bindings;
+        match kind {
+            Kind::Http => ("http checks", &bindings.http),
+            Kind::Tcp => ("tcp checks", &bindings.tcp),
+            Kind::Exec => ("exec checks", &bindings.exec),
+            Kind::Named(name) => ("plugin checks", name),
+        }
+    }
+
+    pub(crate) fn prober(&self, kind: &Kind) -> Found<Probe> {
+        let (point, name) = self.prober_of(kind);
+        self.find(point, name, |it| match it {
+            Serving::Probe(version) => Some(version.clone()),
+            _ => None,
+        })
+    }
+
+    fn find<V>(
+        &self,
+        point: &'static str,
+        name: &str,
+        of_world: impl Fn(&Serving) -> Option<V>,
+    ) -> Result<V, CallError> {
+        if self.token.is_cancelled() {
+            return Err(CallError::Stopped);
+        }
+        let table = self.table.load();
+        if let Some(version) = table.serving.get(name).and_then(of_world) {
+            return Ok(version);
+        }
+        let Some(disabled) = table.disabled.get(name) else {
+            return Err(self.missing(point, name));
+        };
+        disabled.context.metrics.called(CallOutcome::Disabled);
+        Err(CallError::Disabled {
+            point,
+            name: name.to_owned(),
+            reason: disabled.reason.clone(),
+        })
+    }
+
+    fn missing(&self, point: &'static str, name: &str) -> CallError {
+        CallError::Missing {
+            point,
+            name: name.to_owned(),
+            dir: self.config.dir.clone(),
+        }
+    }
+}

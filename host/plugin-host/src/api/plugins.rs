@@ -1,0 +1,279 @@
+//! [`Plugins`]: starts the host and passes each call to an instance.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use prometheus_client::registry::Registry;
+use tokio::sync::{broadcast, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use transom_common::text::one_line;
+use transom_registry::{FetchMetrics, Sources, Trust, artifacts::ArtifactStore};
+
+use super::{
+    agent_set::AgentSet,
+    attempt,
+    extension_points::ExtensionPoints,
+    views::{OpenViews, View},
+};
+use crate::{
+    config::Config,
+    error::{CallError, CommandError, Error, Result},
+    lifecycle::{
+        admission::AdmissionContext,
+        directory::{Command, Directory, DirectoryHandle},
+    },
+    observe::{
+        metrics::Metrics,
+        status::{Change, Status},
+    },
+    runtime::{
+        engine::{CompilePriority, Compilers, Engine, worlds::events::SharedQuery},
+        executor::{self, GuestExecutor},
+        pool::Runtime,
+        shadow::calls::{Open, Prepare, Validate},
+    },
+    storage::{
+        admission_record::AdmissionRecord,
+        compiled_cache::CompiledCache,
+        history::{Durability, History},
+    },
+    worlds::{
+        bootstrap,
+        events::{self, OpenError},
+        matcher, probe,
+    },
+};
+
+impl Config {
+    /// Admits the plugins of the directory, then watches it. A refused component is reported; an
+    /// unreadable directory is fatal.
+    pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<Plugins> {
+        let metrics = Metrics::register(registry);
+        let fetch_metrics = FetchMetrics::register(registry);
+        let config = Arc::new(self);
+        let trust = Arc::new(Trust::new(&config.signatures)?);
+        let private = config.private.clone();
+        let artifacts = executor::run_blocking(move || ArtifactStore::open(private.as_deref()))
+            .await
+            .map_err(|_| Error::Broke)?;
+        let sources = Sources::open(
+            config.registries.clone(),
+            config.reserved.clone(),
+            artifacts.clone(),
+            Arc::clone(&trust),
+            fetch_metrics,
+        )
+        .await?;
+        let history = Arc::new(History::load(config.store.clone(), &config.prefix).await);
+        let runtime = Runtime {
+            engine: Engine::new(config.instances)?,
+            tracker: TaskTracker::new(),
+            token: token.child_token(),
+            executor: GuestExecutor::new().map_err(Error::Thread)?,
+        };
+        let compilers = Compilers::new(config.compile_timeout, CompilePriority::Background);
+        let admission_context = AdmissionContext {
+            runtime: runtime.clone(),
+            config: Arc::clone(&config),
+            cache: CompiledCache::new(artifacts.clone(), compilers, metrics.cache()),
+            trust,
+        };
+        let (directory, handle) = Directory::open(
+            admission_context,
+            artifacts,
+            sources.clone(),
+            Arc::clone(&history),
+            metrics.clone(),
+        )
+        .await?;
+        let inner = Inner {
+            extension_points: Arc::new(ExtensionPoints {
+                config,
+                table: Arc::clone(&handle.table),
+                token: runtime.token.clone(),
+            }),
+            metrics,
+            sources: sources.clone(),
+            directory: handle,
+            history,
+            views: Mutex::default(),
+            tracker: runtime.tracker.clone(),
+            next_view: AtomicU64::new(1),
+        };
+        runtime.tracker.spawn(sources.run(runtime.token.clone()));
+        // Admissions enter guests, too.
+        runtime.executor.spawn(&runtime.tracker, directory.run());
+        runtime.tracker.close();
+        Ok(Plugins(Arc::new(inner)))
+    }
+}
+
+/// The plugin host's handle. Cheap to clone.
+#[derive(Clone)]
+pub struct Plugins(Arc<Inner>);
+
+struct Inner {
+    extension_points: Arc<ExtensionPoints>,
+    metrics: Metrics,
+    sources: Sources,
+    directory: DirectoryHandle,
+    history: Arc<History>,
+    /// Queries with open views.
+    views: Mutex<OpenViews>,
+    next_view: AtomicU64,
+    tracker: TaskTracker,
+}
+
+impl std::fmt::Debug for Plugins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plugins")
+            .field("dir", &self.0.extension_points.config.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Plugins {
+    /// All plugins, by name.
+    pub fn list(&self) -> Vec<Status> {
+        let table = self.0.extension_points.table.load();
+        table.status(&self.0.metrics, &self.0.sources)
+    }
+
+    /// Subscribes to changes from now on. A slow subscriber receives the number of missed changes.
+    pub fn changes(&self) -> broadcast::Receiver<Change> {
+        self.0.directory.changes.subscribe()
+    }
+
+    /// Scans the directory now; returns the changes when all files were admitted or refused. Tags
+    /// are fetched again in the background.
+    pub async fn rescan(&self) -> Vec<Change> {
+        let (answer, changes) = oneshot::channel();
+        if self
+            .0
+            .directory
+            .commands
+            .send(Command::Rescan(answer))
+            .await
+            .is_err()
+        {
+            return Vec::new();
+        }
+        changes.await.unwrap_or_default()
+    }
+
+    /// The records of a plugin, newest first, also of a removed one, and where they are stored.
+    pub fn history(&self, name: &str) -> (Vec<AdmissionRecord>, Durability) {
+        (self.0.history.of(name), self.0.history.durability())
+    }
+
+    /// Rolls back to `record`, or to the newest other version. Files in the directory are ignored
+    /// until they change, also after a restart if a store is configured. `by`: the operator, for
+    /// the record.
+    pub async fn rollback(&self, name: &str, record: Option<u64>, by: &str) -> Result<Change, CommandError> {
+        let (answer, done) = oneshot::channel();
+        let command = Command::Rollback {
+            name: name.to_owned(),
+            record,
+            by: one_line(by),
+            answer,
+        };
+        self.0
+            .directory
+            .commands
+            .send(command)
+            .await
+            .map_err(|_| CommandError::Stopped)?;
+        done.await.unwrap_or(Err(CommandError::Stopped))
+    }
+
+    /// Promotes the shadow version, whatever its answers were. `by`: the operator, for the record.
+    pub async fn promote(&self, name: &str, by: &str) -> Result<Change, CommandError> {
+        let (answer, done) = oneshot::channel();
+        let command = Command::Promote {
+            name: name.to_owned(),
+            by: one_line(by),
+            answer,
+        };
+        self.0
+            .directory
+            .commands
+            .send(command)
+            .await
+            .map_err(|_| CommandError::Stopped)?;
+        done.await.unwrap_or(Err(CommandError::Stopped))
+    }
+
+    /// An empty agent set. `home_region`: the master's region.
+    pub fn agent_set(&self, home_region: Option<String>) -> AgentSet {
+        AgentSet::new(Arc::clone(&self.0.extension_points), home_region)
+    }
+
+    /// Validates these constraints. Empty: they are valid.
+    pub async fn validate_constraints(
+        &self,
+        constraints: &[matcher::Constraint],
+    ) -> Result<Vec<matcher::ConstraintError>, CallError> {
+        let active = self.0.extension_points.matcher()?;
+        active.ask(Validate(constraints.to_vec())).await
+    }
+
+    /// Opens a view of a query. Equal queries share one guest resource.
+    pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
+        let active = self.0.extension_points.filter()?;
+        let opened = self.opened(query);
+        let answer = active.ask(Open(Arc::clone(&opened))).await?;
+        answer.map_err(OpenError::Refused)?;
+        Ok(View::new(Arc::clone(&self.0.extension_points), opened))
+    }
+
+    /// Prepares the first script of a container.
+    pub async fn prepare(
+        &self,
+        context: bootstrap::Context,
+        script: Vec<u8>,
+    ) -> Result<bootstrap::Prepared, bootstrap::PrepareError> {
+        let active = self.0.extension_points.bootstrap()?;
+        Ok(active.ask(Prepare { context, script }).await??)
+    }
+
+    /// The name of the probe plugin.
+    pub fn prober<'a>(&'a self, kind: &'a probe::Kind) -> &'a str {
+        self.0.extension_points.prober_of(kind).1
+    }
+
+    /// Probes a task once. `runner` runs commands for components with the grant `command`.
+    pub async fn probe(
+        &self,
+        kind: probe::Kind,
+        request: probe::Request,
+        runner: Option<Arc<dyn probe::Runner>>,
+    ) -> Result<probe::Outcome, probe::Failure> {
+        let active = self
+            .0
+            .extension_points
+            .prober(&kind)
+            .map_err(|error| attempt::failure(&error))?;
+        let extension_points = &self.0.extension_points;
+        attempt::run_probe(
+            &active,
+            request,
+            runner,
+            &extension_points.config.reserved,
+            &extension_points.token,
+        )
+        .await
+    }
+
+    /// Returns when all tasks of the plugin host have ended, after the token given at the start was
+    /// cancelled.
+    pub async fn stopped(&self) {
+        self.0.tracker.wait().await;
+    }
+
+    fn opened(&self, query: events::Query) -> Arc<SharedQuery> {
+        let mut views = self.0.views.lock().unwrap_or_else(PoisonError::into_inner);
+        views.get_or_insert(query, || self.0.next_view.fetch_add(1, Relaxed))
+    }
+}

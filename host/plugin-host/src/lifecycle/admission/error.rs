@@ -1,0 +1,96 @@
+//! Why a component does not serve, and valid plugin names.
+
+use transom_registry::{FetchError, signatures::SignatureError};
+
+use crate::{
+    error::CallError,
+    manifest::{ManifestError, imports::ImportError, schema::SchemaError},
+    runtime::{
+        engine::{CompileError, ExceedsPool, WorldMismatch},
+        executor::BlockingTaskError,
+    },
+    self_test::Failed,
+    storage::compiled_cache::NotCompiled,
+    worlds::about::ConfigError,
+};
+
+/// Why a component does not serve. Display is for an operator.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdmissionError {
+    #[error("{0}.toml is missing: a component needs a manifest")]
+    NoManifest(String),
+    #[error("cannot read {what}: {message}")]
+    Unreadable { what: String, message: String },
+    #[error("manifest: {0}")]
+    Manifest(#[from] ManifestError),
+    #[error("it has {found} bytes, at most {limit} are allowed (limits.size)")]
+    TooLarge { found: u64, limit: u64 },
+    #[error("both {0}.wasm and a `source` in its manifest exist: remove one of them")]
+    TwoSources(String),
+    #[error("cannot fetch it from {from}: {error}")]
+    NotFetched { from: String, error: FetchError },
+    #[error("its digest is sha256:{found}, the manifest pins sha256:{pinned}")]
+    Digest { found: String, pinned: String },
+    #[error("{0}")]
+    SignatureError(#[from] SignatureError),
+    #[error("{0}")]
+    Compile(#[from] NotCompiled),
+    #[error("{0}")]
+    WorldMismatch(#[from] WorldMismatch),
+    #[error("{0}")]
+    Imports(#[from] ImportError),
+    #[error("{0}")]
+    ExceedsPool(#[from] ExceedsPool),
+    #[error("it does not link: {0}")]
+    Link(String),
+    #[error("its trial instance failed: {0}")]
+    Trial(#[from] CallError),
+    #[error("{0}")]
+    Schema(#[from] SchemaError),
+    #[error("it rejects its configuration: {}", ConfigError::list(.0))]
+    Config(Vec<ConfigError>),
+    #[error("{0}")]
+    SelfTest(#[from] Failed),
+    #[error("its world differs from that of the serving version, so the two cannot be compared (rollout)")]
+    OtherWorld,
+    #[error("the directory has more than {0} components")]
+    TooMany(usize),
+    #[error("{0}")]
+    BlockingTaskError(#[from] BlockingTaskError),
+    #[error("invalid plugin name: expected {NAMES}")]
+    Name,
+}
+
+/// Valid plugin names.
+pub(crate) const NAMES: &str =
+    "1 to 64 of the characters a to z, A to Z, 0 to 9, `.`, `_` and `-`, starting with a letter or a digit";
+
+/// Whether a file name without its extension is a valid plugin name.
+pub(crate) fn is_name(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)
+}
+
+/// When a refused component is retried without a change of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// At the next scan.
+    Soon,
+    /// When an operator requests a scan.
+    Asked,
+}
+
+impl AdmissionError {
+    /// When to retry. None: only when its files change.
+    pub(crate) fn again(&self) -> Option<Again> {
+        match self {
+            AdmissionError::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
+            // A compilation may succeed on a less busy machine.
+            AdmissionError::BlockingTaskError(_)
+            | AdmissionError::Compile(
+                NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TooLong(_)),
+            ) => Some(Again::Asked),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Admission: from two files to a version that may serve. A failure here never affects calls.
+//!
+//! The stages: manifest, size, digest, signature, compilation, exports of the world, imports,
+//! resources, linking, a trial instance that describes itself, the configuration against its
+//! schema, `configure`, and the manifest's self-tests.
+
+mod error;
+mod steps;
+mod trial_instance;
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use transom_common::text::{hex, one_line};
+use transom_registry::{Origin, Provenance, Trust};
+
+use crate::{
+    config::Config,
+    lifecycle::table::Serving,
+    manifest::{Manifest, files::Files, imports, schema},
+    observe::version_metrics::VersionMetrics,
+    runtime::{
+        active_version::ActiveVersion,
+        engine::{
+            Compiled, Instance, check_types, link,
+            worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        },
+        executor::run_blocking,
+        pool::{ComponentInfo, Runtime},
+        shadow::Comparable,
+        version_context::{VersionContext, seconds_now},
+    },
+    self_test::Testable,
+    storage::compiled_cache::CompiledCache,
+    worlds::WorldName,
+};
+
+pub(crate) use error::{AdmissionError, Again, is_name};
+pub use steps::Stage;
+pub(crate) use steps::{Step, Steps};
+pub(crate) use trial_instance::{Activation, Admitted, TrialInstance};
+
+/// The dependencies of admission. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct AdmissionContext {
+    pub(crate) runtime: Runtime,
+    pub(crate) config: Arc<Config>,
+    pub(crate) cache: CompiledCache,
+    pub(crate) trust: Arc<Trust>,
+}
+
+/// A component that passed all checks that need no instance.
+pub(crate) struct ValidatedComponent<'a> {
+    admission_context: &'a AdmissionContext,
+    name: &'a str,
+    manifest: Arc<Manifest>,
+    compiled: Compiled,
+    /// SHA-256 of component and of manifest, hexadecimal.
+    digests: (String, String),
+    provenance: Provenance,
+    imports: Vec<String>,
+    metrics: VersionMetrics,
+}
+
+impl AdmissionContext {
+    /// Admits or refuses. `before`: the imports of the version to be replaced; none if there is
+    /// none.
+    pub(crate) async fn admit(
+        &self,
+        name: &str,
+        files: &Files,
+        before: Option<&[String]>,
+        metrics: VersionMetrics,
+    ) -> Result<Admitted, AdmissionError> {
+        let mut steps = Steps::default();
+        let case = self.examine(name, files, before, metrics, &mut steps).await?;
+        match case.world() {
+            WorldName::CheckProbe => case.admit::<Probe>(Serving::Probe, &mut steps).await,
+            WorldName::AttributeMatcher => case.admit::<Matcher>(Serving::Matcher, &mut steps).await,
+            WorldName::EventFilter => case.admit::<Filter>(Serving::Filter, &mut steps).await,
+            WorldName::BootstrapHandler => case.admit::<Bootstrap>(Serving::Bootstrap, &mut steps).await,
+        }
+    }
+
+    /// All checks that need no instance.
+    pub(crate) async fn examine<'a>(
+        &'a self,
+        name: &'a str,
+        files: &Files,
+        before: Option<&[String]>,
+        metrics: VersionMetrics,
+        steps: &mut Steps,
+    ) -> Result<ValidatedComponent<'a>, AdmissionError> {
+        steps.begin(Stage::Manifest);
+        if !is_name(name) {
+            return Err(AdmissionError::Name);
+        }
+        let file = files
+            .manifest
+            .as_ref()
+            .ok_or_else(|| AdmissionError::NoManifest(name.to_owned()))?;
+        let manifest = Arc::clone(file.manifest()?);
+        if manifest.source.is_some() && matches!(files.origin, Origin::File { .. }) {
+            return Err(AdmissionError::TwoSources(name.to_owned()));
+        }
+        steps.begin(Stage::Size);
+        let found = files.component.len() as u64;
+        let limit = manifest.limits.size;
+        if found > limit {
+            return Err(AdmissionError::TooLarge { found, limit });
+        }
+        steps.note(format!("{found} bytes of {limit}"));
+        steps.begin(Stage::Digest);
+        let digest = Sha256::digest(files.component.as_slice());
+        let found = hex(&digest);
+        if let Some(pinned) = manifest.digest.as_ref().filter(|pinned| **pinned != found) {
+            return Err(AdmissionError::Digest {
+                found,
+                pinned: pinned.clone(),
+            });
+        }
+        let pinned = if manifest.digest.is_some() {
+            ""
+        } else {
+            ", not pinned"
+        };
+        steps.note(format!("sha256:{found}{pinned}"));
+        steps.begin(Stage::Signature);
+        let signed_by = self.trust.check(name, &files.component, &files.origin, &found)?;
+        steps.note(match &signed_by {
+            Some(key) => format!("by {key}"),
+            None => "not required".to_owned(),
+        });
+        let provenance = Provenance {
+            source: match &files.origin {
+                Origin::File { .. } => None,
+                Origin::Image(image) => Some(image.at()),
+            },
+            signed_by,
+        };
+        steps.begin(Stage::Compile);
+        let (cache, engine) = (&self.cache, &self.runtime.engine);
+        let compiled = cache.compiled(engine, &files.component, digest.into()).await?;
+        steps.begin(Stage::World);
+        let world = manifest.world;
+        let imports = check_types(&self.runtime.engine, &compiled, world)?;
+        steps.note(world.short());
+        steps.begin(Stage::Imports);
+        imports::check(&imports, before, &manifest.grants)?;
+        let imported = imports::interfaces(&imports);
+        steps.note(imported.join(", "));
+        steps.begin(Stage::Resources);
+        compiled.fits(&manifest.limits)?;
+        Ok(ValidatedComponent {
+            admission_context: self,
+            name,
+            manifest,
+            compiled,
+            digests: (found, hex(&Sha256::digest(file.text()))),
+            provenance,
+            imports: imported,
+            metrics,
+        })
+    }
+}
+
+impl ValidatedComponent<'_> {
+    pub(crate) fn world(&self) -> WorldName {
+        self.manifest.world
+    }
+
+    async fn admit<W: Testable + Comparable>(
+        self,
+        of_world: fn(ActiveVersion<W>) -> Serving,
+        steps: &mut Steps,
+    ) -> Result<Admitted, AdmissionError> {
+        let runtime = self.admission_context.runtime.clone();
+        let mut trial = self.instantiate_trial::<W>(steps).await?;
+        trial.self_tests(steps).await?;
+        Ok(trial.admitted(runtime, of_world))
+    }
+
+    /// Links the component and configures a trial instance.
+    pub(crate) async fn instantiate_trial<W: Testable>(
+        self,
+        steps: &mut Steps,
+    ) -> Result<TrialInstance<W>, AdmissionError> {
+        let AdmissionContext { runtime, config, .. } = self.admission_context;
+        steps.begin(Stage::Link);
+        let pre = link::<W>(&runtime.engine, &self.compiled).map_err(AdmissionError::Link)?;
+        let environment: Vec<(String, String)> = self
+            .manifest
+            .grants
+            .environment
+            .iter()
+            .filter_map(|name| Some((name.clone(), (config.environment)(name)?)))
+            .collect();
+        steps.begin(Stage::Trial);
+        let context = Arc::new(VersionContext::new(
+            self.name,
+            &self.manifest,
+            environment.clone(),
+            self.metrics,
+        ));
+        let mut instance = Instance::<W>::instantiate(&runtime.engine, &pre, &context, 0).await?;
+        steps.begin(Stage::Describe);
+        let said = instance.describe().await?;
+        let (version, calls_itself) = (one_line(&said.version), one_line(&said.name));
+        tracing::debug!(plugin = context.name, version, calls_itself, "trial instance");
+        context.log.set_version(&version);
+        let summary = one_line(&said.summary);
+        steps.note(format!("{calls_itself} {version}: {summary}"));
+        steps.begin(Stage::Schema);
+        let manifest = Arc::clone(&self.manifest);
+        if said.config_schema.is_none() {
+            steps.note("no config-schema");
+        }
+        run_blocking(move || schema::check(said.config_schema.as_deref(), &manifest.config)).await??;
+        steps.begin(Stage::Configure);
+        instance.configure().await?.map_err(AdmissionError::Config)?;
+        let (component, text) = self.digests;
+        let info = ComponentInfo {
+            world: self.manifest.world,
+            version,
+            summary,
+            digest: format!("sha256:{component}"),
+            manifest: format!("sha256:{text}"),
+            provenance: self.provenance,
+            imports: self.imports,
+            admitted_at: seconds_now(),
+        };
+        Ok(TrialInstance {
+            pre,
+            manifest: self.manifest,
+            info,
+            instance,
+            context,
+            environment,
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! The trial instance of an admission, and the admitted component.
+//!
+//! The trial instance becomes the first instance of the version, unless the manifest has self-tests:
+//! they leave state in it, and an answer in service must not depend on them. Without self-tests it was
+//! configured like every other instance, and `describe` only returns constants.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{AdmissionError, Stage, Steps};
+use crate::{
+    lifecycle::table::Serving,
+    manifest::Manifest,
+    observe::{health::HealthWatch, version_metrics::VersionMetrics},
+    runtime::{
+        active_version::ActiveVersion,
+        engine::Instance,
+        pool::{ComponentInfo, Runtime, Version},
+        shadow::Comparable,
+        version_context::{VersionContext, seconds_now},
+    },
+    self_test::{self, Testable},
+};
+
+/// A component with a configured trial instance.
+pub(crate) struct TrialInstance<W: Testable> {
+    pub(crate) pre: W::Pre,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) info: ComponentInfo,
+    pub(super) instance: Instance<W>,
+    pub(super) context: Arc<VersionContext>,
+    /// The granted variables.
+    pub(super) environment: Vec<(String, String)>,
+}
+
+/// An admitted component. It can be started repeatedly.
+#[derive(Clone)]
+pub(crate) struct Admitted {
+    pub(crate) info: ComponentInfo,
+    pub(crate) manifest: Arc<Manifest>,
+    start: Arc<dyn Fn(Activation) -> Serving + Send + Sync>,
+}
+
+/// How a version is started.
+#[derive(Debug)]
+pub(crate) enum Activation {
+    /// It answers calls. The measurements are those of a start after the first.
+    Serving {
+        metrics: VersionMetrics,
+        watch: HealthWatch,
+    },
+    /// Its calls do not count for the plugin, nor do its faults.
+    Shadow,
+}
+
+impl Admitted {
+    /// Starts a version.
+    pub(crate) fn start(&self, activation: Activation) -> Serving {
+        (self.start)(activation)
+    }
+}
+
+impl<W: Testable> TrialInstance<W> {
+    pub(crate) async fn self_tests(&mut self, steps: &mut Steps) -> Result<(), AdmissionError> {
+        steps.begin(Stage::SelfTests);
+        steps.note(match self.manifest.self_tests.len() {
+            0 => "none".to_owned(),
+            number => format!("{number} passed"),
+        });
+        self_test::run(&mut self.instance, &self.manifest.self_tests).await?;
+        Ok(())
+    }
+
+    pub(super) fn admitted(self, runtime: Runtime, of_world: fn(ActiveVersion<W>) -> Serving) -> Admitted
+    where
+        W: Comparable,
+    {
+        let TrialInstance {
+            pre,
+            manifest,
+            info,
+            instance,
+            context,
+            environment,
+        } = self;
+        let name = context.name.clone();
+        let unused = manifest.self_tests.is_empty().then_some((instance, context));
+        let unused = Mutex::new(unused);
+        let start = {
+            let (manifest, info) = (Arc::clone(&manifest), info.clone());
+            move |activation| {
+                let trial = unused.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let new_context = |metrics| {
+                    let context = VersionContext::new(&name, &manifest, environment.clone(), metrics);
+                    context.log.set_version(&info.version);
+                    Arc::new(context)
+                };
+                let (context, first) = match activation {
+                    Activation::Serving { metrics, watch } => {
+                        let (context, first) = match trial {
+                            Some((instance, context)) => (context, Some(instance)),
+                            None => (new_context(metrics), None),
+                        };
+                        context.activate(&info.label(), watch);
+                        (context, first)
+                    }
+                    // What the trial instance did counts for the plugin.
+                    Activation::Shadow => {
+                        let context = new_context(VersionMetrics::unseen());
+                        context.set_label(&info.label());
+                        (context, None)
+                    }
+                };
+                let mut info = info.clone();
+                info.admitted_at = seconds_now();
+                of_world(ActiveVersion::alone(Version::start(
+                    &runtime, &pre, &context, info, first,
+                )))
+            }
+        };
+        Admitted {
+            info,
+            manifest,
+            start: Arc::new(start),
+        }
+    }
+
+    /// The context of another instance, with its own measurements.
+    pub(crate) fn new_context(&self) -> Arc<VersionContext> {
+        let context = VersionContext::new(
+            &self.context.name,
+            &self.manifest,
+            self.environment.clone(),
+            VersionMetrics::unseen(),
+        );
+        context.log.set_version(&self.info.version);
+        Arc::new(context)
+    }
+}

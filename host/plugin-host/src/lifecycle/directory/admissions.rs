@@ -1,0 +1,332 @@
+//! Starts and finishes admissions and rollbacks.
+
+use tokio::sync::oneshot;
+use transom_common::text::hex;
+use transom_registry::Origin;
+
+use super::{
+    Directory, ScanMode,
+    background::{Admission, Completion, FinishedTask, MAX_ADMISSIONS, PendingRollback},
+    files::{Fingerprint, fingerprint},
+    pending_admission::{ActiveRecord, AdmissionResult, PendingAdmission, RecordedVersion, admit_record},
+};
+use crate::{
+    error::CommandError,
+    lifecycle::{admission::AdmissionError, state::Event},
+    manifest::files::Files,
+    observe::status::Change,
+    runtime::{executor::BlockingTaskError, version_context::seconds_now},
+    storage::admission_record::{AdmissionRecord, Outcome},
+};
+
+impl Directory {
+    /// Whether another admission may start now.
+    pub(super) fn has_capacity(&self) -> bool {
+        self.admissions.len() < MAX_ADMISSIONS
+    }
+
+    /// Whether the admission of a plugin's files is in progress or queued.
+    pub(super) fn is_pending(&self, name: &str) -> bool {
+        self.admissions.contains_key(name) || self.waiting.contains_key(name)
+    }
+
+    /// Cancels the admission of a plugin's files; returns whether there was one.
+    pub(super) fn cancel_pending(&mut self, name: &str) -> bool {
+        let there = self.is_pending(name);
+        if there {
+            self.admissions.remove(name);
+            self.waiting.remove(name);
+            self.not_admitting(name);
+        }
+        there
+    }
+
+    /// Starts to admit the files in the directory. Files that a rollback replaced stay ignored,
+    /// also after a restart.
+    pub(super) fn admit(&mut self, name: &str, files: Files, found: Fingerprint) {
+        let plugin = self.plugins.entry(name.to_owned()).or_default();
+        plugin.fingerprint = Some(found);
+        plugin.again = None;
+        let before = self.imports_before(name);
+        let origin = match &files.origin {
+            // Not the signature: it may be long.
+            Origin::File { .. } => Origin::File { signature: None },
+            image @ Origin::Image(_) => image.clone(),
+        };
+        let pending = PendingAdmission {
+            admission_context: self.admission_context.clone(),
+            version_store: self.version_store.clone(),
+            name: name.to_owned(),
+            files,
+            before: before.clone(),
+            active_record: self.active_record(name, found),
+            metrics: [self.metrics.trial(name), self.metrics.trial(name)],
+        };
+        let work = async { Completion::Admission(pending.run().await) };
+        let task = self.tasks.spawn(&self.admission_context.runtime, name, work);
+        let admission = Admission {
+            task,
+            files: found,
+            origin,
+            before,
+        };
+        self.admissions.insert(name.to_owned(), admission);
+        self.show_admitting(name);
+    }
+
+    /// Queues a plugin's files for a later admission.
+    pub(super) fn defer(&mut self, name: &str, mode: ScanMode) {
+        let plugin = self.plugins.entry(name.to_owned()).or_default();
+        plugin.fingerprint = None;
+        self.waiting.insert(name.to_owned(), mode);
+        self.show_admitting(name);
+    }
+
+    /// Shows that the admission of a plugin's files is in progress.
+    fn show_admitting(&self, name: &str) {
+        self.change_table(|table| {
+            table.admitting.insert(name.to_owned(), seconds_now());
+        });
+    }
+
+    fn not_admitting(&self, name: &str) {
+        self.change_table(|table| {
+            table.admitting.remove(name);
+        });
+    }
+
+    /// Handles a finished background task, then starts queued admissions.
+    pub(super) async fn on_task_finished(&mut self, finished: FinishedTask) {
+        self.finish_task(finished).await;
+        let waiting: Vec<String> = self.waiting.keys().cloned().collect();
+        for name in waiting {
+            if !self.has_capacity() {
+                return;
+            }
+            if self.rollbacks.contains_key(&name) {
+                continue;
+            }
+            if let Some(mode) = self.waiting.remove(&name) {
+                self.not_admitting(&name);
+                let found = self.read(&name).await;
+                self.check_plugin(&name, found, mode).await;
+            }
+        }
+    }
+
+    async fn finish_task(&mut self, finished: FinishedTask) {
+        let FinishedTask {
+            name,
+            number,
+            completion,
+        } = finished;
+        if completion.is_none() && self.runtime().token.is_cancelled() {
+            // The host is stopping: unfinished tasks are not reported.
+            return;
+        }
+        if self.admissions.get(&name).is_some_and(|it| it.task.is(number)) {
+            let admission = self.admissions.remove(&name);
+            self.not_admitting(&name);
+            if let Some(admission) = admission {
+                let result = match completion {
+                    Some(Completion::Admission(result)) => result,
+                    _ => AdmissionResult {
+                        restored: None,
+                        files: Some(Err(AdmissionError::BlockingTaskError(
+                            BlockingTaskError::Panicked,
+                        ))),
+                    },
+                };
+                self.finish_admission(&name, admission, result).await;
+            }
+        } else if self.rollbacks.get(&name).is_some_and(|it| it.task.is(number))
+            && let Some(rollback) = self.rollbacks.remove(&name)
+        {
+            let admitted = match completion {
+                Some(Completion::Rollback(admitted)) => admitted,
+                _ => Err(CommandError::Stopped),
+            };
+            self.finish_rollback(&name, rollback, admitted).await;
+        }
+        // Otherwise it was cancelled.
+    }
+
+    async fn finish_admission(&mut self, name: &str, admission: Admission, result: AdmissionResult) {
+        if self.imports_before(name) != admission.before {
+            // Another version serves now than the one whose imports were compared: repeat, from the
+            // cache.
+            self.defer(name, ScanMode::Immediate);
+            return;
+        }
+        let plugin = self.plugins.entry(name.to_owned()).or_default();
+        plugin.decided = Some(admission.files);
+        match result.restored {
+            Some(Ok(version)) => {
+                self.apply(name, Event::Restored { version }).await;
+            }
+            Some(Err(error)) => tracing::error!(
+                plugin = name,
+                "cannot restore the version that served before the restart, admitting the files in the directory: {error}"
+            ),
+            None => {}
+        }
+        let admitted = match result.files {
+            Some(Ok(version)) => {
+                let as_shadow = version.manifest.rollout.shadow().is_some();
+                let serving = self.plugins.get(name).and_then(|it| it.state.serving());
+                if as_shadow && serving.is_some_and(|it| it.version.info.world != version.info.world) {
+                    Err(AdmissionError::OtherWorld)
+                } else {
+                    self.apply(name, Event::Admitted { version, as_shadow }).await;
+                    Ok(())
+                }
+            }
+            Some(Err(refused)) => Err(refused),
+            None => Ok(()),
+        };
+        match (admitted, &admission.origin) {
+            (Err(refused), _) => {
+                if let Some(plugin) = self.plugins.get_mut(name) {
+                    plugin.again = refused.again();
+                }
+                self.refuse(name, &refused, false).await;
+            }
+            (Ok(()), Origin::Image(image)) => self.sources.admitted(image).await,
+            (Ok(()), Origin::File { .. }) => {}
+        }
+    }
+
+    /// After a restart: the recorded version that serves if it is not the one in the directory.
+    /// After a rollback the files in the directory are ignored; if they ran as a shadow, they do so
+    /// again.
+    fn active_record(&self, name: &str, found: Fingerprint) -> Option<ActiveRecord> {
+        if self
+            .plugins
+            .get(name)
+            .is_some_and(|plugin| plugin.state.current().is_some())
+        {
+            return None;
+        }
+        let record = self.history.active_record(name)?;
+        let files = Some(format!("sha256:{}", hex(&found)));
+        let rolled_back = record.outcome == Outcome::RolledBack && record.files == files;
+        let newest = self.history.newest(name)?;
+        let files_are_shadow = newest.outcome == Outcome::Shadowing && newest.files == files;
+        (rolled_back || files_are_shadow).then_some(ActiveRecord {
+            record,
+            files_are_shadow,
+        })
+    }
+
+    /// The imports of the previous version, which serves, is disabled, or served before the
+    /// restart.
+    fn imports_before(&self, name: &str) -> Option<Vec<String>> {
+        let current = self.plugins.get(name).and_then(|plugin| plugin.state.current());
+        let now = current.map(|it| it.info.imports.clone());
+        now.or_else(|| self.history.active_record(name).map(|it| it.imports))
+    }
+
+    /// Starts a rollback. `record` none: the newest record of another version.
+    pub(super) async fn start_rollback(
+        &mut self,
+        name: &str,
+        record: Option<u64>,
+        by: String,
+        answer: oneshot::Sender<Result<Change, CommandError>>,
+    ) {
+        let record = match self.record_of(name, record) {
+            Ok(record) => record,
+            Err(error) => {
+                drop(answer.send(Err(error)));
+                return;
+            }
+        };
+        // The current files are ignored, also those that are being admitted.
+        let waits = self.waiting.contains_key(name);
+        let mut interrupted = self.cancel_pending(name);
+        if waits {
+            let files = match self.read(name).await {
+                Ok(found) => self.with_component(name, found).await.ok().flatten(),
+                Err(_) => None,
+            };
+            if let Some(plugin) = self.plugins.get_mut(name) {
+                plugin.fingerprint = files.as_ref().map(fingerprint);
+            }
+        }
+        if let Some(earlier) = self.rollbacks.remove(name) {
+            interrupted |= earlier.interrupted;
+            let name = name.to_owned();
+            drop(earlier.answer.send(Err(CommandError::Overtaken { name })));
+        }
+        let sequence = record.sequence;
+        let (admission_context, version_store) = (self.rollback_context.clone(), self.version_store.clone());
+        let (owned, metrics) = (name.to_owned(), self.metrics.trial(name));
+        let work = async move {
+            Completion::Rollback(
+                admit_record(&admission_context, &version_store, &owned, &record, metrics).await,
+            )
+        };
+        let task = self.tasks.spawn(&self.admission_context.runtime, name, work);
+        let rollback = PendingRollback {
+            task,
+            record: sequence,
+            by,
+            answer,
+            interrupted,
+        };
+        self.rollbacks.insert(name.to_owned(), rollback);
+    }
+
+    /// The record of the version to roll back to.
+    fn record_of(&self, name: &str, record: Option<u64>) -> Result<AdmissionRecord, CommandError> {
+        let records = self.history.of(name);
+        let owned = || name.to_owned();
+        let plugin = self.plugins.get(name);
+        if records.is_empty() && plugin.is_none() {
+            return Err(CommandError::Unknown { name: owned() });
+        }
+        let serving = plugin.and_then(|it| it.state.serving());
+        let mut served = records.iter().filter(|it| it.serves());
+        // An explicit record may also be of a shadow version: it was admitted, too.
+        let admitted = |it: &&AdmissionRecord| it.serves() || it.outcome == Outcome::Shadowing;
+        let found = match record {
+            Some(sequence) => records
+                .iter()
+                .filter(admitted)
+                .find(|it| it.sequence == sequence)
+                .ok_or_else(|| CommandError::NoRecord {
+                    name: owned(),
+                    record: sequence,
+                })?,
+            None => served
+                .find(|it| !serving.is_some_and(|serving| it.is_of(&serving.version.info)))
+                .ok_or_else(|| CommandError::NothingBefore { name: owned() })?,
+        };
+        Ok(found.clone())
+    }
+
+    async fn finish_rollback(&mut self, name: &str, rollback: PendingRollback, admitted: RecordedVersion) {
+        let PendingRollback {
+            record,
+            by,
+            answer,
+            interrupted,
+            ..
+        } = rollback;
+        let done = match admitted {
+            Ok(version) => {
+                let reason = format!("rollback to record {record} by {by}");
+                let event = Event::RolledBack { version, by, reason };
+                self.apply(name, event).await.ok_or(CommandError::Stopped)
+            }
+            Err(error) => {
+                if interrupted {
+                    // The cancelled admission continues.
+                    self.defer(name, ScanMode::Immediate);
+                }
+                Err(error)
+            }
+        };
+        drop(answer.send(done));
+    }
+}

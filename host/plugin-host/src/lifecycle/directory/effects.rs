@@ -1,0 +1,299 @@
+//! Executes what the state's rule decides: in the table, the history, the metrics, the log and for
+//! subscribers.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use transom_common::text::{hex, shown};
+
+use super::Directory;
+use crate::{
+    lifecycle::{
+        admission::{Activation, AdmissionError, Admitted},
+        state::{Effect, Event, Report, Running, transition},
+        table::{Disabled, Serving, Table},
+    },
+    observe::{
+        health::{Generation, HealthWatch},
+        status::Change,
+    },
+    runtime::shadow::ShadowStats,
+    storage::admission_record::{AdmissionRecord, Outcome},
+};
+
+/// Longer than the window of a probation, so that a health event in the queue still finds the
+/// predecessor.
+const PROBATION_GRACE: Duration = Duration::from_secs(10);
+
+impl Directory {
+    /// The one way into a change of state: applies the event and executes what follows from it.
+    /// Returns the published change; none if the event is outdated or publishes nothing.
+    pub(super) async fn apply(&mut self, name: &str, event: Event<Admitted>) -> Option<Change> {
+        let plugin = self.plugins.entry(name.to_owned()).or_default();
+        let state = std::mem::take(&mut plugin.state);
+        let (state, effects) = transition(state, event, Generation::next());
+        plugin.state = state;
+        let mut published = None;
+        for effect in effects {
+            match effect {
+                Effect::Activate {
+                    running,
+                    on_probation,
+                } => self.activate(name, running, on_probation),
+                Effect::StartShadow(running) => self.start_shadow(name, &running),
+                Effect::ShadowDropped => tracing::warn!(
+                    plugin = name,
+                    "shadow version dropped: another version serves now"
+                ),
+                Effect::Disable { reason } => self.take_out_of_service(name, &reason),
+                Effect::ShowRefusal { reason } => self.change_table(|table| {
+                    table.refusals.insert(name.to_owned(), reason);
+                }),
+                Effect::Forget => self.forget(name),
+                Effect::Record(report) => self.record(name, report).await,
+                Effect::Publish(report) => published = self.publish_report(name, report),
+            }
+        }
+        published
+    }
+
+    /// Refuses the files in the directory. `unreadable`: the files are read at each scan, so
+    /// repeated refusals are not published.
+    pub(super) async fn refuse(&mut self, name: &str, refused: &AdmissionError, unreadable: bool) {
+        // It may quote the files.
+        let reason = shown(&refused.to_string()).into_owned();
+        if unreadable && self.table.load().refusals.get(name) == Some(&reason) {
+            return;
+        }
+        self.apply(name, Event::Refused { reason }).await;
+    }
+
+    /// The files, or the manifest, were removed.
+    pub(super) async fn remove(&mut self, name: &str) {
+        self.cancel_pending(name);
+        self.apply(name, Event::Removed).await;
+    }
+
+    /// Drops versions whose successors have passed probation.
+    pub(super) async fn drop_predecessors(&mut self) {
+        let now = Instant::now();
+        let passed: Vec<String> = self
+            .plugins
+            .iter_mut()
+            .filter_map(|(name, plugin)| {
+                plugin.probation_until.take_if(|until| now > *until)?;
+                Some(name.clone())
+            })
+            .collect();
+        for name in passed {
+            self.apply(&name, Event::ProbationPassed).await;
+        }
+    }
+
+    /// Puts a version into the table.
+    fn activate(&mut self, name: &str, running: Running<Admitted>, on_probation: bool) {
+        let Running {
+            version: admitted,
+            generation,
+        } = running;
+        let serving = admitted.start(Activation::Serving {
+            metrics: self.metrics.trial(name),
+            watch: HealthWatch::new(generation, on_probation, self.health_events.clone()),
+        });
+        let mut before = None;
+        self.change_table(|table| {
+            table.refusals.remove(name);
+            table.disabled.remove(name);
+            before = table.serving.insert(name.to_owned(), serving);
+        });
+        self.metrics.admitted(name, before.is_some());
+        self.metrics.disabled(name, false);
+        if let Some(plugin) = self.plugins.get_mut(name) {
+            let window = admitted.manifest.probation.window;
+            plugin.probation_until = on_probation.then(|| Instant::now() + window + PROBATION_GRACE);
+        }
+    }
+
+    /// Starts a version as the shadow of the serving one.
+    fn start_shadow(&mut self, name: &str, running: &Running<Admitted>) {
+        let Some((plan, auto)) = running.version.manifest.rollout.shadow() else {
+            return;
+        };
+        let shadow = running.version.start(Activation::Shadow);
+        let metrics = self.metrics.shadow(name);
+        let stats = Arc::new(ShadowStats::new(plan, auto, running.generation, metrics));
+        self.change_table(|table| {
+            table.refusals.remove(name);
+            let active = table
+                .serving
+                .get(name)
+                .and_then(|it| it.with_shadow(&shadow, self.runtime(), &stats, &self.agreements));
+            if let Some(active) = active {
+                table.serving.insert(name.to_owned(), active);
+            }
+        });
+    }
+
+    fn take_out_of_service(&mut self, name: &str, reason: &str) {
+        self.change_table(|table| {
+            if let Some(serving) = table.serving.remove(name) {
+                let (context, info) = serving.parts();
+                let disabled = Disabled {
+                    info: info.clone(),
+                    reason: reason.to_owned(),
+                    context: Arc::clone(context),
+                };
+                table.disabled.insert(name.to_owned(), Arc::new(disabled));
+            }
+        });
+        self.metrics.disabled(name, true);
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.plugins.remove(name);
+        self.change_table(|table| {
+            table.serving.remove(name);
+            table.disabled.remove(name);
+            table.refusals.remove(name);
+        });
+        self.metrics.forget(name);
+        self.sources.removed(name);
+    }
+
+    async fn record(&mut self, name: &str, report: Report<Admitted>) {
+        let record = match &report.version {
+            Some(it) => AdmissionRecord::of(report.outcome, &report.by, &it.info, &it.manifest),
+            None => AdmissionRecord::new(report.outcome, &report.by),
+        };
+        let record = record
+            .because(report.reason.as_deref())
+            .with_files(self.files_of(name));
+        match report.outcome {
+            Outcome::Refused => self.metrics.refused(name),
+            Outcome::RolledBack => self.metrics.rolled_back(name),
+            _ => {}
+        }
+        // A restart with the same files adds no record.
+        let newest = self.history.newest(name);
+        let is_new = newest.is_none_or(|newest| match (report.outcome, &report.version) {
+            (Outcome::Admitted, Some(it)) => {
+                !newest.serves() || !newest.is_of(&it.info) || newest.files != record.files
+            }
+            (Outcome::Shadowing, _) => newest.outcome != Outcome::Shadowing || newest.files != record.files,
+            _ => true,
+        });
+        if is_new {
+            self.history.add(name, record).await;
+        }
+    }
+
+    /// The digest of the files in the directory whose admission has finished, as in records.
+    fn files_of(&self, name: &str) -> Option<String> {
+        let plugin = self.plugins.get(name)?;
+        let fingerprint = if self.is_pending(name) {
+            plugin.decided
+        } else {
+            plugin.fingerprint
+        }?;
+        Some(format!("sha256:{}", hex(&fingerprint)))
+    }
+
+    fn publish_report(&mut self, name: &str, report: Report<Admitted>) -> Option<Change> {
+        let name = name.to_owned();
+        let info = report.version.map(|it| it.info);
+        let reason = report.reason.unwrap_or_default();
+        let change = match (report.outcome, info) {
+            (Outcome::Admitted, Some(info)) => Change::Admitted {
+                name,
+                version: info.version,
+                digest: info.digest,
+            },
+            (Outcome::Shadowing, Some(info)) => Change::Shadowing {
+                name,
+                version: info.version,
+                digest: info.digest,
+            },
+            (Outcome::RolledBack, Some(info)) => Change::RolledBack {
+                name,
+                version: info.version,
+                digest: info.digest,
+                from: report.from.map(|it| it.info.digest),
+                reason,
+            },
+            (Outcome::Disabled, Some(info)) => Change::Disabled {
+                name,
+                digest: info.digest,
+                reason,
+            },
+            (Outcome::Refused, _) => Change::Refused { name, reason },
+            (Outcome::Removed, _) => Change::Removed { name },
+            // These have a version.
+            (Outcome::Admitted | Outcome::Shadowing | Outcome::RolledBack | Outcome::Disabled, None) => {
+                return None;
+            }
+        };
+        Some(self.publish(change))
+    }
+
+    pub(super) fn change_table(&self, change: impl FnOnce(&mut Table)) {
+        let mut table = Table::clone(&self.table.load());
+        change(&mut table);
+        self.table.store(Arc::new(table));
+    }
+
+    pub(super) fn publish(&mut self, change: Change) -> Change {
+        match &change {
+            Change::Admitted {
+                name,
+                version,
+                digest,
+            } => {
+                tracing::info!(plugin = name, version, digest, "plugin admitted");
+            }
+            Change::Refused { name, reason } => {
+                let table = self.table.load();
+                let still = table
+                    .serving
+                    .get(name)
+                    .map(|it: &Serving| it.info().version.as_str());
+                let serving = still.unwrap_or("none");
+                tracing::error!(plugin = name, serving, "plugin refused: {reason}");
+            }
+            Change::Shadowing {
+                name,
+                version,
+                digest,
+            } => {
+                tracing::info!(plugin = name, version, digest, "shadow version started");
+            }
+            Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),
+            Change::RolledBack {
+                name,
+                version,
+                digest,
+                from,
+                reason,
+            } => {
+                let from = from.as_deref().unwrap_or("none");
+                tracing::warn!(
+                    plugin = name,
+                    version,
+                    digest,
+                    from,
+                    "plugin rolled back: {reason}"
+                );
+            }
+            Change::Disabled { name, digest, reason } => {
+                tracing::error!(plugin = name, digest, "plugin disabled, calls fail: {reason}");
+            }
+        }
+        // There may be no subscribers.
+        drop(self.changes.send(change.clone()));
+        for waiter in &mut self.waiters {
+            waiter.note(&change);
+        }
+        change
+    }
+}

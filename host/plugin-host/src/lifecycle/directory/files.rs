@@ -1,0 +1,238 @@
+//! Reads the plugin directory, with bounds, and without blocking on pipes or devices.
+
+use std::{
+    collections::BTreeSet,
+    fs::Metadata,
+    io,
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use nix::fcntl::OFlag;
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncReadExt;
+use transom_common::text::shown;
+use transom_registry::{Origin, signatures::MAX_SIGNATURE};
+
+use crate::{
+    config::Config,
+    lifecycle::admission::{AdmissionError, is_name},
+    manifest::{
+        files::{Files, ManifestFile},
+        limits::{MAX_MANIFEST, MAX_SIZE},
+    },
+    runtime::executor::run_blocking,
+};
+
+/// Digest of a component, its manifest and its origin.
+pub(crate) type Fingerprint = [u8; 32];
+
+/// Maximum number of components in a directory, equal to the number of instances.
+pub(super) const MAX_COMPONENTS: usize = 256;
+
+/// The files of one plugin in the directory.
+pub(super) enum FoundFiles {
+    /// A component with its manifest and signature.
+    Files(Files),
+    /// A manifest alone.
+    Manifest(ManifestFile),
+}
+
+/// The names found in a directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// Those with a `.wasm` file.
+    pub(super) components: BTreeSet<String>,
+    /// Those with a manifest alone; a plugin if it names a `source`.
+    pub(super) manifests: BTreeSet<String>,
+    /// `.wasm` and `.toml` files with invalid names, escaped.
+    pub(super) misnamed: BTreeSet<String>,
+}
+
+/// Lists the plugins of a directory; reads no file.
+pub(super) async fn names(dir: &Path) -> io::Result<Names> {
+    let mut found = Names::default();
+    let mut entries = tokio::fs::read_dir(dir).await?;
+    while let Some(entry) = entries.next_entry().await? {
+        let path = PathBuf::from(entry.file_name());
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let names = match path.extension().and_then(|it| it.to_str()) {
+            Some("wasm") => &mut found.components,
+            Some("toml") => &mut found.manifests,
+            _ => continue,
+        };
+        // Directories are ignored. Other special files are refused when they are read.
+        let is_folder = tokio::fs::metadata(entry.path())
+            .await
+            .is_ok_and(|meta| meta.is_dir());
+        // Temporary files start with a dot.
+        if name.starts_with('.') || is_folder {
+            continue;
+        }
+        if is_name(&name) {
+            names.insert(name.into_owned());
+        } else if found.misnamed.len() < MAX_COMPONENTS {
+            found.misnamed.insert(shown(&name).into_owned());
+        }
+    }
+    found.manifests.retain(|name| !found.components.contains(name));
+    Ok(found)
+}
+
+/// Reads the files of a plugin. `signatures`: whether to read `NAME.wasm.sig`.
+pub(super) async fn read(
+    config: &Config,
+    name: &str,
+    signatures: bool,
+) -> Result<FoundFiles, AdmissionError> {
+    let dir = &config.dir;
+    let component = dir.join(format!("{name}.wasm"));
+    if !is_there(&component).await {
+        return read_manifest(config, name).await.map(FoundFiles::Manifest);
+    }
+    let component = read_file(&component, MAX_SIZE).await?;
+    let manifest = if is_there(&dir.join(format!("{name}.toml"))).await {
+        Some(read_manifest(config, name).await?)
+    } else {
+        None
+    };
+    let signature = dir.join(format!("{name}.wasm.sig"));
+    let signature = if signatures && is_there(&signature).await {
+        Some(read_file(&signature, MAX_SIGNATURE).await?)
+    } else {
+        None
+    };
+    Ok(FoundFiles::Files(Files {
+        component: Arc::new(component),
+        manifest,
+        origin: Origin::File { signature },
+    }))
+}
+
+/// Also true for a dangling link: it is refused, not treated as a missing file.
+async fn is_there(path: &Path) -> bool {
+    match tokio::fs::symlink_metadata(path).await {
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+        Ok(_) => true,
+    }
+}
+
+/// Reads and parses a manifest.
+pub(super) async fn read_manifest(config: &Config, name: &str) -> Result<ManifestFile, AdmissionError> {
+    let path = config.dir.join(format!("{name}.toml"));
+    let bytes = read_file(&path, MAX_MANIFEST).await?;
+    let text = String::from_utf8(bytes).map_err(|_| unreadable(&path, "it is not UTF-8"))?;
+    Ok(ManifestFile::parse(text, &config.limits, config.probation))
+}
+
+/// Reads a file in the directory, or one below it that a link names, as in an orchestrator's
+/// volumes. Special files are not opened: a pipe would block its reader.
+async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
+    let failed = |error: io::Error| unreadable(path, &error.to_string());
+    let place = place(path).await?;
+    let open = move || {
+        // The path has no links left; a link or a pipe that appeared since is neither followed nor
+        // waited for.
+        std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(place)
+    };
+    let file = run_blocking(open)
+        .await
+        .map_err(AdmissionError::BlockingTaskError)?
+        .map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
+        return Err(no_file(path, &meta));
+    }
+    let found = meta.len();
+    let mut bytes = Vec::new();
+    if found <= most {
+        // It may grow in the meantime.
+        tokio::fs::File::from_std(file)
+            .take(most + 1)
+            .read_to_end(&mut bytes)
+            .await
+            .map_err(failed)?;
+    }
+    let found = found.max(bytes.len() as u64);
+    if found > most {
+        return Err(unreadable(
+            path,
+            &format!("it has {found} bytes, at most {most} are read"),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// The path of a file with all links resolved; it has to be inside the directory.
+async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
+    let failed = |error: io::Error| unreadable(path, &error.to_string());
+    let linked = tokio::fs::symlink_metadata(path)
+        .await
+        .map_err(failed)?
+        .is_symlink();
+    let place = tokio::fs::canonicalize(path).await.map_err(|error| {
+        if linked && error.kind() == io::ErrorKind::NotFound {
+            unreadable(path, "it is a dangling link")
+        } else {
+            failed(error)
+        }
+    })?;
+    let dir = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let dir = dir.unwrap_or(Path::new("."));
+    let dir = tokio::fs::canonicalize(dir).await.map_err(failed)?;
+    if !place.starts_with(&dir) {
+        let place = place.display().to_string();
+        let message = format!(
+            "it is a link to {}, outside the plugin directory: expected a file, or a link to one in the directory or below it",
+            shown(&place)
+        );
+        return Err(unreadable(path, &message));
+    }
+    let meta = tokio::fs::symlink_metadata(&place).await.map_err(failed)?;
+    if !meta.is_file() {
+        return Err(no_file(path, &meta));
+    }
+    Ok(place)
+}
+
+fn no_file(path: &Path, meta: &Metadata) -> AdmissionError {
+    let kind = meta.file_type();
+    let what = if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_block_device() || kind.is_char_device() {
+        "a device"
+    } else {
+        "no file"
+    };
+    unreadable(path, &format!("it is {what}: expected a file"))
+}
+
+fn unreadable(path: &Path, message: &str) -> AdmissionError {
+    AdmissionError::Unreadable {
+        what: shown(&path.display().to_string()).into_owned(),
+        message: message.to_owned(),
+    }
+}
+
+pub(super) fn fingerprint(files: &Files) -> Fingerprint {
+    let mut hasher = Sha256::new();
+    hasher.update((files.component.len() as u64).to_le_bytes());
+    hasher.update(files.component.as_slice());
+    hasher.update([u8::from(files.manifest.is_some())]);
+    hasher.update(files.manifest.as_ref().map_or("", |it| it.text()));
+    // A new signature, or another image with the same component, also changes the fingerprint.
+    if let Origin::File { signature: None } = &files.origin {
+    } else {
+        hasher.update([0]);
+        hasher.update(serde_json::to_vec(&files.origin).unwrap_or_default());
+    }
+    hasher.finalize().into()
+}

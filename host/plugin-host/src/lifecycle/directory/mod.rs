@@ -1,0 +1,387 @@
+//! The plugin directory: admits its components and keeps the table of serving versions.
+//!
+//! One task owns the table. It scans the whole directory after a file event, on command, and
+//! periodically in case an event was lost; it admits only files whose content changed. It watches
+//! the directory and not the files, because a rename replaces a file together with its watch. The
+//! same task executes operators' commands and handles failing versions, so these never race.
+//!
+//! The task itself only decides. Admissions, which compile and test components, run in background
+//! tasks (see `background`), so commands and failing versions never wait for them; both have
+//! priority.
+//!
+//! * `dir_watcher`, `files`, `scan`: the files, and which of them changed
+//! * `background`, `pending_admission`, `admissions`: admissions and rollbacks in progress
+//! * `effects`: executes what [`super::state`] decides
+
+mod admissions;
+mod background;
+mod dir_watcher;
+mod effects;
+mod files;
+mod pending_admission;
+mod scan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    path::Path,
+    pin::Pin,
+    sync::Arc,
+    time::Instant,
+};
+
+use arc_swap::ArcSwap;
+use tokio::{
+    sync::{broadcast, mpsc, oneshot},
+    time::{MissedTickBehavior, interval},
+};
+use transom_registry::{Sources, artifacts::ArtifactStore};
+
+use super::{
+    admission::{AdmissionContext, Admitted, Again},
+    state::{Event, PluginState},
+    table::Table,
+};
+use crate::{
+    config::Config,
+    error::{CommandError, Error},
+    observe::{health::HealthEvent, metrics::Metrics, status::Change},
+    runtime::{
+        engine::{CompilePriority, Compilers},
+        pool::Runtime,
+        shadow::ShadowAgreed,
+    },
+    storage::{history::History, version_store::VersionStore},
+};
+use background::{Admission, BackgroundTasks, PendingRollback};
+use dir_watcher::Watch;
+use files::Fingerprint;
+
+/// Changes that a slow subscriber may lag behind.
+const MAX_CHANGES: usize = 256;
+/// Queued commands.
+const MAX_COMMANDS: usize = 16;
+/// Queued health events, and agreements of shadows: one for each possible plugin.
+const MAX_EVENTS: usize = 256;
+
+/// A command to the directory's task.
+pub(crate) enum Command {
+    /// Scan now, and return the changes.
+    Rescan(oneshot::Sender<Vec<Change>>),
+    /// Roll back to an earlier version.
+    Rollback {
+        name: String,
+        record: Option<u64>,
+        by: String,
+        answer: oneshot::Sender<Result<Change, CommandError>>,
+    },
+    /// Promote the shadow version.
+    Promote {
+        name: String,
+        by: String,
+        answer: oneshot::Sender<Result<Change, CommandError>>,
+    },
+}
+
+/// What others share with the directory's task.
+#[derive(Clone)]
+pub(crate) struct DirectoryHandle {
+    /// Read by every call.
+    pub(crate) table: Arc<ArcSwap<Table>>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) changes: broadcast::Sender<Change>,
+}
+
+pub(crate) struct Directory {
+    config: Arc<Config>,
+    admission_context: AdmissionContext,
+    /// For rollbacks: with its own compiler slots.
+    rollback_context: AdmissionContext,
+    /// Components from registries.
+    sources: Sources,
+    table: Arc<ArcSwap<Table>>,
+    metrics: Metrics,
+    changes: broadcast::Sender<Change>,
+    version_store: VersionStore,
+    history: Arc<History>,
+    /// For the health of serving versions.
+    health_events: mpsc::Sender<HealthEvent>,
+    /// For shadows that meet their plan.
+    agreements: mpsc::Sender<ShadowAgreed>,
+    inbox: Inbox,
+    plugins: BTreeMap<String, Plugin>,
+    /// Files refused for their names, as shown.
+    misnamed: BTreeSet<String>,
+    admissions: BTreeMap<String, Admission>,
+    rollbacks: BTreeMap<String, PendingRollback>,
+    /// Plugins whose admission is queued, and how to scan them.
+    waiting: BTreeMap<String, ScanMode>,
+    /// Admissions and rollbacks in progress.
+    tasks: BackgroundTasks,
+    waiters: Vec<RescanWaiter>,
+    /// A file was left for the next scan.
+    skipped: bool,
+}
+
+struct Inbox {
+    commands: mpsc::Receiver<Command>,
+    health_events: mpsc::Receiver<HealthEvent>,
+    agreements: mpsc::Receiver<ShadowAgreed>,
+}
+
+/// One plugin: its versions and the files last seen.
+#[derive(Default)]
+struct Plugin {
+    state: PluginState<Admitted>,
+    /// When the predecessor is no longer needed.
+    probation_until: Option<Instant>,
+    /// Of the files last read, whose admission may be in progress; none if they were unreadable.
+    fingerprint: Option<Fingerprint>,
+    /// Of the files that were admitted or refused last.
+    decided: Option<Fingerprint>,
+    /// When to retry them without a change.
+    again: Option<Again>,
+}
+
+/// A caller of a rescan, who waits until all found files are admitted or refused.
+struct RescanWaiter {
+    answer: oneshot::Sender<Vec<Change>>,
+    changes: Vec<Change>,
+    /// The plugins in progress. None: the scan itself has not finished.
+    pending: Option<BTreeSet<String>>,
+}
+
+/// Whether recently modified files are left for the next scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScanMode {
+    Immediate,
+    Debounced,
+}
+
+impl Directory {
+    /// Admits the plugins of the directory.
+    pub(crate) async fn open(
+        admission_context: AdmissionContext,
+        artifacts: ArtifactStore,
+        sources: Sources,
+        history: Arc<History>,
+        metrics: Metrics,
+    ) -> Result<(Directory, DirectoryHandle), Error> {
+        let (changes, _) = broadcast::channel(MAX_CHANGES);
+        let (command_sender, commands) = mpsc::channel(MAX_COMMANDS);
+        let (health_sender, health_events) = mpsc::channel(MAX_EVENTS);
+        let (agreement_sender, agreements) = mpsc::channel(MAX_EVENTS);
+        let config = Arc::clone(&admission_context.config);
+        let compilers = Compilers::new(config.compile_timeout, CompilePriority::Interactive);
+        let rollback_context = AdmissionContext {
+            cache: admission_context.cache.with(compilers),
+            ..admission_context.clone()
+        };
+        let mut directory = Directory {
+            config,
+            admission_context,
+            rollback_context,
+            sources,
+            table: Arc::default(),
+            metrics,
+            changes: changes.clone(),
+            version_store: VersionStore::new(artifacts),
+            history,
+            health_events: health_sender,
+            agreements: agreement_sender,
+            inbox: Inbox {
+                commands,
+                health_events,
+                agreements,
+            },
+            plugins: BTreeMap::new(),
+            misnamed: BTreeSet::new(),
+            admissions: BTreeMap::new(),
+            rollbacks: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            tasks: BackgroundTasks::default(),
+            waiters: Vec::new(),
+            skipped: false,
+        };
+        directory.scan(ScanMode::Immediate).await?;
+        while let Some(finished) = directory.tasks.next().await {
+            directory.on_task_finished(finished).await;
+        }
+        let handle = DirectoryHandle {
+            table: Arc::clone(&directory.table),
+            commands: command_sender,
+            changes,
+        };
+        Ok((directory, handle))
+    }
+
+    fn runtime(&self) -> &Runtime {
+        &self.admission_context.runtime
+    }
+
+    /// Serves until the daemon stops.
+    pub(crate) async fn run(mut self) {
+        let token = self.runtime().token.clone();
+        let mut watch = Watch::new(&self.config.dir);
+        let sources = self.sources.clone();
+        let mut rescan = interval(self.config.rescan);
+        rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        rescan.reset();
+        // No caller waits for these scans, so they are debounced: a manifest may follow its
+        // component.
+        let mut rest = Debounce::default();
+        let work = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(event) = self.inbox.health_events.recv() => self.on_health_event(event).await,
+                    Some(agreed) = self.inbox.agreements.recv() => self.on_shadow_agreed(agreed).await,
+                    command = self.inbox.commands.recv() => match command {
+                        Some(command) => self.execute(command).await,
+                        // All handles are dropped: there are no callers left.
+                        None => break,
+                    },
+                    Some(finished) = self.tasks.next(), if !self.tasks.is_empty() => self.on_task_finished(finished).await,
+                    () = rest.over(), if rest.is_awaited() => self.scan_or_log(ScanMode::Debounced).await,
+                    () = watch.touched(), if !rest.is_awaited() => rest.wait(&self.config.dir),
+                    () = sources.updated(), if !rest.is_awaited() => rest.wait(&self.config.dir),
+                    _ = rescan.tick() => {
+                        watch.renew();
+                        self.drop_predecessors().await;
+                        self.history.flush().await;
+                        rest.wait(&self.config.dir);
+                    }
+                }
+                self.answer_waiters();
+                if std::mem::take(&mut self.skipped) {
+                    watch.again();
+                }
+            }
+        };
+        token.run_until_cancelled(work).await;
+        // Drops the queues of the instance tasks: the instances end with the calls in progress.
+        self.table.store(Arc::default());
+    }
+
+    /// A version has too many faults.
+    async fn on_health_event(&mut self, event: HealthEvent) {
+        let HealthEvent {
+            plugin,
+            generation,
+            action,
+            reason,
+        } = event;
+        if self.plugins.contains_key(&plugin) {
+            let event = Event::Failed {
+                generation,
+                action,
+                reason,
+            };
+            self.apply(&plugin, event).await;
+        }
+    }
+
+    /// A shadow met its plan. One that was replaced in the meantime is not promoted.
+    async fn on_shadow_agreed(&mut self, agreed: ShadowAgreed) {
+        let ShadowAgreed {
+            plugin,
+            generation,
+            reason,
+        } = agreed;
+        if self.plugins.contains_key(&plugin) {
+            self.apply(&plugin, Event::ShadowAgreed { generation, reason })
+                .await;
+        }
+    }
+
+    /// Executes a command; its caller may be gone.
+    async fn execute(&mut self, command: Command) {
+        match command {
+            Command::Rescan(answer) => {
+                self.sources.refresh();
+                self.retry_refused(Again::Asked);
+                self.waiters.push(RescanWaiter {
+                    answer,
+                    changes: Vec::new(),
+                    pending: None,
+                });
+                self.scan_or_log(ScanMode::Immediate).await;
+                let pending: BTreeSet<String> = self
+                    .admissions
+                    .keys()
+                    .chain(self.waiting.keys())
+                    .cloned()
+                    .collect();
+                if let Some(waiter) = self.waiters.last_mut() {
+                    waiter.pending = Some(pending);
+                }
+            }
+            Command::Rollback {
+                name,
+                record,
+                by,
+                answer,
+            } => self.start_rollback(&name, record, by, answer).await,
+            Command::Promote { name, by, answer } => {
+                let done = self.promote(name, by).await;
+                drop(answer.send(done));
+            }
+        }
+    }
+
+    async fn promote(&mut self, name: String, by: String) -> Result<Change, CommandError> {
+        if !self.plugins.contains_key(&name) {
+            return Err(CommandError::Unknown { name });
+        }
+        let promoted = self.apply(&name, Event::Promoted { by }).await;
+        promoted.ok_or(CommandError::NoShadow { name })
+    }
+
+    /// Answers the rescans that have finished, admissions included.
+    fn answer_waiters(&mut self) {
+        let waiters = std::mem::take(&mut self.waiters);
+        for mut waiter in waiters {
+            if let Some(pending) = &mut waiter.pending {
+                pending.retain(|name| self.is_pending(name));
+                if pending.is_empty() {
+                    drop(waiter.answer.send(waiter.changes));
+                    continue;
+                }
+            }
+            self.waiters.push(waiter);
+        }
+    }
+}
+
+impl RescanWaiter {
+    fn note(&mut self, change: &Change) {
+        let pending = self.pending.as_ref();
+        if pending.is_none_or(|it| it.contains(change.plugin())) {
+            self.changes.push(change.clone());
+        }
+    }
+}
+
+/// Waits until the files in the directory are no longer modified.
+#[derive(Default)]
+struct Debounce(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Debounce {
+    fn is_awaited(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn wait(&mut self, dir: &Path) {
+        let dir = dir.to_owned();
+        self.0
+            .get_or_insert_with(|| Box::pin(async move { dir_watcher::settled(&dir).await }));
+    }
+
+    async fn over(&mut self) {
+        match &mut self.0 {
+            Some(rest) => rest.await,
+            None => pending().await,
+        }
+        self.0 = None;
+    }
+}

@@ -1,0 +1,129 @@
+//! The work of one admission, executed in a background task: the files in the directory, or the
+//! recorded version that served before a restart.
+
+use transom_registry::Origin;
+
+use crate::{
+    error::CommandError,
+    lifecycle::admission::{AdmissionContext, AdmissionError, Admitted},
+    manifest::files::{Files, ManifestFile},
+    observe::version_metrics::VersionMetrics,
+    runtime::executor::run_blocking,
+    storage::{admission_record::AdmissionRecord, version_store::VersionStore},
+};
+
+/// A version that was recorded and is admitted again.
+pub(super) type RecordedVersion = Result<Admitted, CommandError>;
+
+/// The result of an admission.
+pub(super) struct AdmissionResult {
+    /// After a restart: the recorded version that serves instead of the files in the directory.
+    pub(super) restored: Option<RecordedVersion>,
+    /// None: they are ignored, since that version serves.
+    pub(super) files: Option<Result<Admitted, AdmissionError>>,
+}
+
+/// The recorded version to admit first.
+pub(super) struct ActiveRecord {
+    pub(super) record: AdmissionRecord,
+    /// The files follow as its shadow.
+    pub(super) files_are_shadow: bool,
+}
+
+/// An admission, executed in a background task.
+pub(super) struct PendingAdmission {
+    pub(super) admission_context: AdmissionContext,
+    pub(super) version_store: VersionStore,
+    pub(super) name: String,
+    pub(super) files: Files,
+    /// The imports of the previous version.
+    pub(super) before: Option<Vec<String>>,
+    pub(super) active_record: Option<ActiveRecord>,
+    /// Of the version in `active_record`, and of the files.
+    pub(super) metrics: [VersionMetrics; 2],
+}
+
+impl PendingAdmission {
+    pub(super) async fn run(self) -> AdmissionResult {
+        let [of_record, of_files] = self.metrics;
+        let restored = match &self.active_record {
+            Some(ActiveRecord {
+                record,
+                files_are_shadow,
+            }) => {
+                let admitted = admit_record(
+                    &self.admission_context,
+                    &self.version_store,
+                    &self.name,
+                    record,
+                    of_record,
+                )
+                .await;
+                if admitted.is_ok() && !files_are_shadow {
+                    return AdmissionResult {
+                        restored: Some(admitted),
+                        files: None,
+                    };
+                }
+                Some(admitted)
+            }
+            None => None,
+        };
+        let admitted = self
+            .admission_context
+            .admit(&self.name, &self.files, self.before.as_deref(), of_files)
+            .await;
+        if admitted.is_ok() {
+            let (version_store, files) = (self.version_store, self.files);
+            // `save` logs its errors; they do not prevent serving.
+            // A shutdown may cancel it.
+            let _ = run_blocking(move || version_store.save(&files)).await;
+        }
+        AdmissionResult {
+            restored,
+            files: Some(admitted),
+        }
+    }
+}
+
+/// Admits the files of a record again. Its imports were granted when it served.
+pub(super) async fn admit_record(
+    admission_context: &AdmissionContext,
+    version_store: &VersionStore,
+    name: &str,
+    record: &AdmissionRecord,
+    metrics: VersionMetrics,
+) -> RecordedVersion {
+    let not_kept = |message: String| CommandError::NotKept {
+        name: name.to_owned(),
+        record: record.sequence,
+        message,
+    };
+    let digests = record.digest.clone().zip(record.manifest.clone());
+    let version_store = version_store.clone();
+    let stored = run_blocking(move || {
+        let (component, manifest) = digests.ok_or("the record names no files")?;
+        version_store.load(&component, &manifest)
+    });
+    let stored = stored
+        .await
+        .map_err(|_| CommandError::Stopped)?
+        .map_err(not_kept)?;
+    let config = &admission_context.config;
+    let manifest = ManifestFile::parse(stored.manifest, &config.limits, config.probation);
+    if stored.origin.is_none() && manifest.names_source() {
+        return Err(not_kept(
+            "the source that it was fetched from is unknown".to_owned(),
+        ));
+    }
+    let files = Files {
+        component: stored.component,
+        manifest: Some(manifest),
+        origin: stored.origin.unwrap_or(Origin::File { signature: None }),
+    };
+    let admitted = admission_context.admit(name, &files, None, metrics).await;
+    admitted.map_err(|refused| CommandError::Refused {
+        name: name.to_owned(),
+        reason: refused.to_string(),
+    })
+}

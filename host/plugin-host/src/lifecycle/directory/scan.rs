@@ -1,0 +1,216 @@
+//! Scans the directory: which files are there, which of them changed, and which components have to
+//! be fetched first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use transom_registry::{FetchRequest, FetchState, Origin};
+
+use super::{
+    Directory, ScanMode, dir_watcher,
+    files::{FoundFiles, MAX_COMPONENTS, fingerprint, names, read, read_manifest},
+};
+use crate::{
+    error::Error,
+    lifecycle::admission::{AdmissionError, Again},
+    manifest::files::{Files, ManifestFile},
+    observe::status::Change,
+};
+
+impl Directory {
+    pub(super) async fn scan_or_log(&mut self, mode: ScanMode) {
+        if let Err(error) = self.scan(mode).await {
+            let error = transom_common::error_chain(&error);
+            tracing::error!("plugin directory scan failed, serving versions stay active: {error}");
+        }
+    }
+
+    /// Scans the directory, and starts the admission of changed files.
+    pub(super) async fn scan(&mut self, mode: ScanMode) -> Result<(), Error> {
+        let dir = &self.config.dir;
+        let found = names(dir).await.map_err(|source| Error::Directory {
+            path: dir.clone(),
+            source,
+        })?;
+        self.retry_refused(Again::Soon);
+        let mut manifests = self.manifests_with_source(found.manifests).await;
+        let names: BTreeSet<String> = found
+            .components
+            .into_iter()
+            .chain(manifests.keys().cloned())
+            .collect();
+        let gone: Vec<String> = self
+            .plugins
+            .keys()
+            // A plugin with a rollback in progress is removed afterwards.
+            .filter(|name| !names.contains(*name) && !self.rollbacks.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.remove(&name).await;
+        }
+        self.sources.keep_only(&names);
+        self.refuse_misnamed(found.misnamed);
+        // Known plugins first: new files do not displace serving ones.
+        let (known, new): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| {
+            self.plugins
+                .get(name)
+                .is_some_and(|plugin| plugin.fingerprint.is_some())
+        });
+        for (place, name) in known.into_iter().chain(new).enumerate() {
+            if place >= MAX_COMPONENTS {
+                let refused = Err(AdmissionError::TooMany(MAX_COMPONENTS));
+                self.check_files(&name, refused, mode).await;
+                continue;
+            }
+            let found = match manifests.remove(&name) {
+                Some(manifest) => manifest.map(FoundFiles::Manifest),
+                None => self.read(&name).await,
+            };
+            self.check_plugin(&name, found, mode).await;
+        }
+        Ok(())
+    }
+
+    /// The manifests without a component that name a source. An unreadable one is among them, so
+    /// that it is refused with the reason.
+    async fn manifests_with_source(
+        &self,
+        names: BTreeSet<String>,
+    ) -> BTreeMap<String, Result<ManifestFile, AdmissionError>> {
+        let mut found = BTreeMap::new();
+        for name in names {
+            let manifest = read_manifest(&self.config, &name).await;
+            if manifest.as_ref().map_or(true, ManifestFile::names_source) {
+                found.insert(name, manifest);
+            }
+        }
+        found
+    }
+
+    pub(super) async fn read(&self, name: &str) -> Result<FoundFiles, AdmissionError> {
+        read(&self.config, name, self.admission_context.trust.is_enabled()).await
+    }
+
+    /// Checks whether a plugin's files changed.
+    pub(super) async fn check_plugin(
+        &mut self,
+        name: &str,
+        found: Result<FoundFiles, AdmissionError>,
+        mode: ScanMode,
+    ) {
+        let files = match found {
+            Ok(found) => self.with_component(name, found).await,
+            Err(refused) => Err(refused),
+        };
+        match files.transpose() {
+            Some(files) => self.check_files(name, files, mode).await,
+            None => self.on_fetching(name),
+        }
+    }
+
+    /// The files of a plugin, with a component from a registry if the manifest names one; none while
+    /// it is being fetched.
+    pub(super) async fn with_component(
+        &self,
+        name: &str,
+        found: FoundFiles,
+    ) -> Result<Option<Files>, AdmissionError> {
+        let file = match found {
+            FoundFiles::Files(files) => {
+                self.sources.forget(name);
+                return Ok(Some(files));
+            }
+            FoundFiles::Manifest(file) => file,
+        };
+        let manifest = file.manifest()?;
+        let Some(source) = manifest.source.clone() else {
+            // The component was removed in the meantime; the next scan notices it.
+            return Ok(None);
+        };
+        let from = source.to_string();
+        let request = FetchRequest {
+            source,
+            limit: manifest.limits.size,
+            pinned: manifest.digest.clone(),
+        };
+        match self.sources.want(name, request).await {
+            FetchState::Fetched(fetched) => Ok(Some(Files {
+                component: fetched.component,
+                manifest: Some(file),
+                origin: Origin::Image(fetched.image),
+            })),
+            FetchState::Pending => Ok(None),
+            FetchState::Failed(error) => Err(AdmissionError::NotFetched { from, error }),
+        }
+    }
+
+    /// Its component is being fetched: the serving version stays active, and an earlier refusal no
+    /// longer applies.
+    fn on_fetching(&self, name: &str) {
+        if self.table.load().refusals.contains_key(name) {
+            self.change_table(|table| {
+                table.refusals.remove(name);
+            });
+        }
+    }
+
+    async fn check_files(&mut self, name: &str, files: Result<Files, AdmissionError>, mode: ScanMode) {
+        let found = files.as_ref().ok().map(fingerprint);
+        let known = self.plugins.get(name);
+        if known.is_some_and(|plugin| plugin.fingerprint == found) && found.is_some() {
+            return;
+        }
+        // Checked after reading: the files read were complete before.
+        if mode == ScanMode::Debounced && dir_watcher::in_motion(&self.config.dir, name).await {
+            self.skipped = true;
+            return;
+        }
+        // Removing the manifest removes its grants.
+        let withdrawn = matches!(&files, Ok(Files { manifest: None, .. }))
+            && known.is_some_and(|plugin| plugin.state.current().is_some());
+        if withdrawn {
+            self.remove(name).await;
+        }
+        // The admission in progress is of outdated files.
+        self.cancel_pending(name);
+        let files = match files {
+            Ok(files) => files,
+            Err(refused) => {
+                self.plugins.entry(name.to_owned()).or_default().fingerprint = None;
+                self.refuse(name, &refused, true).await;
+                return;
+            }
+        };
+        if self.has_capacity() && !self.rollbacks.contains_key(name) {
+            let found = fingerprint(&files);
+            self.admit(name, files, found);
+        } else {
+            self.defer(name, mode);
+        }
+    }
+
+    /// Retries components that were refused for temporary reasons.
+    pub(super) fn retry_refused(&mut self, when: Again) {
+        for plugin in self.plugins.values_mut() {
+            let due = plugin.again.take_if(|it| *it == Again::Soon || *it == when);
+            if due.is_some() {
+                plugin.fingerprint = None;
+            }
+        }
+    }
+
+    /// Refuses files with invalid names, shown escaped and without records.
+    fn refuse_misnamed(&mut self, found: BTreeSet<String>) {
+        for name in self.misnamed.difference(&found) {
+            self.change_table(|table| drop(table.refusals.remove(name)));
+            self.metrics.forget(name);
+        }
+        for name in found.difference(&self.misnamed).cloned().collect::<Vec<_>>() {
+            let reason = AdmissionError::Name.to_string();
+            self.change_table(|table| drop(table.refusals.insert(name.clone(), reason.clone())));
+            self.metrics.refused(&name);
+            self.publish(Change::Refused { name, reason });
+        }
+        self.misnamed = found;
+    }
+}

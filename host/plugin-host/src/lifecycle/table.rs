@@ -1,0 +1,210 @@
+//! The table of plugins: immutable, and replaced as a whole.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use tokio::sync::mpsc;
+use transom_registry::{SourceStatus, Sources};
+
+use crate::{
+    observe::{
+        metrics::Metrics,
+        status::{Shadow as ShadowStatus, State, Status},
+        version_metrics::{Times, VersionMetrics},
+    },
+    runtime::{
+        active_version::ActiveVersion,
+        engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        pool::{ComponentInfo, Runtime},
+        shadow::{Comparable, Shadow, ShadowAgreed, ShadowStats},
+        version_context::VersionContext,
+    },
+};
+
+/// A version of any world.
+#[derive(Clone)]
+pub(crate) enum Serving {
+    Probe(ActiveVersion<Probe>),
+    Matcher(ActiveVersion<Matcher>),
+    Filter(ActiveVersion<Filter>),
+    Bootstrap(ActiveVersion<Bootstrap>),
+}
+
+/// A disabled plugin.
+#[derive(Debug)]
+pub(crate) struct Disabled {
+    pub(crate) info: ComponentInfo,
+    pub(crate) reason: String,
+    /// Of the version that failed.
+    pub(crate) context: Arc<VersionContext>,
+}
+
+/// Serving, disabled and refused plugins by name. A plugin is serving or disabled, and its current
+/// files may be refused in addition.
+#[derive(Clone, Default)]
+pub(crate) struct Table {
+    pub(crate) serving: BTreeMap<String, Serving>,
+    pub(crate) disabled: BTreeMap<String, Arc<Disabled>>,
+    pub(crate) refusals: BTreeMap<String, String>,
+    /// When the admission of the files began or was queued: seconds since 1970.
+    pub(crate) admitting: BTreeMap<String, u64>,
+}
+
+impl Serving {
+    pub(crate) fn parts(&self) -> (&Arc<VersionContext>, &ComponentInfo) {
+        fn of<W: Comparable>(active: &ActiveVersion<W>) -> (&Arc<VersionContext>, &ComponentInfo) {
+            (&active.primary().context, &active.primary().info)
+        }
+        match self {
+            Serving::Probe(it) => of(it),
+            Serving::Matcher(it) => of(it),
+            Serving::Filter(it) => of(it),
+            Serving::Bootstrap(it) => of(it),
+        }
+    }
+
+    pub(crate) fn info(&self) -> &ComponentInfo {
+        self.parts().1
+    }
+
+    /// The same with a shadow version; none if that is of another world.
+    pub(crate) fn with_shadow(
+        &self,
+        new: &Serving,
+        runtime: &Runtime,
+        stats: &Arc<ShadowStats>,
+        agreed: &mpsc::Sender<ShadowAgreed>,
+    ) -> Option<Serving> {
+        let shadowed = ShadowBuilder {
+            runtime,
+            stats,
+            agreed,
+        };
+        Some(match (self, new) {
+            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(shadowed.by(old, new)),
+            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(shadowed.by(old, new)),
+            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(shadowed.by(old, new)),
+            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(shadowed.by(old, new)),
+            _ => return None,
+        })
+    }
+
+    fn shadow(&self) -> Option<ShadowStatus> {
+        fn of<W: Comparable>(active: &ActiveVersion<W>) -> Option<ShadowStatus> {
+            let shadow = active.shadow()?;
+            let stats = &shadow.stats;
+            Some(ShadowStatus {
+                version: shadow.version.info.version.clone(),
+                digest: shadow.version.info.digest.clone(),
+                since: stats.since,
+                auto: stats.auto,
+                compared: stats.compared.load(Relaxed),
+                differences: stats.differences.load(Relaxed),
+                failures: stats.failures.load(Relaxed),
+                dropped: stats.dropped.load(Relaxed),
+                samples: stats.shown(),
+            })
+        }
+        match self {
+            Serving::Probe(it) => of(it),
+            Serving::Matcher(it) => of(it),
+            Serving::Filter(it) => of(it),
+            Serving::Bootstrap(it) => of(it),
+        }
+    }
+}
+
+struct ShadowBuilder<'a> {
+    runtime: &'a Runtime,
+    stats: &'a Arc<ShadowStats>,
+    agreed: &'a mpsc::Sender<ShadowAgreed>,
+}
+
+impl ShadowBuilder<'_> {
+    fn by<W: Comparable>(&self, old: &ActiveVersion<W>, new: &ActiveVersion<W>) -> ActiveVersion<W> {
+        old.with_shadow(Shadow::start(
+            self.runtime,
+            Arc::clone(new.primary()),
+            Arc::clone(self.stats),
+            self.agreed.clone(),
+        ))
+    }
+}
+
+impl Table {
+    pub(crate) fn status(&self, metrics: &Metrics, sources: &Sources) -> Vec<Status> {
+        let fetched = sources.names();
+        let mut names: Vec<&String> = self
+            .serving
+            .keys()
+            .chain(self.disabled.keys())
+            .chain(self.refusals.keys())
+            .chain(self.admitting.keys())
+            .chain(&fetched)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+            .into_iter()
+            .map(|name| self.status_of(name, metrics, sources.status(name)))
+            .collect()
+    }
+
+    fn status_of(&self, name: &str, metrics: &Metrics, source: Option<SourceStatus>) -> Status {
+        let disabled = self.disabled.get(name);
+        let version = self.serving.get(name).map(Serving::parts);
+        let version = version.or_else(|| disabled.map(|it| (&it.context, &it.info)));
+        let info = version.map(|(_, info)| info);
+        let context = version.map(|(context, _)| context);
+        let measured = context.map(|it| &it.metrics);
+        let number = |of: fn(&VersionMetrics) -> u64| measured.map_or(0, of);
+        let quantile = |of: fn(&VersionMetrics) -> &Times, per_mille| {
+            let time = of(measured?).at(per_mille)?;
+            u64::try_from(time.as_micros()).ok()
+        };
+        let (in_flight, instances) = metrics.present(name);
+        Status {
+            name: name.to_owned(),
+            world: info.map(|it| it.world.short().to_owned()),
+            version: info.map(|it| it.version.clone()),
+            summary: info.map(|it| it.summary.clone()),
+            digest: info.map(|it| it.digest.clone()),
+            admitted_at: info.map(|it| it.admitted_at),
+            state: match (version.is_some(), disabled.is_some()) {
+                (_, true) => State::Disabled,
+                (true, false) => State::Serving,
+                (false, false) if self.admitting.contains_key(name) => State::Admitting,
+                (false, false) if source.is_some() && !self.refusals.contains_key(name) => State::Fetching,
+                (false, false) => State::Refused,
+            },
+            admitting: self.admitting.get(name).copied(),
+            refusal: self.refusals.get(name).cloned(),
+            disabled_reason: disabled.map(|it| it.reason.clone()),
+            probation: context
+                .filter(|_| disabled.is_none())
+                .and_then(|it| it.health.probation_left())
+                .map(|left| left.as_secs()),
+            in_flight,
+            in_flight_now: context.map_or(0, |it| it.in_flight()),
+            instances,
+            calls: number(VersionMetrics::calls),
+            traps: number(VersionMetrics::traps),
+            timeouts: number(VersionMetrics::timeouts),
+            denials: number(VersionMetrics::denials),
+            log_drops: number(VersionMetrics::log_drops),
+            p50_micros: quantile(VersionMetrics::duration, 500),
+            p99_micros: quantile(VersionMetrics::duration, 990),
+            queue: number(VersionMetrics::queue_length),
+            queue_p99_micros: quantile(VersionMetrics::wait, 990),
+            cpu_millis: number(|it| u64::try_from(it.cpu().as_millis()).unwrap_or(u64::MAX)),
+            cpu_p99_micros: quantile(VersionMetrics::cpu_of_call, 990),
+            memory_peak: number(VersionMetrics::memory_peak),
+            last_trap: measured.and_then(VersionMetrics::last_fault),
+            shadow: self.serving.get(name).and_then(Serving::shadow),
+            source,
+            signed_by: info.and_then(|it| it.provenance.signed_by.clone()),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Checks a component's imports against its manifest. Pure rules on names such as
+//! `wasi:clocks/wall-clock@0.2.9`.
+//!
+//! The engine decides which interfaces any plugin may import. This module checks what the manifest
+//! denies, and which imports an upgrade adds: a new version may import no more than the previous
+//! one unless the operator grants it.
+
+use crate::manifest::grants::Grants;
+
+/// What every world has: a log, whose volume is limited.
+const OWN: &str = "transom:plugin";
+
+/// Why a component's imports are refused. Display is for an operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ImportError {
+    #[error("it imports `{import}`, which the manifest denies (grants.{grant} = false)")]
+    Withdrawn { import: String, grant: &'static str },
+    #[error(
+        "it imports {}, which the serving version does not: grant them with grants.imports", list(.0)
+    )]
+    New(Vec<String>),
+}
+
+fn list(imports: &[String]) -> String {
+    let quoted: Vec<String> = imports.iter().map(|it| format!("`{it}`")).collect();
+    quoted.join(", ")
+}
+
+/// Interfaces without their version: another one of the same is no other import.
+pub(crate) fn interfaces(imports: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = imports.iter().map(|it| interface(it).to_owned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn interface(import: &str) -> &str {
+    import.split_once('@').map_or(import, |(name, _)| name)
+}
+
+fn package(import: &str) -> &str {
+    import.split_once('/').map_or(import, |(package, _)| package)
+}
+
+/// `before`: imports of the version to be replaced; none if there is none.
+pub(crate) fn check(
+    imports: &[String],
+    before: Option<&[String]>,
+    grants: &Grants,
+) -> Result<(), ImportError> {
+    for (unwanted, package_name, grant) in [
+        (!grants.clock, "wasi:clocks", "clock"),
+        (!grants.random, "wasi:random", "random"),
+    ] {
+        if let Some(import) = imports.iter().find(|it| unwanted && package(it) == package_name) {
+            return Err(ImportError::Withdrawn {
+                import: import.clone(),
+                grant,
+            });
+        }
+    }
+    let Some(before) = before else { return Ok(()) };
+    let new: Vec<String> = interfaces(imports)
+        .into_iter()
+        .filter(|it| package(it) != OWN && !before.contains(it))
+        .filter(|it| {
+            !grants
+                .imports
+                .iter()
+                .any(|granted| granted == it || granted == package(it))
+        })
+        .collect();
+    if new.is_empty() {
+        Ok(())
+    } else {
+        Err(ImportError::New(new))
+    }
+}
+
+/// Whether a text can stand in `grants.imports`: `wasi:clocks` or `wasi:clocks/wall-clock`.
+pub(crate) fn is_pattern(text: &str) -> bool {
+    let plain = |part: &str| {
+        let mut chars = part.chars();
+        chars.next().is_some_and(|c| c.is_ascii_lowercase())
+            && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    text.split_once(':').is_some_and(|(namespace, rest)| {
+        let (package, interface) = rest.split_once('/').map_or((rest, None), |(a, b)| (a, Some(b)));
+        plain(namespace) && plain(package) && interface.is_none_or(plain)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|it| (*it).to_owned()).collect()
+    }
+
+    #[test]
+    fn upgrade_imports_need_grants() {
+        let log = "transom:plugin/log@0.1.0";
+        let clock = "wasi:clocks/wall-clock@0.2.9";
+        let timer = "wasi:clocks/monotonic-clock@0.2.9";
+        for (imports, before, granted, refused) in [
+            (&[log, clock][..], None, &[][..], &[][..]),
+            (&[log], Some(&[][..]), &[], &[]),
+            (
+                &[log, clock],
+                Some(&["transom:plugin/log"]),
+                &[],
+                &["wasi:clocks/wall-clock"],
+            ),
+            (
+                &[log, "wasi:clocks/wall-clock@0.2.12"],
+                Some(&["transom:plugin/log", "wasi:clocks/wall-clock"]),
+                &[],
+                &[],
+            ),
+            (&[clock, timer], Some(&[]), &["wasi:clocks"], &[]),
+            (
+                &[clock, timer],
+                Some(&[]),
+                &["wasi:clocks/wall-clock"],
+                &["wasi:clocks/monotonic-clock"],
+            ),
+            (&[clock], Some(&[]), &["wasi:clock"], &["wasi:clocks/wall-clock"]),
+            (&[], Some(&["wasi:clocks/wall-clock"]), &[], &[]),
+        ] {
+            let grants = Grants {
+                imports: texts(granted),
+                ..Grants::default()
+            };
+            let before = before.map(texts);
+            let found = check(&texts(imports), before.as_deref(), &grants);
+            let expected = if refused.is_empty() {
+                Ok(())
+            } else {
+                Err(ImportError::New(texts(refused)))
+            };
+            assert_eq!(found, expected, "{imports:?} {before:?} {granted:?}");
+        }
+    }
+
+    #[test]
+    fn denied_imports_are_refused() {
+        let imports = texts(&["wasi:random/insecure@0.2.0", "wasi:clocks/wall-clock@0.2.0"]);
+        for (clock, random, grant) in [
+            (true, true, None),
+            (false, true, Some("clock")),
+            (true, false, Some("random")),
+        ] {
+            let grants = Grants {
+                clock,
+                random,
+                // Naming it elsewhere does not bring it back.
+                imports: texts(&["wasi:clocks", "wasi:random"]),
+                ..Grants::default()
+            };
+            let found = check(&imports, None, &grants);
+            let found = match &found {
+                Ok(()) => None,
+                Err(ImportError::Withdrawn { grant, .. }) => Some(*grant),
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(found, grant);
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        for (text, fine) in [
+            ("wasi:clocks", true),
+            ("wasi:clocks/wall-clock", true),
+            ("wasi:clocks/wall-clock@0.2.0", false),
+            ("wasi", false),
+            ("wasi:", false),
+            ("wasi:clocks/", false),
+            ("*", false),
+        ] {
+            assert_eq!(is_pattern(text), fine, "{text}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Validates a manifest's `[config]` against the schema of the plugin, before the plugin receives
+//! it.
+//!
+//! The schema is JSON Schema 2020-12 and comes from the component, so it is untrusted: no reference
+//! is fetched, patterns are matched in linear time (without look-around and back-references), and
+//! its size and its references are bounded. Errors name places and never quote the configuration,
+//! which may contain secrets.
+
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::Value;
+use transom_common::text::one_line;
+
+use crate::worlds::about::{ConfigError, MAX_ERRORS};
+
+/// Bytes of a schema.
+const MAX_SCHEMA: usize = 64 << 10;
+/// References in a schema. Each may stand in what another refers to, so that the work grows
+/// exponentially with them.
+const MAX_REFERENCES: usize = 32;
+/// Bytes of a compiled pattern, about.
+const MAX_PATTERN: usize = 256 << 10;
+
+/// Why a plugin is not configured. Display is for an operator.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SchemaError {
+    #[error("it takes no configuration (no config-schema), but the manifest's [config] has {}", names(.0))]
+    NotTaken(Vec<String>),
+    #[error("invalid config-schema: {0}")]
+    Invalid(String),
+    #[error("the manifest's [config] does not match the plugin's config-schema: {}", ConfigError::list(.0))]
+    Config(Vec<ConfigError>),
+}
+
+fn names(keys: &[String]) -> String {
+    let quoted: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    one_line(&quoted.join(", "))
+}
+
+/// Checks `config`, a JSON object, against `schema`; without a schema the object has to be empty.
+/// May take a while: not for a task of the runtime.
+pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaError> {
+    let Some(schema) = schema else {
+        return match config.as_object().filter(|it| !it.is_empty()) {
+            Some(given) => Err(SchemaError::NotTaken(given.keys().cloned().collect())),
+            None => Ok(()),
+        };
+    };
+    let validator = validator(schema).map_err(|message| SchemaError::Invalid(one_line(&message)))?;
+    let errors: Vec<ConfigError> = validator
+        .iter_errors(config)
+        .take(MAX_ERRORS)
+        .map(|error| ConfigError {
+            pointer: error.instance_path().to_string(),
+            message: error.masked().to_string(),
+        })
+        .collect();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(SchemaError::Config(errors))
+    }
+}
+
+fn validator(schema: &str) -> Result<Validator, String> {
+    if schema.len() > MAX_SCHEMA {
+        return Err(format!("it has {} bytes, {MAX_SCHEMA} are allowed", schema.len()));
+    }
+    let schema: Value = serde_json::from_str(schema).map_err(|error| format!("it is not JSON: {error}"))?;
+    let found = references(&schema);
+    if found > MAX_REFERENCES {
+        return Err(format!("it has {found} references, {MAX_REFERENCES} are allowed"));
+    }
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN))
+        .offline()
+        .build(&schema)
+        .map_err(|error| {
+            let place = error.instance_path().to_string();
+            let place = if place.is_empty() {
+                "the whole of it"
+            } else {
+                &place
+            };
+            format!("{place}: {error}")
+        })
+}
+
+fn references(schema: &Value) -> usize {
+    match schema {
+        Value::Array(items) => items.iter().map(references).sum(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| {
+                usize::from(matches!(key.as_str(), "$ref" | "$dynamicRef" | "$recursiveRef"))
+                    + references(value)
+            })
+            .sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const SCHEMA: &str = r##"{
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "retries": {"type": "integer", "maximum": 10},
+            "hosts": {"type": "array", "items": {"$ref": "#/$defs/host"}},
+            "token": {"type": "string", "minLength": 8}
+        },
+        "required": ["retries"],
+        "additionalProperties": false,
+        "$defs": {"host": {"type": "string", "pattern": "^[a-z]+$"}}
+    }"##;
+
+    #[test]
+    fn schema_accepts_and_rejects_configurations() {
+        for (config, errors) in [
+            (json!({"retries": 3, "hosts": ["a", "b"]}), &[][..]),
+            (
+                json!({"retries": 11}),
+                &["/retries: value is greater than the maximum of 10"],
+            ),
+            (
+                json!({"retries": "x", "hosts": ["a", "B"]}),
+                &["/hosts/1: ", "/retries: value is not of type \"integer\""],
+            ),
+            (
+                json!({}),
+                &["the whole of [config]: \"retries\" is a required property"],
+            ),
+            (
+                json!({"retries": 1, "rteries": 1}),
+                &["the whole of [config]", "'rteries'"],
+            ),
+        ] {
+            let found = check(Some(SCHEMA), &config).map_err(|error| error.to_string());
+            assert_eq!(found.is_ok(), errors.is_empty(), "{config}: {found:?}");
+            let found = found.err().unwrap_or_default();
+            for error in errors {
+                assert!(found.contains(error), "{config}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_keeps_secrets() {
+        let config = json!({"retries": 1, "token": "hunter2"});
+        let error = check(Some(SCHEMA), &config).unwrap_err().to_string();
+        assert!(
+            error.contains("/token: ") && !error.contains("hunter2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn config_without_a_schema_must_be_empty() {
+        assert_eq!(check(None, &json!({})), Ok(()));
+        let error = check(None, &json!({"a": 1, "b": 2})).unwrap_err();
+        assert_eq!(error, SchemaError::NotTaken(vec!["a".into(), "b".into()]));
+        assert!(error.to_string().contains("[config] has `a`, `b`"), "{error}");
+    }
+
+    #[test]
+    fn invalid_schemas_are_rejected() {
+        let long = format!("{{\"title\": \"{}\"}}", "x".repeat(MAX_SCHEMA));
+        let many = json!({"allOf": vec![json!({"$ref": "#/$defs/a"}); 33], "$defs": {"a": true}}).to_string();
+        for (schema, reason) in [
+            ("{", "not JSON"),
+            ("1", "the whole of it"),
+            (r#"{"type": "objekt"}"#, "/type"),
+            (r##"{"$ref": "#/$defs/none"}"##, "none"),
+            (r#"{"$ref": "https://example.com/schema.json"}"#, "example.com"),
+            (r#"{"$ref": "file:///etc/hostname"}"#, "hostname"),
+            (r#"{"properties": {"a": {"pattern": "("}}}"#, "pattern"),
+            (
+                r#"{"properties": {"a": {"pattern": "\\w{1000}{1000}"}}}"#,
+                "pattern",
+            ),
+            (&long, "65536 are allowed"),
+            (&many, "33 references, 32 are allowed"),
+        ] {
+            let error = check(Some(schema), &json!({})).unwrap_err();
+            assert!(matches!(error, SchemaError::Invalid(_)), "{schema}: {error}");
+            assert!(error.to_string().contains(reason), "{schema}: {error}");
+        }
+    }
+
+    /// Hostile schemas end: cycles of references, and references that each stand twice in the next.
+    #[test]
+    fn references_end() {
+        let mut defs = json!({"d0": {"type": "string"}});
+        for level in 1..16 {
+            let below = json!({"$ref": format!("#/$defs/d{}", level - 1)});
+            defs[format!("d{level}")] = json!({"anyOf": [below, below]});
+        }
+        let bomb = json!({"$ref": "#/$defs/d15", "$defs": defs}).to_string();
+        assert!(check(Some(&bomb), &json!({})).is_err());
+        let circle = r##"{"allOf": [{"$ref": "#"}], "properties": {"a": {"$ref": "#"}}}"##;
+        assert_eq!(check(Some(circle), &json!({"a": {"a": {}}})), Ok(()));
+    }
+}

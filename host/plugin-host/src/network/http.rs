@@ -1,0 +1,326 @@
+//! HTTP/1.1 requests of probes: one connection each; every redirect is checked like the first
+//! destination.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::task::JoinHandle;
+use transom_common::text::{clip, one_line};
+use url::Url;
+
+use super::{Connection, Network, charge, over_limit};
+use crate::worlds::{
+    probe::{Endpoint, IoError},
+    step::{HttpRequest, HttpResponse, Tls},
+};
+
+/// Bytes of the answer's head.
+const MAX_HEAD: usize = 64 << 10;
+const MAX_REDIRECTS: u8 = 10;
+/// Headers of a request; as many as the client reads of an answer.
+const MAX_HEADERS: usize = 100;
+
+pub(super) async fn exchange(
+    network: &mut Network<'_>,
+    request: HttpRequest,
+) -> Result<HttpResponse, IoError> {
+    let mut hop = Hop::first(&request)?;
+    let mut left = request.redirects.min(MAX_REDIRECTS);
+    let start = Instant::now();
+    loop {
+        let sent = hop.body.len() + hop.target.as_str().len() + head_bytes(&hop.headers);
+        network.output = charge(network.output, sent)?;
+        let connection = network.open(&hop.endpoint, hop.tls.as_ref()).await?;
+        let (response, driver) = hop.send(connection).await?;
+        let elapsed = start.elapsed();
+        network.input = charge(network.input, head_bytes(response.headers()))?;
+        if left > 0
+            && let Some(next) = hop.redirected(&response)?
+        {
+            left -= 1;
+            hop = next;
+            continue;
+        }
+        let status = response.status().as_u16();
+        let headers = response
+            .headers()
+            .iter()
+            .map(|(name, value)| {
+                (
+                    name.to_string(),
+                    String::from_utf8_lossy(value.as_bytes()).into_owned(),
+                )
+            })
+            .collect();
+        let body = read_body(network, response.into_body(), request.max_body).await?;
+        drop(driver);
+        return Ok(HttpResponse {
+            status,
+            headers,
+            body,
+            elapsed,
+        });
+    }
+}
+
+/// The beginning of what a guest or a peer wrote, for a message.
+fn shown(text: &str) -> String {
+    clip(text, 200)
+}
+
+/// One request on the way to the answer.
+struct Hop {
+    method: Method,
+    endpoint: Endpoint,
+    tls: Option<Tls>,
+    target: Url,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Drives a connection; dropping it closes that.
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Hop {
+    fn first(request: &HttpRequest) -> Result<Hop, IoError> {
+        let method = Method::from_bytes(request.method.as_bytes())
+            .map_err(|_| IoError::Protocol(format!("{:?} is not a method", shown(&request.method))))?;
+        if method == Method::CONNECT {
+            return Err(IoError::Protocol("CONNECT is not allowed".into()));
+        }
+        if !request.path.starts_with('/') {
+            return Err(IoError::Protocol(format!(
+                "the path {:?} does not start with /",
+                shown(&request.path)
+            )));
+        }
+        let endpoint = request.endpoint.clone();
+        let target = url(&endpoint, request.tls.is_some(), &request.path)?;
+        Ok(Hop {
+            method,
+            endpoint,
+            tls: request.tls.clone(),
+            target,
+            headers: headers(&request.headers)?,
+            body: Bytes::from(request.body.clone()),
+        })
+    }
+
+    async fn send(&self, connection: Connection) -> Result<(Response<Incoming>, Driver), IoError> {
+        let (mut sender, driver) = http1::Builder::new()
+            .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_HEADERS)
+            .handshake(TokioIo::new(connection))
+            .await
+            .map_err(|error| http_error(&error))?;
+        // Owned by this exchange: it ends with the exchange.
+        let driver = Driver(tokio::spawn(async move {
+            // What goes wrong on the connection reaches the exchange as its own error.
+            drop(driver.await);
+        }));
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = path_and_query(&self.target)?;
+        *request.headers_mut() = self.headers.clone();
+        let host = HeaderValue::from_str(&authority(&self.target))
+            .map_err(|_| IoError::Protocol("the host is not valid in a header".into()))?;
+        request.headers_mut().insert(header::HOST, host);
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|error| http_error(&error))?;
+        Ok((response, driver))
+    }
+
+    /// Where the answer sends us, if it does.
+    fn redirected(&self, response: &Response<Incoming>) -> Result<Option<Hop>, IoError> {
+        let status = response.status();
+        if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+            return Ok(None);
+        }
+        let Some(location) = response.headers().get(header::LOCATION) else {
+            return Ok(None);
+        };
+        let target = location
+            .to_str()
+            .ok()
+            .and_then(|text| self.target.join(text).ok())
+            .ok_or_else(|| IoError::Protocol("a redirect without a usable Location".into()))?;
+        let encrypted = match target.scheme() {
+            "http" => false,
+            "https" => true,
+            other => {
+                return Err(IoError::Protocol(format!(
+                    "a redirect to the scheme {:?}",
+                    shown(other)
+                )));
+            }
+        };
+        let endpoint = Endpoint {
+            host: target
+                .host_str()
+                .unwrap_or_default()
+                .trim_matches(['[', ']'])
+                .to_owned(),
+            port: target.port_or_known_default().unwrap_or(80),
+        };
+        let elsewhere = endpoint != self.endpoint || encrypted != self.tls.is_some();
+        let verify = self.tls.as_ref().is_none_or(|tls| tls.verify);
+        let tls = match &self.tls {
+            Some(tls) if !elsewhere => Some(tls.clone()),
+            _ => encrypted.then(|| Tls {
+                server_name: String::new(),
+                verify,
+            }),
+        };
+        let mut headers = self.headers.clone();
+        if elsewhere {
+            for name in [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION] {
+                headers.remove(name);
+            }
+        }
+        let (method, body) = self.repeated(status, &mut headers);
+        Ok(Some(Hop {
+            method,
+            endpoint,
+            tls,
+            target,
+            headers,
+            body,
+        }))
+    }
+
+    /// What is asked of the next place: as browsers do it, 303 and a POST's 301 and 302 become a
+    /// GET.
+    fn repeated(&self, status: StatusCode, headers: &mut HeaderMap) -> (Method, Bytes) {
+        let to_get = status == StatusCode::SEE_OTHER
+            || (matches!(status.as_u16(), 301 | 302) && self.method == Method::POST);
+        if !to_get || self.method == Method::HEAD {
+            return (self.method.clone(), self.body.clone());
+        }
+        headers.remove(header::CONTENT_TYPE);
+        (Method::GET, Bytes::new())
+    }
+}
+
+/// At most `most` bytes; what comes after them is not read.
+async fn read_body(network: &mut Network<'_>, mut body: Incoming, most: u32) -> Result<Vec<u8>, IoError> {
+    let most = most as usize;
+    let mut read = Vec::new();
+    while read.len() < most {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|error| http_error(&error))?;
+        if let Some(data) = frame.data_ref() {
+            network.input = charge(network.input, data.len())?;
+            read.extend_from_slice(&data[..data.len().min(most - read.len())]);
+        }
+    }
+    Ok(read)
+}
+
+/// What a probe may say in a head; framing and connection are the host's.
+fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
+    if given.len() > MAX_HEADERS {
+        return Err(IoError::Protocol(format!(
+            "{} headers, {MAX_HEADERS} are allowed",
+            given.len()
+        )));
+    }
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| IoError::Protocol(format!("{:?} is not a header name", shown(name))))?;
+        if is_own(&name) {
+            return Err(IoError::Protocol(format!(
+                "the host sets the header {name}: remove it"
+            )));
+        }
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| IoError::Protocol(format!("the value of {name} is not valid in a header")))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// Headers that say whom a request is for, and how it and its connection are framed: a guest's
+/// would let it speak to another than it was granted, or smuggle a second request behind the first.
+fn is_own(name: &HeaderName) -> bool {
+    let own = [
+        header::HOST,
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        header::TE,
+        header::TRAILER,
+    ];
+    own.contains(name) || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}
+
+/// The first header of a request that it may not have.
+pub(crate) fn own_header(request: &HttpRequest) -> Option<HeaderName> {
+    let names = request.headers.iter();
+    names
+        .filter_map(|(name, _)| HeaderName::from_bytes(name.as_bytes()).ok())
+        .find(is_own)
+}
+
+fn head_bytes(headers: &HeaderMap) -> usize {
+    headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum()
+}
+
+fn url(endpoint: &Endpoint, encrypted: bool, path: &str) -> Result<Url, IoError> {
+    let scheme = if encrypted { "https" } else { "http" };
+    let bare = endpoint.host.trim_matches(['[', ']']);
+    let host = if bare.contains(':') {
+        format!("[{bare}]")
+    } else {
+        bare.to_owned()
+    };
+    Url::parse(&format!("{scheme}://{host}:{}{path}", endpoint.port)).map_err(|error| {
+        let text = format!("{host}:{}{path}", endpoint.port);
+        IoError::Protocol(format!("{} is not an address: {error}", shown(&text)))
+    })
+}
+
+fn authority(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port()
+        .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+fn path_and_query(url: &Url) -> Result<http::Uri, IoError> {
+    let text = url.query().map_or_else(
+        || url.path().to_owned(),
+        |query| format!("{}?{query}", url.path()),
+    );
+    text.parse()
+        .map_err(|_| IoError::Protocol(format!("{:?} is not a path", shown(&text))))
+}
+
+fn http_error(error: &hyper::Error) -> IoError {
+    if error.is_parse_too_large() {
+        return over_limit();
+    }
+    if error.is_parse() {
+        return IoError::Protocol(one_line(&error.to_string()));
+    }
+    let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    match io {
+        Some(io) => super::io_error(io),
+        None => IoError::Closed,
+    }
+}

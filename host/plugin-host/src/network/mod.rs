@@ -1,0 +1,249 @@
+//! Network access of probes. Every destination is resolved and checked against the grants, and the
+//! host connects to the address that it checked.
+
+mod http;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+};
+use transom_common::text::clip;
+use transom_registry::network::{Destination, Reserved, Resolver};
+
+use crate::{
+    manifest::grants::{Grants, Refusal},
+    worlds::{
+        probe::{Endpoint, IoError},
+        step::{HttpRequest, HttpResponse, Tls},
+    },
+};
+
+pub(crate) use self::http::own_header;
+
+/// A connection, encrypted or not.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}
+pub(crate) type Connection = Box<dyn Stream>;
+
+/// Bytes of a destination in the log: its name is the guest's.
+const MAX_SHOWN: usize = 300;
+
+/// A destination that was not reached because the plugin may not, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Denial {
+    /// `host:port`, as the guest or a redirect named it.
+    pub(crate) wanted: String,
+    pub(crate) why: String,
+}
+
+/// What one attempt may still reach, receive and send, and until when.
+pub(crate) struct Network<'a> {
+    pub(crate) grants: &'a Grants,
+    pub(crate) names: &'a dyn Resolver,
+    /// The daemon's own destinations.
+    pub(crate) reserved: &'a Reserved,
+    /// The task's own endpoints.
+    pub(crate) task: Vec<Endpoint>,
+    pub(crate) deadline: tokio::time::Instant,
+    /// Bytes that may still be received.
+    pub(crate) input: u64,
+    /// Bytes that may still be sent.
+    pub(crate) output: u64,
+    pub(crate) connection: Option<Connection>,
+    /// The last destination that was denied, until it is taken for the log.
+    pub(crate) denial: Option<Denial>,
+}
+
+impl Network<'_> {
+    /// `until` bounds what `operation` takes.
+    async fn in_time<T>(
+        deadline: tokio::time::Instant,
+        operation: impl Future<Output = Result<T, IoError>>,
+    ) -> Result<T, IoError> {
+        tokio::time::timeout_at(deadline, operation)
+            .await
+            .unwrap_or(Err(IoError::TimedOut))
+    }
+
+    /// Opens the attempt's connection and closes the previous one.
+    pub(crate) async fn connect(&mut self, to: &Endpoint, tls: Option<&Tls>) -> Result<Duration, IoError> {
+        self.connection = None;
+        let start = Instant::now();
+        self.connection = Some(Self::in_time(self.deadline, self.open(to, tls)).await?);
+        Ok(start.elapsed())
+    }
+
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), IoError> {
+        self.output = charge(self.output, bytes.len())?;
+        let connection = self.connection.as_mut().ok_or(IoError::Closed)?;
+        let write = async {
+            connection
+                .write_all(bytes)
+                .await
+                .map_err(|error| io_error(&error))?;
+            connection.flush().await.map_err(|error| io_error(&error))
+        };
+        Self::in_time(self.deadline, write).await
+    }
+
+    /// At most `most` bytes, at least one.
+    pub(crate) async fn receive(&mut self, most: u32) -> Result<Vec<u8>, IoError> {
+        let connection = self.connection.as_mut().ok_or(IoError::Closed)?;
+        let room = u64::from(most.max(1)).min(self.input).min(64 << 10) as usize;
+        if room == 0 {
+            return Err(over_limit());
+        }
+        let mut buffer = vec![0; room];
+        let read = async {
+            connection
+                .read(&mut buffer)
+                .await
+                .map_err(|error| io_error(&error))
+        };
+        let count = Self::in_time(self.deadline, read).await?;
+        if count == 0 {
+            self.connection = None;
+            return Err(IoError::Closed);
+        }
+        buffer.truncate(count);
+        self.input = charge(self.input, count)?;
+        Ok(buffer)
+    }
+
+    /// One exchange, redirects followed as far as the request and the grants allow.
+    pub(crate) async fn http(&mut self, request: HttpRequest) -> Result<HttpResponse, IoError> {
+        Self::in_time(self.deadline, http::exchange(self, request)).await
+    }
+
+    async fn open(&mut self, to: &Endpoint, tls: Option<&Tls>) -> Result<Connection, IoError> {
+        if tls.is_some_and(|tls| !tls.verify) && !self.grants.tls_unverified {
+            return Err(self.deny(
+                to,
+                "TLS without verification needs grants.tls-unverified".to_owned(),
+            ));
+        }
+        let mut last = IoError::Unreachable;
+        for address in self.resolve(to).await? {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    // Probes send little and wait for the answer.
+                    stream.set_nodelay(true).map_err(|error| io_error(&error))?;
+                    return match tls {
+                        None => Ok(Box::new(stream)),
+                        Some(tls) => tls::handshake(stream, to, tls).await,
+                    };
+                }
+                Err(error) => last = io_error(&error),
+            }
+        }
+        Err(last)
+    }
+
+    /// The addresses of `to` that may be reached: no other is connected to, whatever the name
+    /// resolves to a moment later.
+    async fn resolve(&mut self, to: &Endpoint) -> Result<Vec<SocketAddr>, IoError> {
+        if !self.worth_resolving(to) {
+            return Err(self.deny(to, Refusal::NotGranted.to_string()));
+        }
+        let found = self.lookup(to).await?;
+        let task = self.task_addresses(to).await;
+        let mut allowed = Vec::new();
+        let mut why = None;
+        for ip in found {
+            let guard = self.reserved.guard(ip, to.port, self.names).await;
+            match self.grants.judge(to, ip, guard.as_ref(), &task) {
+                Ok(()) => allowed.push(SocketAddr::new(ip, to.port)),
+                Err(refusal) => why = Some(format!("{ip}: {refusal}")),
+            }
+        }
+        if allowed.is_empty() {
+            Err(self.deny(to, why.unwrap_or_default()))
+        } else {
+            Ok(allowed)
+        }
+    }
+
+    fn deny(&mut self, to: &Endpoint, why: String) -> IoError {
+        let wanted = format!("{}:{}", clip(&to.host, MAX_SHOWN), to.port);
+        self.denial = Some(Denial { wanted, why });
+        IoError::Denied
+    }
+
+    /// A plugin that may reach nothing there shall not make the host ask name servers either.
+    fn worth_resolving(&self, to: &Endpoint) -> bool {
+        self.grants.network.iter().any(|it| match it {
+            Destination::Task => self.task.iter().any(|own| own.port == to.port),
+            Destination::Name { host, port } => {
+                port.is_none_or(|port| port == to.port) && host.eq_ignore_ascii_case(&to.host)
+            }
+            Destination::Network { port, .. } => port.is_none_or(|port| port == to.port),
+        })
+    }
+
+    /// The task's endpoints on the same port, with what their hosts resolve to where the name alone
+    /// does not tell.
+    async fn task_addresses(&self, to: &Endpoint) -> Vec<(Endpoint, Vec<IpAddr>)> {
+        let mut found = Vec::new();
+        if !self.grants.network.contains(&Destination::Task) {
+            return found;
+        }
+        for own in self.task.iter().filter(|own| own.port == to.port) {
+            let same = own.host.eq_ignore_ascii_case(&to.host);
+            let ips = if same {
+                Vec::new()
+            } else {
+                self.lookup(own).await.unwrap_or_default()
+            };
+            found.push((own.clone(), ips));
+        }
+        found
+    }
+
+    async fn lookup(&self, to: &Endpoint) -> Result<Vec<IpAddr>, IoError> {
+        let host = to.host.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![ip]);
+        }
+        let found = self
+            .names
+            .addresses(host)
+            .await
+            .map_err(|_| IoError::Unresolved)?;
+        if found.is_empty() {
+            Err(IoError::Unresolved)
+        } else {
+            Ok(found)
+        }
+    }
+}
+
+fn charge(left: u64, bytes: usize) -> Result<u64, IoError> {
+    left.checked_sub(bytes as u64).ok_or_else(over_limit)
+}
+
+fn over_limit() -> IoError {
+    IoError::Protocol(
+        "more than an attempt may send or receive (limits.attempt-input, limits.attempt-output)".into(),
+    )
+}
+
+fn io_error(error: &io::Error) -> IoError {
+    use io::ErrorKind as K;
+    match error.kind() {
+        K::ConnectionRefused => IoError::Refused,
+        K::TimedOut => IoError::TimedOut,
+        K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::UnexpectedEof | K::NotConnected => {
+            IoError::Closed
+        }
+        _ => IoError::Unreachable,
+    }
+}

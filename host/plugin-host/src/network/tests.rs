@@ -1,0 +1,277 @@
+//! TLS towards a server with a certificate of its own making, and names that change what they mean.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    task::JoinHandle,
+};
+use tokio_rustls::TlsAcceptor;
+
+use transom_registry::network::{SystemResolver, Unresolved};
+
+use super::*;
+
+/// Answers one request a connection, over TLS, until it is aborted.
+async fn server() -> (Endpoint, JoinHandle<()>) {
+    let certificate =
+        CertificateDer::from_pem_slice(include_bytes!("../../tests/data/self-signed.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("../../tests/data/self-signed.key")).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let endpoint = Endpoint {
+        host: "127.0.0.1".into(),
+        port: listener.local_addr().unwrap().port(),
+    };
+    let task = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // Clients that do not trust the certificate leave here.
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                continue;
+            };
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+                .await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    (endpoint, task)
+}
+
+fn network(grants: &Grants) -> Network<'_> {
+    network_with(grants, &SystemResolver)
+}
+
+fn network_with<'a>(grants: &'a Grants, names: &'a dyn Resolver) -> Network<'a> {
+    Network {
+        grants,
+        names,
+        reserved: nothing_reserved(),
+        task: vec![],
+        deadline: tokio::time::Instant::now() + Duration::from_secs(30),
+        input: 1 << 20,
+        output: 1 << 20,
+        connection: None,
+        denial: None,
+    }
+}
+
+fn nothing_reserved() -> &'static Reserved {
+    static NOTHING: std::sync::LazyLock<Reserved> = std::sync::LazyLock::new(Reserved::default);
+    &NOTHING
+}
+
+fn get(endpoint: &Endpoint, verify: bool) -> HttpRequest {
+    HttpRequest {
+        method: "GET".into(),
+        endpoint: endpoint.clone(),
+        tls: Some(Tls {
+            server_name: String::new(),
+            verify,
+        }),
+        path: "/".into(),
+        headers: vec![],
+        body: vec![],
+        max_body: 100,
+        redirects: 0,
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_verified_unless_that_is_granted() {
+    let (endpoint, server) = server().await;
+    let reach = vec![Destination::parse("127.0.0.0/8").unwrap()];
+    let strict = Grants {
+        network: reach.clone(),
+        ..Grants::default()
+    };
+    let loose = Grants {
+        network: reach,
+        tls_unverified: true,
+        ..Grants::default()
+    };
+
+    let found = network(&strict).http(get(&endpoint, false)).await;
+    assert_eq!(found.map(|it| it.status), Err(IoError::Denied));
+    for grants in [&strict, &loose] {
+        let found = network(grants).http(get(&endpoint, true)).await;
+        assert!(matches!(found, Err(IoError::Tls(_))), "{found:?}");
+    }
+    let found = network(&loose).http(get(&endpoint, false)).await.unwrap();
+    assert_eq!((found.status, found.body.as_slice()), (200, &b"fine"[..]));
+
+    let mut network = network(&loose);
+    let tls = Tls {
+        server_name: "localhost".into(),
+        verify: false,
+    };
+    network.connect(&endpoint, Some(&tls)).await.unwrap();
+    network.send(b"hello").await.unwrap();
+    assert!(network.receive(8).await.unwrap().starts_with(b"HTTP"));
+    server.abort();
+}
+
+/// A name server that gives the next answer each time it is asked; the last one again and again.
+struct Fickle {
+    answers: Vec<Vec<IpAddr>>,
+    asked: AtomicUsize,
+}
+
+impl Fickle {
+    fn new(answers: &[&[&str]]) -> Fickle {
+        let answers = answers
+            .iter()
+            .map(|it| it.iter().map(|ip| ip.parse().unwrap()).collect());
+        Fickle {
+            answers: answers.collect(),
+            asked: AtomicUsize::new(0),
+        }
+    }
+}
+
+#[async_trait]
+impl Resolver for Fickle {
+    async fn addresses(&self, _host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+        let asked = self.asked.fetch_add(1, Relaxed);
+        Ok(self.answers[asked.min(self.answers.len() - 1)].clone())
+    }
+}
+
+fn reach(patterns: &[&str]) -> Grants {
+    let network = patterns.iter().map(|it| Destination::parse(it).unwrap());
+    Grants {
+        network: network.collect(),
+        ..Grants::default()
+    }
+}
+
+/// Accepts one connection after the other, and says how many.
+async fn listener(address: &str) -> (u16, Arc<AtomicUsize>, JoinHandle<()>) {
+    let listener = TcpListener::bind((address, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&taken);
+    let task = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            count.fetch_add(1, Relaxed);
+            let _ = stream.read(&mut [0; 1024]).await;
+            let location = format!("http://other.test:{port}/");
+            let answer = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (port, taken, task)
+}
+
+/// The name means an allowed address when it is checked; whatever it means a moment later, that
+/// address is the one reached.
+#[tokio::test]
+async fn the_address_that_was_checked_is_the_one_reached() {
+    let (port, taken, task) = listener("127.0.0.2").await;
+    let to = |host: &str| Endpoint {
+        host: host.into(),
+        port,
+    };
+    let names = Fickle::new(&[&["127.0.0.2"], &["127.0.0.1"]]);
+    let grants = reach(&["127.0.0.2/32"]);
+    network_with(&grants, &names)
+        .connect(&to("a.test"), None)
+        .await
+        .unwrap();
+    assert_eq!(names.asked.load(Relaxed), 1, "resolved once");
+    assert_eq!(
+        network_with(&grants, &names).connect(&to("a.test"), None).await,
+        Err(IoError::Denied)
+    );
+
+    // Of several addresses those that are not granted are left out; a guarded one is, whatever name
+    // led there.
+    let mixed = Fickle::new(&[&["169.254.169.254", "127.0.0.3", "127.0.0.2"]]);
+    network_with(&grants, &mixed)
+        .connect(&to("a.test"), None)
+        .await
+        .unwrap();
+    let metadata = Fickle::new(&[&["169.254.169.254"]]);
+    for grants in [reach(&["a.test:*"]), reach(&["0.0.0.0/0"])] {
+        let found = network_with(&grants, &metadata)
+            .connect(&to("a.test"), None)
+            .await;
+        assert_eq!(found, Err(IoError::Denied), "{grants:?}");
+    }
+    let taken = || taken.load(Relaxed);
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while taken() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    task.abort();
+}
+
+/// A redirect to a name is resolved and checked like the first destination.
+#[tokio::test]
+async fn a_redirect_to_a_name_is_checked_again() {
+    let (port, taken, task) = listener("127.0.0.2").await;
+    let names = Fickle::new(&[&["127.0.0.2"], &["169.254.169.254"]]);
+    let endpoint = Endpoint {
+        host: "a.test".into(),
+        port,
+    };
+    let mut request = get(&endpoint, true);
+    request.tls = None;
+    request.redirects = 1;
+    let grants = reach(&["a.test:*", "other.test:*", "127.0.0.0/8"]);
+    let found = network_with(&grants, &names).http(request).await;
+    assert_eq!(found.map(|it| it.status), Err(IoError::Denied));
+    assert_eq!((taken.load(Relaxed), names.asked.load(Relaxed)), (1, 2));
+    task.abort();
+}
+
+#[tokio::test]
+async fn nothing_is_sent_or_received_without_a_connection() {
+    let grants = Grants::default();
+    let mut network = network(&grants);
+    assert_eq!(network.send(b"x").await, Err(IoError::Closed));
+    assert_eq!(network.receive(1).await, Err(IoError::Closed));
+}
+
+#[tokio::test]
+async fn a_request_of_too_many_headers_is_not_sent() {
+    let grants = Grants::default();
+    let endpoint = Endpoint {
+        host: "127.0.0.1".into(),
+        port: 1,
+    };
+    // Nothing is granted: what may be sent is denied when it comes to connecting.
+    for (headers, error) in [
+        (100, IoError::Denied),
+        (101, IoError::Protocol("101 headers, 100 are allowed".into())),
+        (40_000, IoError::Protocol("40000 headers, 100 are allowed".into())),
+    ] {
+        let mut request = get(&endpoint, true);
+        request.headers = (0..headers).map(|n| (format!("x-{n}"), String::new())).collect();
+        let found = network(&grants).http(request).await;
+        assert_eq!(found.map(|it| it.status), Err(error));
+    }
+}

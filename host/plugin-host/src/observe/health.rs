@@ -1,0 +1,280 @@
+//! Health of a serving version, and when it is rolled back or disabled.
+//!
+//! During probation, a window after it replaced another version, a version may have `max-faults`
+//! faults; the next one restores the previous version. At any time, a version with more than
+//! `max-faults` consecutive faults is disabled until new files are admitted. Occasional faults
+//! among successful calls do not disable a plugin: one that fails on one subscriber's query still
+//! serves the others.
+//!
+//! Counting costs one atomic load per successful call. The directory's task handles the events.
+
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+/// When a failing version is rolled back or disabled. A manifest's `[probation]` overrides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Probation {
+    /// How long after a swap the previous version can be restored.
+    pub window: Duration,
+    /// Faults that a new version may have within the window. A version with more consecutive faults
+    /// and no predecessor is disabled.
+    pub max_faults: u32,
+}
+
+impl Default for Probation {
+    fn default() -> Self {
+        Probation {
+            window: Duration::from_mins(10),
+            max_faults: 10,
+        }
+    }
+}
+
+/// Identifies a started version in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation(pub(crate) u64);
+
+impl Generation {
+    pub(crate) fn next() -> Generation {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Generation(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+/// The reaction to a health event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HealthAction {
+    /// Restore the previous version.
+    Revert,
+    /// Disable the plugin.
+    Disable,
+}
+
+/// A version has to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HealthEvent {
+    pub(crate) plugin: String,
+    pub(crate) generation: Generation,
+    pub(crate) action: HealthAction,
+    /// For an operator.
+    pub(crate) reason: String,
+}
+
+/// The faults of a version since its activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HealthSample {
+    /// There is a previous version.
+    replaced_another: bool,
+    age: Duration,
+    faults: u32,
+    consecutive_faults: u32,
+}
+
+/// The rule, without a clock.
+fn action(rule: Probation, sample: HealthSample) -> Option<HealthAction> {
+    let on_probation = sample.replaced_another && sample.age <= rule.window;
+    if on_probation && sample.faults > rule.max_faults {
+        Some(HealthAction::Revert)
+    } else if !on_probation && sample.consecutive_faults > rule.max_faults {
+        Some(HealthAction::Disable)
+    } else {
+        None
+    }
+}
+
+/// The faults of a version. Nothing follows from them before its activation: in a trial instance
+/// and in a shadow.
+#[derive(Debug)]
+pub(crate) struct Health {
+    rule: Probation,
+    watch: OnceLock<HealthWatch>,
+    faults: AtomicU32,
+    consecutive_faults: AtomicU32,
+    raised: AtomicBool,
+}
+
+/// Watches a version since its activation.
+#[derive(Debug)]
+pub(crate) struct HealthWatch {
+    generation: Generation,
+    began: Instant,
+    replaced_another: bool,
+    events: mpsc::Sender<HealthEvent>,
+}
+
+impl HealthWatch {
+    /// A version is activated now. `on_probation`: it replaces another version, which can return.
+    pub(crate) fn new(
+        generation: Generation,
+        on_probation: bool,
+        events: mpsc::Sender<HealthEvent>,
+    ) -> HealthWatch {
+        HealthWatch {
+            generation,
+            began: Instant::now(),
+            replaced_another: on_probation,
+            events,
+        }
+    }
+}
+
+impl Health {
+    pub(crate) fn new(rule: Probation) -> Health {
+        Health {
+            rule,
+            watch: OnceLock::new(),
+            faults: AtomicU32::new(0),
+            consecutive_faults: AtomicU32::new(0),
+            raised: AtomicBool::new(false),
+        }
+    }
+
+    /// The version is activated; once.
+    pub(crate) fn watch(&self, watch: HealthWatch) {
+        // A version is activated once; another start has a health of its own.
+        let _ = self.watch.set(watch);
+    }
+
+    /// The rest of the probation. None: it is not on probation.
+    pub(crate) fn probation_left(&self) -> Option<Duration> {
+        let watch = self.watch.get().filter(|it| it.replaced_another)?;
+        self.rule.window.checked_sub(watch.began.elapsed())
+    }
+
+    /// A call succeeded.
+    pub(crate) fn answered(&self) {
+        if self.consecutive_faults.load(Relaxed) != 0 {
+            self.consecutive_faults.store(0, Relaxed);
+        }
+    }
+
+    /// A call failed with the fault `last`.
+    pub(crate) fn faulted(&self, plugin: &str, last: &str) {
+        let Some(watch) = self.watch.get() else {
+            return;
+        };
+        let sample = HealthSample {
+            replaced_another: watch.replaced_another,
+            age: watch.began.elapsed(),
+            faults: self.faults.fetch_add(1, Relaxed).saturating_add(1),
+            consecutive_faults: self.consecutive_faults.fetch_add(1, Relaxed).saturating_add(1),
+        };
+        let Some(action) = action(self.rule, sample) else {
+            return;
+        };
+        if self.raised.swap(true, Relaxed) {
+            return;
+        }
+        let reason = match action {
+            HealthAction::Revert => format!(
+                "{} faults within {:?} of activation, at most {} are allowed (probation.max-faults); last fault: {last}",
+                sample.faults, self.rule.window, self.rule.max_faults
+            ),
+            HealthAction::Disable => format!(
+                "{} calls in a row failed, at most {} may (probation.max-faults); last fault: {last}",
+                sample.consecutive_faults, self.rule.max_faults
+            ),
+        };
+        let event = HealthEvent {
+            plugin: plugin.to_owned(),
+            generation: watch.generation,
+            action,
+            reason,
+        };
+        if watch.events.try_send(event).is_err() {
+            // The queue is full: the next fault sends it again.
+            self.raised.store(false, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_reverts_or_disables_after_max_faults() {
+        let rule = Probation {
+            window: Duration::from_mins(1),
+            max_faults: 2,
+        };
+        for (replaced_another, seconds, faults, consecutive_faults, expected) in [
+            (true, 10, 2, 2, None),
+            (true, 10, 3, 0, Some(HealthAction::Revert)),
+            (true, 60, 3, 3, Some(HealthAction::Revert)),
+            (true, 61, 300, 2, None),
+            (true, 61, 3, 3, Some(HealthAction::Disable)),
+            (false, 10, 300, 2, None),
+            (false, 10, 3, 3, Some(HealthAction::Disable)),
+        ] {
+            let sample = HealthSample {
+                replaced_another,
+                age: Duration::from_secs(seconds),
+                faults,
+                consecutive_faults,
+            };
+            assert_eq!(action(rule, sample), expected, "{sample:?}");
+        }
+    }
+
+    fn watched(rule: Probation, on_probation: bool, events: mpsc::Sender<HealthEvent>) -> Health {
+        let health = Health::new(rule);
+        health.watch(HealthWatch::new(Generation(1), on_probation, events));
+        health
+    }
+
+    #[test]
+    fn health_sends_one_event_and_a_success_resets_the_row() {
+        let rule = Probation {
+            window: Duration::from_mins(1),
+            max_faults: 1,
+        };
+        let (health_events, mut raised) = mpsc::channel(4);
+        let health = watched(rule, false, health_events);
+        for _ in 0..3 {
+            health.faulted("p", "x");
+            health.answered();
+        }
+        assert!(raised.try_recv().is_err());
+        for _ in 0..3 {
+            health.faulted("p", "x");
+        }
+        let event = raised.try_recv().unwrap();
+        assert_eq!(
+            (event.action, event.generation),
+            (HealthAction::Disable, Generation(1))
+        );
+        assert!(
+            event.reason.contains("2 calls in a row") && event.reason.ends_with('x'),
+            "{}",
+            event.reason
+        );
+        assert!(raised.try_recv().is_err());
+    }
+
+    #[test]
+    fn health_event_is_sent_again_after_a_full_queue() {
+        let rule = Probation {
+            window: Duration::from_mins(1),
+            max_faults: 0,
+        };
+        let (health_events, mut raised) = mpsc::channel(1);
+        let (first, second) = (
+            watched(rule, true, health_events.clone()),
+            watched(rule, true, health_events),
+        );
+        first.faulted("a", "x");
+        second.faulted("b", "x");
+        assert_eq!(raised.try_recv().unwrap().plugin, "a");
+        second.faulted("b", "x");
+        assert_eq!(raised.try_recv().unwrap().plugin, "b");
+    }
+}

@@ -1,0 +1,198 @@
+//! A histogram of durations with exponential buckets: any quantile, in bounded memory, without a
+//! lock.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// Doublings of a nanosecond that a time can come to.
+const DOUBLINGS: usize = u64::BITS as usize;
+/// The doubling of a nanosecond at which the first bucket of a metric ends: 8.192 us.
+const FIRST_BOUND: usize = 13;
+/// Doublings between two bounds of a metric.
+const BOUND_STEP: usize = 2;
+/// Bounds of a metric: 8.192 us, 32.768 us and so on, up to 8.6 s.
+const BOUNDS: usize = 11;
+
+/// With `PARTS` to each doubling, a quantile is too long by one in `PARTS` at most.
+#[derive(Debug)]
+pub struct LatencyHistogram<const PARTS: usize> {
+    counts: Box<[AtomicU64]>,
+    /// Nanoseconds.
+    sum: AtomicU64,
+}
+
+impl<const PARTS: usize> Default for LatencyHistogram<PARTS> {
+    fn default() -> Self {
+        LatencyHistogram {
+            counts: (0..DOUBLINGS * PARTS).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<const PARTS: usize> LatencyHistogram<PARTS> {
+    /// Adds a duration.
+    pub fn add(&self, time: Duration) {
+        let nanos = nanos(time);
+        self.counts[Self::place(nanos)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(nanos, Relaxed);
+    }
+
+    /// The quantile in per mille. None: there are no values yet.
+    pub fn at(&self, per_mille: u64) -> Option<Duration> {
+        let counts: Vec<u64> = self.counts.iter().map(|it| it.load(Relaxed)).collect();
+        let total: u64 = counts.iter().sum();
+        let wanted = (total * per_mille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        let found = counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        found.filter(|_| total > 0).map(Self::upper_end)
+    }
+
+    /// The same values in the buckets of a metric.
+    pub(super) fn buckets(&self) -> Buckets {
+        let mut buckets = Buckets {
+            sum: self.sum.load(Relaxed),
+            ..Buckets::default()
+        };
+        for (place, count) in self.counts.iter().enumerate() {
+            let doubling = place / PARTS;
+            let bucket = (doubling + BOUND_STEP).saturating_sub(FIRST_BOUND) / BOUND_STEP;
+            buckets.counts[bucket.min(BOUNDS)] += count.load(Relaxed);
+        }
+        buckets
+    }
+
+    fn place(nanos: u64) -> usize {
+        // A bucket includes its upper end, as those of a metric do.
+        let nanos = nanos.saturating_sub(1).max(1);
+        let doubling = nanos.ilog2() as usize;
+        let part = (u128::from(nanos - (1 << doubling)) * PARTS as u128) >> doubling;
+        doubling * PARTS + part as usize
+    }
+
+    fn upper_end(place: usize) -> Duration {
+        let (doubling, part) = (place / PARTS, place % PARTS);
+        let base = 1_u128 << doubling;
+        let nanos = base + base * (part as u128 + 1) / PARTS as u128;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Durations in the buckets of a metric.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Buckets {
+    /// The last one has no upper bound.
+    counts: [u64; BOUNDS + 1],
+    /// Nanoseconds.
+    sum: u64,
+}
+
+impl Buckets {
+    pub(super) fn add(&mut self, other: &Buckets) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    pub(super) fn sum_seconds(&self) -> f64 {
+        Duration::from_nanos(self.sum).as_secs_f64()
+    }
+
+    /// Upper bound in seconds and count of each bucket; not cumulative.
+    pub(super) fn seconds(&self) -> Vec<(f64, u64)> {
+        let bound = |at: usize| {
+            if at < BOUNDS {
+                Duration::from_nanos(1 << (FIRST_BOUND + at * BOUND_STEP)).as_secs_f64()
+            } else {
+                f64::MAX
+            }
+        };
+        let buckets = self.counts.iter().enumerate();
+        buckets.map(|(at, count)| (bound(at), *count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near<const PARTS: usize>(off: f64) {
+        let times = LatencyHistogram::<PARTS>::default();
+        assert_eq!(times.at(500), None);
+        for micros in 1..=1000 {
+            times.add(Duration::from_micros(micros));
+        }
+        for (per_mille, exact) in [(500, 500.0), (900, 900.0), (990, 990.0), (1000, 1000.0)] {
+            let found = times.at(per_mille).unwrap().as_nanos() as f64 / 1000.0;
+            assert!(
+                (exact..=exact * (1.0 + off)).contains(&found),
+                "{PARTS} parts, {per_mille}: {found}"
+            );
+        }
+    }
+
+    #[test]
+    fn quantiles_are_near() {
+        near::<4>(0.25);
+        near::<32>(0.032);
+    }
+
+    #[test]
+    fn every_time_has_a_place() {
+        for time in [
+            Duration::ZERO,
+            Duration::from_nanos(1),
+            Duration::from_micros(3),
+            Duration::from_secs(5),
+            Duration::from_hours(1),
+            Duration::MAX,
+        ] {
+            let times = LatencyHistogram::<4>::default();
+            times.add(time);
+            let longest = Duration::from_nanos(u64::MAX);
+            assert!(times.at(1000).unwrap() >= time.min(longest), "{time:?}");
+        }
+    }
+
+    /// In the first bucket whose bound is not smaller.
+    #[test]
+    fn buckets_of_a_metric_are_exact() {
+        for nanos in [
+            0,
+            1,
+            8191,
+            8192,
+            8193,
+            32_768,
+            32_769,
+            1_000_000,
+            8_589_934_592,
+            8_589_934_593,
+        ] {
+            let times = LatencyHistogram::<4>::default();
+            times.add(Duration::from_nanos(nanos));
+            let buckets = times.buckets();
+            let expected = buckets
+                .seconds()
+                .iter()
+                .position(|(bound, _)| *bound * 1e9 >= nanos as f64);
+            let found = buckets.seconds().iter().position(|(_, count)| *count == 1);
+            assert_eq!(found, expected, "{nanos}");
+            assert_eq!((buckets.count(), buckets.sum), (1, nanos));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The crate's metrics, labelled with the plugin's name and, where a version causes them, its
+//! version.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::version_metrics::{VersionMetrics, Versions};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Label {
+    plugin: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct CacheLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ShadowLabel {
+    plugin: String,
+    result: &'static str,
+}
+
+/// The values of the label `result`.
+const SHADOW_RESULTS: [&str; 4] = ["same", "different", "failed", "dropped"];
+
+type Counters = Family<Label, Counter<u64, AtomicU64>>;
+type Gauges = Family<Label, Gauge>;
+
+/// The families, as registered.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    versions: Versions,
+    refusals: Counters,
+    cache: Family<CacheLabel, Counter>,
+    admissions: Counters,
+    swaps: Counters,
+    rollbacks: Counters,
+    disabled: Gauges,
+    shadow: Family<ShadowLabel, Counter>,
+}
+
+/// Results of a shadow version's comparisons.
+#[derive(Clone, Debug)]
+pub(crate) struct ShadowMetrics {
+    pub(crate) same: Counter,
+    pub(crate) different: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) dropped: Counter,
+}
+
+/// Lookups in the cache of compiled components.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheStats {
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+    pub(crate) rejected: Counter,
+}
+
+fn label(plugin: &str) -> Label {
+    Label {
+        plugin: plugin.to_owned(),
+    }
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Metrics {
+        let registry = registry.sub_registry_with_prefix("transom_plugins");
+        let it = Metrics {
+            versions: Versions::default(),
+            refusals: Family::default(),
+            cache: Family::default(),
+            admissions: Family::default(),
+            swaps: Family::default(),
+            rollbacks: Family::default(),
+            disabled: Family::default(),
+            shadow: Family::default(),
+        };
+        registry.register_collector(Box::new(it.versions.clone()));
+        registry.register("refusals", "Components refused at admission", it.refusals.clone());
+        registry.register("admissions", "Versions activated", it.admissions.clone());
+        registry.register(
+            "swaps",
+            "Versions that replaced another one, rollbacks included",
+            it.swaps.clone(),
+        );
+        registry.register(
+            "rollbacks",
+            "Rollbacks to an earlier version, by probation or by an operator",
+            it.rollbacks.clone(),
+        );
+        registry.register(
+            "disabled",
+            "1 while the plugin is disabled after repeated faults",
+            it.disabled.clone(),
+        );
+        registry.register(
+            "shadow_answers",
+            "Answers of a shadow version: same, different, failed, or dropped before the comparison",
+            it.shadow.clone(),
+        );
+        registry.register(
+            "compiled_cache",
+            "Lookups of compiled components on disk: hit, miss, or rejected as untrusted (also a miss)",
+            it.cache.clone(),
+        );
+        it
+    }
+
+    pub(crate) fn cache(&self) -> CacheStats {
+        let of = |result| self.cache.get_or_create_owned(&CacheLabel { result });
+        CacheStats {
+            hits: of("hit"),
+            misses: of("miss"),
+            rejected: of("rejected"),
+        }
+    }
+
+    /// Calls in progress and instances over all versions of a plugin.
+    pub(crate) fn present(&self, plugin: &str) -> (u64, u64) {
+        self.versions.present(plugin)
+    }
+
+    /// The measurements of a component in admission, and then of the version that it becomes.
+    pub(crate) fn trial(&self, plugin: &str) -> VersionMetrics {
+        self.versions.trial(plugin)
+    }
+
+    pub(crate) fn shadow(&self, plugin: &str) -> ShadowMetrics {
+        let of = |result| {
+            let plugin = plugin.to_owned();
+            self.shadow.get_or_create_owned(&ShadowLabel { plugin, result })
+        };
+        ShadowMetrics {
+            same: of(SHADOW_RESULTS[0]),
+            different: of(SHADOW_RESULTS[1]),
+            failed: of(SHADOW_RESULTS[2]),
+            dropped: of(SHADOW_RESULTS[3]),
+        }
+    }
+
+    pub(crate) fn refused(&self, plugin: &str) {
+        self.refusals.get_or_create_owned(&label(plugin)).inc();
+    }
+
+    /// A version began to serve; `swapped`: in the place of another.
+    pub(crate) fn admitted(&self, plugin: &str, swapped: bool) {
+        self.admissions.get_or_create_owned(&label(plugin)).inc();
+        let swaps = self.swaps.get_or_create_owned(&label(plugin));
+        if swapped {
+            swaps.inc();
+        }
+    }
+
+    pub(crate) fn rolled_back(&self, plugin: &str) {
+        self.rollbacks.get_or_create_owned(&label(plugin)).inc();
+    }
+
+    /// The plugin is gone: so are its series, but for those of versions that still answer a call.
+    pub(crate) fn forget(&self, plugin: &str) {
+        let label = label(plugin);
+        for counters in [&self.refusals, &self.admissions, &self.swaps, &self.rollbacks] {
+            counters.remove(&label);
+        }
+        self.disabled.remove(&label);
+        for result in SHADOW_RESULTS {
+            let plugin = plugin.to_owned();
+            self.shadow.remove(&ShadowLabel { plugin, result });
+        }
+    }
+
+    pub(crate) fn disabled(&self, plugin: &str, disabled: bool) {
+        self.disabled
+            .get_or_create_owned(&label(plugin))
+            .set(i64::from(disabled));
+    }
+}

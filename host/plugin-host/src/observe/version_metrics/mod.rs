@@ -1,0 +1,417 @@
+//! Measurements of one version of a plugin, each made once: the metrics and an operator's table are
+//! both derived from them.
+//!
+//! The series of a version are labelled with the plugin's name and a version label, see
+//! `ComponentInfo::label`. They are shown from the activation of the version until the last version
+//! with that label is dropped, so that a thousand swaps do not leave a thousand series. What an
+//! operator's table shows is of one version since its activation, except for the calls in progress
+//! and the instances, which are of all versions.
+
+mod collector;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use super::{
+    latency_histogram::{Buckets, LatencyHistogram},
+    status::Trap,
+};
+use crate::{error::CallError, runtime::fault::Fault};
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    Answered,
+    /// Answered with an error of its world's: a query that it refuses, a probe without a result.
+    Refused,
+    /// Trapped, went over its memory, or answered what cannot be used.
+    Trapped,
+    /// Stopped for its use of wall-clock or processor time.
+    TimedOut,
+    /// Not executed: no instance was free in time, or too many calls were in progress.
+    Busy,
+    /// Not executed: the plugin is disabled.
+    Disabled,
+}
+
+impl CallOutcome {
+    const ALL: [CallOutcome; 6] = [
+        CallOutcome::Answered,
+        CallOutcome::Refused,
+        CallOutcome::Trapped,
+        CallOutcome::TimedOut,
+        CallOutcome::Busy,
+        CallOutcome::Disabled,
+    ];
+
+    /// As metrics and spans have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            CallOutcome::Answered => "ok",
+            CallOutcome::Refused => "error",
+            CallOutcome::Trapped => "trap",
+            CallOutcome::TimedOut => "timeout",
+            CallOutcome::Busy => "busy",
+            CallOutcome::Disabled => "disabled",
+        }
+    }
+}
+
+impl From<&Fault> for CallOutcome {
+    fn from(fault: &Fault) -> CallOutcome {
+        match fault {
+            Fault::TimedOut(_) | Fault::CpuExhausted(..) => CallOutcome::TimedOut,
+            Fault::Trapped(..) | Fault::OutOfMemory(..) | Fault::Malformed(_) => CallOutcome::Trapped,
+        }
+    }
+}
+
+/// Whether a call failed as busy.
+pub(crate) fn is_busy<T>(answer: &Result<T, CallError>) -> bool {
+    matches!(answer, Err(CallError::Busy { .. }))
+}
+
+/// Precise enough for a table: within 25 %.
+pub(crate) type Times = LatencyHistogram<4>;
+
+/// The measurements of one version. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct VersionMetrics(Arc<Measurements>);
+
+#[derive(Debug, Default)]
+struct Measurements {
+    plugin: String,
+    /// Set by the activation.
+    label: OnceLock<String>,
+    outcomes: [AtomicU64; CallOutcome::ALL.len()],
+    /// Attempts that were ended although all of their calls were answered.
+    unfinished: AtomicU64,
+    /// Duration of a call in its instance.
+    duration: Times,
+    /// Wait of a call for an instance.
+    wait: Times,
+    /// Processor time of a call.
+    cpu_of_call: Times,
+    /// Processor time of the guests, their start included: nanoseconds.
+    cpu: AtomicU64,
+    /// Peak linear memory of the largest instance: bytes.
+    memory: AtomicU64,
+    instances: AtomicI64,
+    in_flight: AtomicI64,
+    queue: AtomicI64,
+    denials: AtomicU64,
+    log_drops: AtomicU64,
+    last_fault: Mutex<Option<Trap>>,
+    /// Where they are shown; none: nowhere.
+    shown_in: Option<Versions>,
+}
+
+/// The measurements of all versions, for the metrics. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Versions(Arc<Mutex<BTreeMap<String, PluginVersions>>>);
+
+#[derive(Debug, Default)]
+struct PluginVersions {
+    /// Also of trial instances, which have no label.
+    live: Vec<Weak<Measurements>>,
+    labels: BTreeMap<String, Label>,
+}
+
+/// The versions with one label: the same component with several manifests, or activated again.
+#[derive(Debug, Default)]
+struct Label {
+    live: usize,
+    /// The counters of versions that were dropped; a series never decreases.
+    dropped: Totals,
+}
+
+/// The series of one label.
+#[derive(Clone, Debug, Default)]
+struct Totals {
+    outcomes: [u64; CallOutcome::ALL.len()],
+    duration: Buckets,
+    wait: Buckets,
+    cpu: u64,
+    memory: u64,
+    instances: i64,
+    in_flight: i64,
+    queue: i64,
+    denials: u64,
+    log_drops: u64,
+}
+
+impl Totals {
+    fn add(&mut self, it: &Measurements) {
+        for (total, count) in self.outcomes.iter_mut().zip(&it.outcomes) {
+            *total += count.load(Relaxed);
+        }
+        self.duration.add(&it.duration.buckets());
+        self.wait.add(&it.wait.buckets());
+        self.cpu += it.cpu.load(Relaxed);
+        self.memory = self.memory.max(it.memory.load(Relaxed));
+        self.instances += it.instances.load(Relaxed);
+        self.in_flight += it.in_flight.load(Relaxed);
+        self.queue += it.queue.load(Relaxed);
+        self.denials += it.denials.load(Relaxed);
+        self.log_drops += it.log_drops.load(Relaxed);
+    }
+}
+
+impl Versions {
+    /// The measurements of a trial instance, and then of the version that it becomes.
+    pub(super) fn trial(&self, plugin: &str) -> VersionMetrics {
+        let mut measurements = Measurements::default();
+        plugin.clone_into(&mut measurements.plugin);
+        measurements.shown_in = Some(self.clone());
+        let measurements = Arc::new(measurements);
+        let mut plugins = self.plugins();
+        let versions = plugins.entry(plugin.to_owned()).or_default();
+        versions.live.push(Arc::downgrade(&measurements));
+        VersionMetrics(measurements)
+    }
+
+    /// Calls in progress and instances over all versions of a plugin.
+    pub(super) fn present(&self, plugin: &str) -> (u64, u64) {
+        let live = match self.plugins().get(plugin) {
+            Some(versions) => versions.live(),
+            None => Vec::new(),
+        };
+        let sum = |of: fn(&Measurements) -> &AtomicI64| {
+            let sum: i64 = live.iter().map(|it| of(it).load(Relaxed)).sum();
+            u64::try_from(sum).unwrap_or(0)
+        };
+        (sum(|it| &it.in_flight), sum(|it| &it.instances))
+    }
+
+    fn dropped(&self, it: &Measurements) {
+        let mut plugins = self.plugins();
+        let Some(versions) = plugins.get_mut(&it.plugin) else {
+            return;
+        };
+        versions.live.retain(|other| !std::ptr::eq(other.as_ptr(), it));
+        if let Some(label) = it.label.get()
+            && let Some(entry) = versions.labels.get_mut(label)
+        {
+            entry.live -= 1;
+            entry.dropped.add(it);
+            if entry.live == 0 {
+                versions.labels.remove(label);
+            }
+        }
+        if versions.live.is_empty() {
+            plugins.remove(&it.plugin);
+        }
+    }
+
+    /// The series of each version that is shown, by plugin and version label.
+    fn series(&self) -> Vec<((String, String), Totals)> {
+        let (mut live, mut series) = (Vec::new(), BTreeMap::new());
+        for (plugin, versions) in self.plugins().iter() {
+            live.extend(versions.live());
+            for (label, entry) in &versions.labels {
+                series.insert((plugin.clone(), label.clone()), entry.dropped.clone());
+            }
+        }
+        // Not under the lock: dropping the last reference takes it.
+        for it in live {
+            if let Some(label) = it.label.get()
+                && let Some(totals) = series.get_mut(&(it.plugin.clone(), label.clone()))
+            {
+                totals.add(&it);
+            }
+        }
+        series.into_iter().collect()
+    }
+
+    fn plugins(&self) -> MutexGuard<'_, BTreeMap<String, PluginVersions>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PluginVersions {
+    fn live(&self) -> Vec<Arc<Measurements>> {
+        self.live.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Drop for Measurements {
+    fn drop(&mut self) {
+        if let Some(versions) = self.shown_in.take() {
+            versions.dropped(self);
+        }
+    }
+}
+
+impl VersionMetrics {
+    /// For a version whose calls are not to count as the plugin's: shown nowhere.
+    pub(crate) fn unseen() -> VersionMetrics {
+        VersionMetrics(Arc::default())
+    }
+
+    /// Shows the series under this version label, from now on; once.
+    pub(crate) fn show(&self, label: &str) {
+        if let Some(versions) = &self.0.shown_in
+            && self.0.label.set(label.to_owned()).is_ok()
+        {
+            let mut plugins = versions.plugins();
+            let plugin = plugins.entry(self.0.plugin.clone()).or_default();
+            plugin.labels.entry(label.to_owned()).or_default().live += 1;
+        }
+    }
+
+    pub(crate) fn called(&self, outcome: CallOutcome) {
+        self.0.outcomes[outcome as usize].fetch_add(1, Relaxed);
+    }
+
+    /// An attempt was ended whose calls were all answered, and which is therefore no call of its
+    /// own in the series.
+    pub(crate) fn unfinished(&self) {
+        self.0.unfinished.fetch_add(1, Relaxed);
+    }
+
+    /// A call took so long in its instance, and used so much processor time.
+    pub(crate) fn took(&self, time: Duration, cpu: Duration) {
+        self.0.duration.add(time);
+        self.0.cpu_of_call.add(cpu);
+    }
+
+    /// A call waited so long for an instance.
+    pub(crate) fn waited(&self, time: Duration) {
+        self.0.wait.add(time);
+    }
+
+    /// Guests used so much processor time.
+    pub(crate) fn used(&self, cpu: Duration) {
+        let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        self.0.cpu.fetch_add(nanos, Relaxed);
+    }
+
+    /// Updates the peak memory of an instance.
+    pub(crate) fn came_to(&self, memory: u64) {
+        self.0.memory.fetch_max(memory, Relaxed);
+    }
+
+    pub(crate) fn denied(&self) {
+        self.0.denials.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn log_dropped(&self) {
+        self.0.log_drops.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn faulted(&self, trap: Trap) {
+        *self.last_fault_lock() = Some(trap);
+    }
+
+    /// Counts an instance until it is dropped.
+    pub(crate) fn instance(&self) -> GaugeGuard {
+        GaugeGuard::new(self, |it| &it.instances)
+    }
+
+    /// A call or attempt in progress.
+    pub(crate) fn in_flight(&self) -> GaugeGuard {
+        GaugeGuard::new(self, |it| &it.in_flight)
+    }
+
+    /// A call that waits for an instance.
+    pub(crate) fn queued(&self) -> GaugeGuard {
+        GaugeGuard::new(self, |it| &it.queue)
+    }
+
+    /// Calls since the activation, except for those that were not executed.
+    pub(crate) fn calls(&self) -> u64 {
+        let executed = [
+            CallOutcome::Answered,
+            CallOutcome::Refused,
+            CallOutcome::Trapped,
+            CallOutcome::TimedOut,
+        ];
+        executed.into_iter().map(|it| self.count(it)).sum()
+    }
+
+    pub(crate) fn traps(&self) -> u64 {
+        self.count(CallOutcome::Trapped)
+    }
+
+    /// Calls that timed out, and attempts that were not finished.
+    pub(crate) fn timeouts(&self) -> u64 {
+        self.count(CallOutcome::TimedOut) + self.0.unfinished.load(Relaxed)
+    }
+
+    pub(crate) fn denials(&self) -> u64 {
+        self.0.denials.load(Relaxed)
+    }
+
+    pub(crate) fn log_drops(&self) -> u64 {
+        self.0.log_drops.load(Relaxed)
+    }
+
+    pub(crate) fn duration(&self) -> &Times {
+        &self.0.duration
+    }
+
+    pub(crate) fn wait(&self) -> &Times {
+        &self.0.wait
+    }
+
+    pub(crate) fn cpu_of_call(&self) -> &Times {
+        &self.0.cpu_of_call
+    }
+
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.0.cpu.load(Relaxed))
+    }
+
+    /// Bytes.
+    pub(crate) fn memory_peak(&self) -> u64 {
+        self.0.memory.load(Relaxed)
+    }
+
+    pub(crate) fn queue_length(&self) -> u64 {
+        u64::try_from(self.0.queue.load(Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn last_fault(&self) -> Option<Trap> {
+        self.last_fault_lock().clone()
+    }
+
+    fn count(&self, outcome: CallOutcome) -> u64 {
+        self.0.outcomes[outcome as usize].load(Relaxed)
+    }
+
+    fn last_fault_lock(&self) -> MutexGuard<'_, Option<Trap>> {
+        self.0.last_fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts something in a gauge until it is dropped.
+#[derive(Debug)]
+pub(crate) struct GaugeGuard {
+    metrics: VersionMetrics,
+    gauge: fn(&Measurements) -> &AtomicI64,
+}
+
+impl GaugeGuard {
+    fn new(metrics: &VersionMetrics, gauge: fn(&Measurements) -> &AtomicI64) -> GaugeGuard {
+        gauge(&metrics.0).fetch_add(1, Relaxed);
+        GaugeGuard {
+            metrics: metrics.clone(),
+            gauge,
+        }
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        (self.gauge)(&self.metrics.0).fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

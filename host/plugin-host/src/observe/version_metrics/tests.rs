@@ -1,0 +1,128 @@
+use prometheus_client::{encoding::text::encode, registry::Registry};
+
+use super::*;
+
+fn registered() -> (Registry, Versions) {
+    let (mut registry, versions) = (Registry::default(), Versions::default());
+    registry.register_collector(Box::new(versions.clone()));
+    (registry, versions)
+}
+
+fn version(versions: &Versions, plugin: &str, label: &str) -> VersionMetrics {
+    let metrics = versions.trial(plugin);
+    metrics.show(label);
+    metrics
+}
+
+fn shown(registry: &Registry) -> String {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    text
+}
+
+#[test]
+fn every_ending_is_counted_under_its_name() {
+    let (registry, versions) = registered();
+    let metrics = version(&versions, "p", "1.0+ab");
+    for ending in CallOutcome::ALL {
+        metrics.called(ending);
+    }
+    let text = shown(&registry);
+    for outcome in ["ok", "error", "trap", "timeout", "busy", "disabled"] {
+        let line = format!("calls_total{{plugin=\"p\",version=\"1.0+ab\",outcome=\"{outcome}\"}} 1\n");
+        assert!(text.contains(&line), "{line} in {text}");
+    }
+    assert_eq!(
+        (metrics.calls(), metrics.traps(), metrics.timeouts()),
+        (4, 1, 1),
+        "what was not asked is no call of the plugin's"
+    );
+}
+
+#[test]
+fn table_and_metrics_show_the_same_measurements() {
+    let (registry, versions) = registered();
+    let metrics = version(&versions, "p", "1");
+    for millis in 1..=100 {
+        metrics.took(Duration::from_millis(millis), Duration::from_micros(millis));
+    }
+    metrics.waited(Duration::from_micros(3));
+    metrics.used(Duration::from_millis(250));
+    metrics.came_to(1 << 20);
+    let text = shown(&registry);
+    for line in [
+        "call_duration_seconds_count{plugin=\"p\",version=\"1\"} 100\n",
+        "call_duration_seconds_sum{plugin=\"p\",version=\"1\"} 5.05\n",
+        "call_duration_seconds_bucket{le=\"+Inf\",plugin=\"p\",version=\"1\"} 100\n",
+        "call_duration_seconds_bucket{le=\"0.033554432\",plugin=\"p\",version=\"1\"} 33\n",
+        "queue_wait_seconds_bucket{le=\"8.192e-6\",plugin=\"p\",version=\"1\"} 1\n",
+        "cpu_seconds_total{plugin=\"p\",version=\"1\"} 0.25\n",
+        "memory_peak_bytes{plugin=\"p\",version=\"1\"} 1048576\n",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    let p50 = metrics.duration().at(500).unwrap();
+    assert!((50..=63).contains(&p50.as_millis()), "{p50:?}");
+    assert_eq!(metrics.memory_peak(), 1 << 20);
+    assert_eq!(metrics.cpu(), Duration::from_millis(250));
+}
+
+#[test]
+fn a_thousand_swaps_leave_the_series_of_one_version() {
+    let (registry, versions) = registered();
+    let mut serving = version(&versions, "p", "0+0");
+    let lines = shown(&registry).lines().count();
+    for n in 1..=1000 {
+        let next = version(&versions, "p", &format!("{n}+{n:08x}"));
+        next.called(CallOutcome::Answered);
+        next.took(Duration::from_millis(1), Duration::from_millis(1));
+        next.waited(Duration::from_millis(1));
+        next.used(Duration::from_millis(1));
+        next.came_to(1 << 20);
+        let present = (next.instance(), next.in_flight(), next.queued());
+        next.denied();
+        next.log_dropped();
+        serving = next;
+        drop(present);
+    }
+    let text = shown(&registry);
+    assert_eq!(text.lines().count(), lines, "{text}");
+    assert!(text.contains("version=\"1000+000003e8\"") && !text.contains("version=\"999"));
+    assert_eq!(serving.calls(), 1, "those before it had counts of their own");
+    drop(serving);
+    assert!(!shown(&registry).contains("plugin=\"p\""));
+    assert!(versions.plugins().is_empty());
+}
+
+#[test]
+fn versions_under_one_label_share_its_series() {
+    let (registry, versions) = registered();
+    let one = version(&versions, "p", "1");
+    one.called(CallOutcome::Answered);
+    // The same component with another manifest.
+    let other = version(&versions, "p", "1");
+    let leaving = (one.in_flight(), one);
+    other.called(CallOutcome::Answered);
+    let line = |value| format!("calls_total{{plugin=\"p\",version=\"1\",outcome=\"ok\"}} {value}\n");
+    assert!(shown(&registry).contains(&line(2)));
+    assert_eq!(versions.present("p"), (1, 0));
+    drop(leaving);
+    other.called(CallOutcome::Answered);
+    assert!(shown(&registry).contains(&line(3)), "{}", shown(&registry));
+    assert_eq!(other.calls(), 2, "of this version alone");
+    assert_eq!(versions.present("p"), (0, 0));
+}
+
+#[test]
+fn trial_instance_is_shown_among_the_instances_and_has_no_series() {
+    let (registry, versions) = registered();
+    let trial = versions.trial("p");
+    let instance = trial.instance();
+    trial.called(CallOutcome::Answered);
+    assert_eq!(versions.present("p"), (0, 1));
+    assert!(!shown(&registry).contains("plugin=\"p\""));
+    trial.show("1");
+    assert!(shown(&registry).contains("instances{plugin=\"p\",version=\"1\"} 1\n"));
+    drop((instance, trial));
+    assert!(!shown(&registry).contains("plugin=\"p\""));
+}

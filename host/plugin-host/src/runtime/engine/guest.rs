@@ -1,0 +1,217 @@
+//! The state of a store: the plugin's log, a WASI without files and sockets, and the limits on
+//! memory and tables.
+
+use std::sync::Arc;
+
+use transom_common::text::one_line;
+use wasmtime::{
+    ResourceLimiter, Store, UpdateDeadline,
+    component::{HasSelf, Linker, Resource, ResourceTable},
+};
+use wasmtime_wasi::{
+    WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView,
+    p2::{
+        DynPollable, SocketError,
+        bindings::sockets::{
+            ip_name_lookup,
+            network::{self, ErrorCode, IpAddress, IpAddressFamily, Network},
+            tcp_create_socket, udp_create_socket,
+        },
+    },
+    sockets::WasiSocketsView,
+};
+
+use super::{Engine, bindings, call_meter::CallMeter, stdio::LogStream};
+use crate::{observe::guest_log::Level, runtime::version_context::VersionContext};
+
+/// Handles of WASI resources (streams, pollables) that a guest may hold.
+const MAX_WASI_HANDLES: usize = 1024;
+
+pub(crate) struct Guest {
+    /// Made when first used: most components use nothing of it.
+    wasi: Option<WasiCtx>,
+    handles: ResourceTable,
+    limiter: Limiter,
+    context: Arc<VersionContext>,
+}
+
+struct Limiter {
+    memory: u64,
+    table: u64,
+    meter: Arc<CallMeter>,
+    context: Arc<VersionContext>,
+}
+
+/// A store for an instance of the plugin: under its limits, with what is granted to it and nothing
+/// more.
+pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<CallMeter>) -> Store<Guest> {
+    let limits = &context.limits;
+    let mut handles = ResourceTable::new();
+    handles.set_max_capacity(MAX_WASI_HANDLES);
+    let limiter = Limiter {
+        memory: limits.memory,
+        table: limits.table,
+        meter: Arc::clone(meter),
+        context: Arc::clone(context),
+    };
+    let guest = Guest {
+        wasi: None,
+        handles,
+        limiter,
+        context: Arc::clone(context),
+    };
+    let mut store = Store::new(&engine.wasmtime, guest);
+    store.limiter(|guest| &mut guest.limiter);
+    store.set_hostcall_fuel(usize::try_from(limits.output).unwrap_or(usize::MAX));
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(|store| {
+        Ok(if store.data().limiter.meter.within_budget() {
+            // The runtime's own yield goes to the back of its queue, so that timers and other
+            // guests get their turn.
+            UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))
+        } else {
+            UpdateDeadline::Interrupt
+        })
+    });
+    store
+}
+
+/// A WASI with nothing behind it but the variables that are granted.
+fn wasi(context: &Arc<VersionContext>) -> WasiCtx {
+    WasiCtxBuilder::new()
+        .stdout(LogStream::new(Arc::clone(&context.log), Level::Info))
+        .stderr(LogStream::new(Arc::clone(&context.log), Level::Warn))
+        .envs(&context.environment)
+        .build()
+}
+
+/// Links what components may import: `log`, and WASI p2.
+pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    bindings::log::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    // In place of WASI's own, which deny without a word. What begins with one of these cannot begin
+    // at all.
+    linker.allow_shadowing(true);
+    ip_name_lookup::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    tcp_create_socket::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    udp_create_socket::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// WASI's own; a name lookup's errors go through it.
+impl network::Host for Guest {
+    fn convert_error_code(&mut self, error: SocketError) -> wasmtime::Result<ErrorCode> {
+        network::Host::convert_error_code(&mut self.sockets(), error)
+    }
+
+    fn network_error_code(
+        &mut self,
+        error: Resource<wasmtime::Error>,
+    ) -> wasmtime::Result<Option<ErrorCode>> {
+        network::Host::network_error_code(&mut self.sockets(), error)
+    }
+}
+
+impl network::HostNetwork for Guest {
+    fn drop(&mut self, network: Resource<Network>) -> wasmtime::Result<()> {
+        network::HostNetwork::drop(&mut self.sockets(), network)
+    }
+}
+
+impl ip_name_lookup::Host for Guest {
+    fn resolve_addresses(
+        &mut self,
+        _network: Resource<Network>,
+        name: String,
+    ) -> Result<Resource<ip_name_lookup::ResolveAddressStream>, SocketError> {
+        self.context
+            .denied(&format!("the addresses of {}", one_line(&name)), None, None);
+        Err(ErrorCode::AccessDenied.into())
+    }
+}
+
+impl tcp_create_socket::Host for Guest {
+    fn create_tcp_socket(
+        &mut self,
+        _family: IpAddressFamily,
+    ) -> Result<Resource<tcp_create_socket::TcpSocket>, SocketError> {
+        self.context.denied("a TCP socket", None, None);
+        Err(ErrorCode::AccessDenied.into())
+    }
+}
+
+impl udp_create_socket::Host for Guest {
+    async fn create_udp_socket(
+        &mut self,
+        _family: IpAddressFamily,
+    ) -> Result<Resource<udp_create_socket::UdpSocket>, SocketError> {
+        self.context.denied("a UDP socket", None, None);
+        Err(ErrorCode::AccessDenied.into())
+    }
+}
+
+/// No guest ever holds one of these.
+impl ip_name_lookup::HostResolveAddressStream for Guest {
+    fn resolve_next_address(
+        &mut self,
+        _stream: Resource<ip_name_lookup::ResolveAddressStream>,
+    ) -> Result<Option<IpAddress>, SocketError> {
+        Err(ErrorCode::AccessDenied.into())
+    }
+
+    fn subscribe(
+        &mut self,
+        _stream: Resource<ip_name_lookup::ResolveAddressStream>,
+    ) -> wasmtime::Result<Resource<DynPollable>> {
+        Err(wasmtime::Error::msg("plugins cannot resolve names"))
+    }
+
+    fn drop(&mut self, _stream: Resource<ip_name_lookup::ResolveAddressStream>) -> wasmtime::Result<()> {
+        Ok(())
+    }
+}
+
+impl WasiView for Guest {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: self.wasi.get_or_insert_with(|| wasi(&self.context)),
+            table: &mut self.handles,
+        }
+    }
+}
+
+impl bindings::log::Host for Guest {
+    fn write(&mut self, level: bindings::log::Level, message: String) {
+        use bindings::log::Level as L;
+        let level = match level {
+            L::Trace => Level::Trace,
+            L::Debug => Level::Debug,
+            L::Info => Level::Info,
+            L::Warn => Level::Warn,
+            L::Error => Level::Error,
+        };
+        self.context.log.write(level, &message);
+    }
+}
+
+/// An error instead of `false`: a guest that cannot have what it asks for is stopped, it does not
+/// get to choose what next.
+impl ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
+        if wanted as u64 > self.memory {
+            self.meter.refuse_memory(self.memory);
+            return Err(wasmtime::Error::msg("memory limit exceeded"));
+        }
+        self.context.metrics.came_to(wanted as u64);
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
+        if wanted as u64 > self.table {
+            self.meter.refuse_table(self.table);
+            return Err(wasmtime::Error::msg("table limit exceeded"));
+        }
+        Ok(true)
+    }
+}

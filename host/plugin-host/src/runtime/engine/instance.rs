@@ -1,0 +1,318 @@
+//! A running instance, and the trait of a world: how its instances are called and replaced.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use transom_common::text::one_line;
+use wasmtime::{
+    Store,
+    component::{InstancePre, ResourceAny},
+};
+
+use super::{
+    Compiled, Engine,
+    call_meter::{Allowance, CallMeter},
+    guest::{self, Guest},
+};
+use crate::{
+    error::CallError,
+    manifest::limits::Instances,
+    observe::version_metrics::{CallOutcome, GaugeGuard},
+    runtime::{fault::Fault, version_context::VersionContext},
+    worlds::about::{ConfigError, Description},
+};
+
+/// Minimum limits of start functions, `describe` and `configure`.
+const STARTUP_CPU: Duration = Duration::from_secs(2);
+const STARTUP_WALL_CLOCK: Duration = Duration::from_secs(20);
+
+/// The channel of a result. Dropping it means that the plugin host is stopping.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, CallError>>;
+
+/// One of the worlds of `wit/`, and how its components are called.
+pub(crate) trait World: Sized + Send + Sync + 'static {
+    /// A linked component with resolved exports.
+    type Pre: Clone + Send + Sync + 'static;
+    /// The exports of one instance.
+    type Bindings: Send + Sync + 'static;
+    /// Guest resources with handles on the host, dropped with the instance.
+    type Resources: Default + Send + 'static;
+    /// State that callers share with the instance's task, apart from the queue.
+    type Shared: Default + Send + Sync + 'static;
+    /// A call with the channel of its result.
+    type Call: Send + 'static;
+
+    fn prepare(linked: InstancePre<Guest>) -> wasmtime::Result<Self::Pre>;
+    fn instantiate(
+        pre: &Self::Pre,
+        store: &mut Store<Guest>,
+    ) -> impl Future<Output = wasmtime::Result<Self::Bindings>> + Send;
+    fn describe(
+        bindings: &Self::Bindings,
+        store: &mut Store<Guest>,
+    ) -> impl Future<Output = wasmtime::Result<Description>> + Send;
+    fn configure(
+        bindings: &Self::Bindings,
+        store: &mut Store<Guest>,
+        config: &str,
+    ) -> impl Future<Output = wasmtime::Result<Result<(), Vec<ConfigError>>>> + Send;
+
+    /// Executes a call; an error means that the instance must be dropped.
+    fn run(
+        instance: &mut Instance<Self>,
+        shared: &Arc<Self::Shared>,
+        call: Self::Call,
+    ) -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// Drops guest resources without an owner. Called before each call.
+    fn drop_orphans(
+        instance: &mut Instance<Self>,
+        shared: &Self::Shared,
+    ) -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// Fails a call.
+    fn refuse(call: Self::Call, error: CallError);
+
+    /// The serial number of the instance that a call is bound to. None: any.
+    fn bound_to(_job: &Self::Call) -> Option<u64> {
+        None
+    }
+
+    /// Fails a call whose instance is gone.
+    fn lost(call: Self::Call) {
+        Self::refuse(call, CallError::Stopped);
+    }
+
+    /// Whether dropping the instance would lose work in progress.
+    fn has_open_resources(_resources: &Self::Resources) -> bool {
+        false
+    }
+}
+
+/// The kind of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnswerKind {
+    Answer,
+    /// An error of the component.
+    Refusal,
+    /// A step of an attempt that is not finished.
+    Part,
+}
+
+/// An instance. Dropping it frees its slot in the pool.
+pub(crate) struct Instance<W: World> {
+    pub(super) store: Store<Guest>,
+    pub(super) bindings: W::Bindings,
+    pub(super) resources: W::Resources,
+    pub(super) meter: Arc<CallMeter>,
+    pub(super) context: Arc<VersionContext>,
+    serial: u64,
+    calls: u64,
+    /// Start of the current call, and the processor time used before it.
+    began: (Instant, Duration),
+    /// Declared after the store: the slot is free when the store is dropped.
+    _place: OwnedSemaphorePermit,
+    _counted: GaugeGuard,
+}
+
+/// Links a compiled component for a world.
+pub(crate) fn link<W: World>(engine: &Engine, component: &Compiled) -> Result<W::Pre, String> {
+    let linked = engine
+        .linker
+        .instantiate_pre(&component.0)
+        .map_err(|error| one_line(&format!("{error:#}")))?;
+    W::prepare(linked).map_err(|error| one_line(&format!("{error:#}")))
+}
+
+impl<W: World> Instance<W> {
+    /// Creates an instance, not configured yet. `serial` identifies it within its task.
+    pub(crate) async fn instantiate(
+        engine: &Engine,
+        pre: &W::Pre,
+        context: &Arc<VersionContext>,
+        serial: u64,
+    ) -> Result<Instance<W>, CallError> {
+        let place = engine.place(&context.name, context.limits.wall_clock).await?;
+        let meter = Arc::new(CallMeter::new(context));
+        let mut store = guest::store(engine, context, &meter);
+        let bindings = meter
+            .run(startup(context), W::instantiate(pre, &mut store))
+            .await
+            .map_err(|fault| context.fault(&fault))?;
+        let counted = context.metrics.instance();
+        let context = Arc::clone(context);
+        let resources = W::Resources::default();
+        Ok(Instance {
+            store,
+            bindings,
+            resources,
+            meter,
+            context,
+            serial,
+            calls: 0,
+            began: (Instant::now(), Duration::ZERO),
+            _place: place,
+            _counted: counted,
+        })
+    }
+
+    pub(crate) async fn describe(&mut self) -> Result<Description, CallError> {
+        self.store.set_epoch_deadline(1);
+        let call = W::describe(&self.bindings, &mut self.store);
+        self.meter
+            .run(startup(&self.context), call)
+            .await
+            .map_err(|fault| self.context.fault(&fault))
+    }
+
+    /// Passes the manifest's configuration.
+    pub(crate) async fn configure(&mut self) -> Result<Result<(), Vec<ConfigError>>, CallError> {
+        self.store.set_epoch_deadline(1);
+        let call = W::configure(&self.bindings, &mut self.store, &self.context.config);
+        self.meter
+            .run(startup(&self.context), call)
+            .await
+            .map_err(|fault| self.context.fault(&fault))
+    }
+
+    pub(crate) fn context(&self) -> &VersionContext {
+        &self.context
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Counts one more call; true if the instance has reached its maximum.
+    pub(crate) fn should_recycle(&mut self) -> bool {
+        self.calls += 1;
+        self.calls >= self.context.limits.max_calls_per_instance
+    }
+
+    /// The number of calls so far, and their processor time.
+    pub(crate) fn usage(&self) -> (u64, Duration) {
+        self.meter.usage()
+    }
+
+    pub(crate) fn has_open_resources(&self) -> bool {
+        W::has_open_resources(&self.resources)
+    }
+
+    /// The limits of one call.
+    pub(super) fn allowance(&mut self) -> Allowance {
+        self.store.set_epoch_deadline(1);
+        Allowance {
+            wall_clock: self.context.limits.wall_clock,
+            cpu: self.context.limits.cpu,
+        }
+    }
+
+    /// Drops a guest resource.
+    pub(super) async fn free(&mut self, resource: ResourceAny) -> Result<(), Fault> {
+        let allowance = self.allowance();
+        self.meter
+            .run(allowance, resource.resource_drop_async(&mut self.store))
+            .await
+    }
+
+    /// Starts the measurement of a call.
+    pub(crate) fn begin(&mut self) {
+        self.began = (Instant::now(), self.meter.usage().1);
+    }
+
+    /// Sends a result; returns the fault if the instance failed.
+    pub(super) fn answer<T>(&self, reply: Reply<T>, result: Result<T, Fault>) -> Result<(), Fault> {
+        self.answer_or_refuse(reply, result, |_| false)
+    }
+
+    /// The same for calls whose result may be an error of the component.
+    pub(super) fn answer_or_refuse<T>(
+        &self,
+        reply: Reply<T>,
+        result: Result<T, Fault>,
+        is_refusal: impl FnOnce(&T) -> bool,
+    ) -> Result<(), Fault> {
+        self.answer_as(reply, result, |answer| {
+            if is_refusal(answer) {
+                AnswerKind::Refusal
+            } else {
+                AnswerKind::Answer
+            }
+        })
+    }
+
+    /// The same for steps of an attempt.
+    pub(super) fn answer_as<T>(
+        &self,
+        reply: Reply<T>,
+        result: Result<T, Fault>,
+        said: impl FnOnce(&T) -> AnswerKind,
+    ) -> Result<(), Fault> {
+        // Count first: the caller may read the counters right after the result.
+        self.measure();
+        let (answer, outcome) = match result {
+            Ok(value) => {
+                let said = said(&value);
+                if said != AnswerKind::Part {
+                    self.context.health.answered();
+                }
+                self.ended(match said {
+                    AnswerKind::Refusal => CallOutcome::Refused,
+                    AnswerKind::Answer | AnswerKind::Part => CallOutcome::Answered,
+                });
+                (Ok(value), Ok(()))
+            }
+            Err(fault) => {
+                tracing::Span::current().record(OUTCOME, CallOutcome::from(&fault).name());
+                (Err(self.context.fault(&fault)), Err(fault))
+            }
+        };
+        // The caller may be gone.
+        drop(reply.send(answer));
+        outcome
+    }
+
+    fn measure(&self) {
+        let (began, used) = self.began;
+        let time = began.elapsed();
+        let cpu = self.meter.usage().1.saturating_sub(used);
+        self.context.metrics.took(time, cpu);
+    }
+
+    fn ended(&self, ending: CallOutcome) {
+        tracing::Span::current().record(OUTCOME, ending.name());
+        self.context.metrics.called(ending);
+    }
+}
+
+/// The field of a call's span with its outcome.
+const OUTCOME: &str = "outcome";
+
+/// The span of a call.
+pub(crate) fn span(context: &VersionContext) -> tracing::Span {
+    tracing::debug_span!(
+        "plugin_call",
+        plugin = context.name,
+        version = context.label(),
+        world = context.world.short(),
+        outcome = tracing::field::Empty,
+    )
+}
+
+fn startup(context: &VersionContext) -> Allowance {
+    if context.limits.instances == Instances::PerCall {
+        // Part of every call, so a call's limits apply.
+        return Allowance {
+            wall_clock: context.limits.wall_clock,
+            cpu: context.limits.cpu,
+        };
+    }
+    Allowance {
+        wall_clock: context.limits.wall_clock.max(STARTUP_WALL_CLOCK),
+        cpu: context.limits.cpu.max(STARTUP_CPU),
+    }
+}

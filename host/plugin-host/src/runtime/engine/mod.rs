@@ -1,0 +1,209 @@
+//! The WebAssembly engine; only this module and its children use wasmtime.
+//!
+//! One engine serves all plugins; components are compiled in separate engines that are dropped
+//! afterwards. It links components against the `log` import and a WASI without files and sockets,
+//! and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve
+//! more memory than it reserved at its start. An epoch tick interrupts guests every millisecond:
+//! they yield to other tasks, and their use of processor time is checked.
+
+mod bindings;
+mod call_meter;
+mod compiled;
+mod compiler;
+mod convert;
+mod guest;
+mod instance;
+mod resource_check;
+mod stdio;
+mod types;
+pub(crate) mod worlds;
+
+use std::{pin::pin, sync::Arc, thread, time::Duration};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use wasmtime::{
+    Config as EngineConfig, Enabled, Engine as Wasmtime, InstanceAllocationStrategy, PoolingAllocationConfig,
+    component::{Component, Linker},
+};
+
+use crate::{
+    error::{CallError, Error},
+    manifest::limits::{MAX_MEMORY, MAX_TABLE},
+};
+use guest::Guest;
+
+pub(crate) use compiled::{ArtifactKey, CompiledArtifact};
+pub(crate) use compiler::{CompilePriority, Compilers};
+pub(crate) use instance::{Instance, Reply, World, link, span};
+pub(crate) use resource_check::ExceedsPool;
+pub(crate) use types::{WorldMismatch, check_types};
+
+/// Interval of guest interruptions.
+const TICK: Duration = Duration::from_millis(1);
+/// Bytes of memory and of a table that a slot keeps (zeroed) for the next instance: new pages are
+/// most of the cost of an instance. Only written pages are zeroed if the system supports that.
+const KEPT_MEMORY: usize = 1 << 20;
+const KEPT_TABLE: usize = 64 << 10;
+/// Unused slots that keep the pages of the component that they had last, for its next instance. After
+/// each swap the new component takes a slot without such pages, so that this many slots may stay
+/// resident; engines that keep more (the default is 100) grow with the first hundred swaps.
+const MAX_WARM_SLOTS: u32 = 16;
+/// Slots that are cleared together.
+const DECOMMIT_BATCH: usize = 16;
+/// Interval of requests to drop idle instances while a call waits for a slot.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The engine and its linker. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    wasmtime: Wasmtime,
+    linker: Arc<Linker<Guest>>,
+    /// One permit for each slot in the pool, because an exhausted pool fails instead of waiting.
+    places: Arc<Semaphore>,
+    /// The number of slots.
+    size: u32,
+    /// Notified by each call that finds no free slot.
+    wanted: Arc<Notify>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("free_places", &self.places.available_permits())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A compiled component.
+#[derive(Clone)]
+pub(crate) struct Compiled(Component);
+
+/// Why a component cannot run in this engine. Display is for an operator.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompileError {
+    #[error("it does not compile: {0}")]
+    Invalid(String),
+    #[error(
+        "it was not compiled within {0:?} (plugins.compile_timeout_seconds): expected fewer or smaller functions \
+         (`wasm-tools strip` does not help), or a higher limit"
+    )]
+    TooLong(Duration),
+    #[error(
+        "it was not compiled, retrying: {0} other compilations are running or still stopping, and none ended within {1:?} \
+         (plugins.compile_timeout_seconds)"
+    )]
+    NoPlace(usize, Duration),
+    #[error("the compiler panicked; please report it")]
+    Broke,
+    #[error("it was not compiled, retrying: cannot start a thread: {0}")]
+    Thread(String),
+    #[error("{0}")]
+    ExceedsPool(#[from] ExceedsPool),
+}
+
+impl CompileError {
+    /// Whether the same component may compile at another time.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self, CompileError::NoPlace(..) | CompileError::Thread(_))
+    }
+}
+
+impl Engine {
+    /// `size`: maximum number of instances.
+    pub(crate) fn new(size: u32) -> Result<Engine, Error> {
+        let wasmtime = Wasmtime::new(&engine_config(size)).map_err(|error| Error::Engine(error.into()))?;
+        let mut linker = Linker::new(&wasmtime);
+        guest::link(&mut linker).map_err(|error| Error::Engine(error.into()))?;
+        tick(&wasmtime)?;
+        Ok(Engine {
+            wasmtime,
+            linker: Arc::new(linker),
+            places: Arc::new(Semaphore::new(size as usize)),
+            size,
+            wanted: Arc::default(),
+        })
+    }
+
+    /// Returns when a call waits for a slot; wakes one task with an idle instance.
+    pub(crate) async fn place_wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// A slot in the pool; waits at most `wait`.
+    async fn place(&self, name: &str, wait: Duration) -> Result<OwnedSemaphorePermit, CallError> {
+        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
+        let waiting = async {
+            loop {
+                // Repeated, because at most one notification is stored and its receiver may be busy
+                // by then.
+                self.wanted.notify_one();
+                if let Ok(permit) = tokio::time::timeout(ASK_AGAIN, &mut permit).await {
+                    return permit;
+                }
+            }
+        };
+        match tokio::time::timeout(wait, waiting).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_closed)) => Err(CallError::Stopped),
+            Err(_elapsed) => Err(CallError::Busy {
+                name: name.to_owned(),
+                message: format!("all {} instance slots are in use", self.size),
+            }),
+        }
+    }
+}
+
+/// A pool in which every slot fits the largest admitted component, so that a permit guarantees an
+/// instance.
+fn engine_config(size: u32) -> EngineConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(size)
+        .total_core_instances(size.saturating_mul(resource_check::MAX_CORE_INSTANCES))
+        .total_memories(size.saturating_mul(resource_check::MAX_MEMORIES))
+        .total_tables(size.saturating_mul(resource_check::MAX_TABLES))
+        .total_stacks(size)
+        .max_memories_per_component(resource_check::MAX_MEMORIES)
+        .max_tables_per_component(resource_check::MAX_TABLES)
+        .max_memories_per_module(resource_check::MAX_MEMORIES)
+        .max_tables_per_module(resource_check::MAX_TABLES)
+        .max_core_instances_per_component(resource_check::MAX_CORE_INSTANCES)
+        .max_core_instance_size(resource_check::MAX_CORE_INSTANCE_SIZE)
+        .max_component_instance_size(resource_check::MAX_COMPONENT_INSTANCE_SIZE)
+        .max_memory_size(usize::try_from(MAX_MEMORY).unwrap_or(usize::MAX))
+        .table_elements(usize::try_from(MAX_TABLE).unwrap_or(usize::MAX))
+        .linear_memory_keep_resident(KEPT_MEMORY)
+        .table_keep_resident(KEPT_TABLE)
+        .max_unused_warm_slots(MAX_WARM_SLOTS)
+        .pagemap_scan(Enabled::Auto)
+        .decommit_batch_size(DECOMMIT_BATCH);
+    let mut config = EngineConfig::new();
+    common_config(&mut config).allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// Settings that compiling and running engines share.
+fn common_config(config: &mut EngineConfig) -> &mut EngineConfig {
+    config
+        .epoch_interruption(true)
+        .concurrency_support(false)
+        .wasm_component_model(true)
+}
+
+/// Starts the thread that interrupts guests; it ends with the engine.
+fn tick(wasmtime: &Wasmtime) -> Result<(), Error> {
+    let weak = wasmtime.weak();
+    thread::Builder::new()
+        .name("plugin-clock".into())
+        .spawn(move || {
+            while let Some(engine) = weak.upgrade() {
+                engine.increment_epoch();
+                drop(engine);
+                thread::sleep(TICK);
+            }
+        })
+        .map_err(Error::Thread)?;
+    Ok(())
+}

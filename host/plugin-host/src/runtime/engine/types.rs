@@ -1,0 +1,131 @@
+//! Checks by name, before linking, that a component implements the world that its manifest names.
+
+use wasmtime::component::types::ComponentItem;
+
+use super::{Compiled, Engine};
+use crate::worlds::WorldName;
+
+/// Why a component is not of its world.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WorldMismatch {
+    #[error(
+        "it imports `{0}`, which the host does not provide; allowed are transom:plugin/log@0.1.0 and WASI 0.2 (io, clocks, random, cli, filesystem, sockets)"
+    )]
+    ForbiddenImport(String),
+    #[error("it does not export `{interface}`, which the world {world} requires{}", hint(.found))]
+    MissingInterface {
+        interface: &'static str,
+        world: &'static str,
+        found: Vec<String>,
+    },
+    #[error("its `{interface}` lacks `{item}`")]
+    MissingItem {
+        interface: &'static str,
+        item: &'static str,
+    },
+}
+
+fn hint(found: &[String]) -> String {
+    if found.is_empty() {
+        "; it exports nothing".to_owned()
+    } else {
+        format!("; it exports {}", found.join(", "))
+    }
+}
+
+const LOG: &str = "transom:plugin/log@0.1.0";
+const WASI: [&str; 6] = [
+    "wasi:io/",
+    "wasi:clocks/",
+    "wasi:random/",
+    "wasi:cli/",
+    "wasi:filesystem/",
+    "wasi:sockets/",
+];
+const ABOUT: (&str, &[&str]) = ("transom:plugin/about@0.1.0", &["describe", "configure"]);
+
+fn extension_point(world: WorldName) -> (&'static str, &'static [&'static str]) {
+    match world {
+        WorldName::CheckProbe => (
+            "transom:probe/probe@0.1.0",
+            &["attempt", "[constructor]attempt", "[method]attempt.next"],
+        ),
+        WorldName::AttributeMatcher => (
+            "transom:matcher/matcher@0.1.0",
+            &[
+                "validate",
+                "agent-set",
+                "[constructor]agent-set",
+                "[method]agent-set.update",
+                "[method]agent-set.evaluate",
+                "[method]agent-set.place",
+            ],
+        ),
+        WorldName::BootstrapHandler => ("transom:bootstrap/bootstrap@0.1.0", &["prepare"]),
+        WorldName::EventFilter => (
+            "transom:events/filter@0.1.0",
+            &["view", "[static]view.open", "[method]view.decide"],
+        ),
+    }
+}
+
+/// Checks imports and exports by name, and returns the imports. That the functions' types agree is
+/// found out by the trial instance.
+pub(crate) fn check_types(
+    engine: &Engine,
+    component: &Compiled,
+    world: WorldName,
+) -> Result<Vec<String>, WorldMismatch> {
+    let engine = &engine.wasmtime;
+    let ty = component.0.component_type();
+    let imports: Vec<String> = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
+    if let Some(name) = imports.iter().find(|name| !may_import(name)) {
+        return Err(WorldMismatch::ForbiddenImport(name.clone()));
+    }
+    for (interface, items) in [extension_point(world), ABOUT] {
+        let Some(ComponentItem::ComponentInstance(instance)) = ty.get_export(engine, interface).map(|e| e.ty)
+        else {
+            let found = ty.exports(engine).map(|(name, _)| name.to_owned()).collect();
+            return Err(WorldMismatch::MissingInterface {
+                interface,
+                world: world.short(),
+                found,
+            });
+        };
+        for item in items {
+            if instance.get_export(engine, item).is_none() {
+                return Err(WorldMismatch::MissingItem { interface, item });
+            }
+        }
+    }
+    Ok(imports)
+}
+
+fn may_import(name: &str) -> bool {
+    name == LOG
+        || (WASI.iter().any(|package| name.starts_with(package))
+            && name
+                .split_once('@')
+                .is_some_and(|(_, version)| version.starts_with("0.2.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_import;
+
+    #[test]
+    fn imports() {
+        for (name, allowed) in [
+            ("transom:plugin/log@0.1.0", true),
+            ("wasi:io/streams@0.2.9", true),
+            ("wasi:cli/environment@0.2.0", true),
+            ("wasi:http/outgoing-handler@0.2.0", false),
+            ("wasi:io/streams@0.3.0", false),
+            ("wasi:io/streams", false),
+            ("transom:plugin/log@0.2.0", false),
+            ("evil:network/raw", false),
+        ] {
+            assert_eq!(may_import(name), allowed, "{name}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! World `event-filter`: one guest resource for each distinct query, opened at its first use.
+
+use std::sync::Arc;
+
+use transom_common::text::one_line;
+use wasmtime::component::ResourceAny;
+
+use super::{
+    common,
+    guest_resources::{self, GuestResources},
+    is_object,
+};
+use crate::{
+    error::CallError,
+    runtime::{
+        engine::{
+            Instance, World,
+            bindings::events::{EventFilter, EventFilterPre},
+            convert::events as convert,
+            guest::Guest,
+            instance::Reply,
+        },
+        fault::Fault,
+    },
+    worlds::events::{Decision, Event, Query},
+};
+
+pub(crate) struct Filter;
+
+/// A query with at least one view. Instances open it at its first use and drop it with the last
+/// view.
+#[derive(Debug)]
+pub(crate) struct SharedQuery {
+    pub(crate) id: u64,
+    pub(crate) query: Query,
+}
+
+/// A refused query is `Err(text)` inside the result: the instance is intact.
+pub(crate) enum Call {
+    Open {
+        view: Arc<SharedQuery>,
+        reply: Reply<Result<(), String>>,
+    },
+    Decide {
+        view: Arc<SharedQuery>,
+        events: Arc<[Event]>,
+        reply: Reply<Result<Vec<Decision>, String>>,
+    },
+}
+
+impl World for Filter {
+    type Pre = EventFilterPre<Guest>;
+    type Bindings = EventFilter;
+    type Resources = GuestResources<SharedQuery>;
+    type Shared = ();
+    type Call = Call;
+
+    common!(EventFilterPre, transom_plugin_about);
+
+    async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
+        match call {
+            Call::Open { view, reply } => {
+                let opened = open(instance, &view).await.map(|opened| opened.map(|_| ()));
+                instance.answer_or_refuse(reply, opened, Result::is_err)
+            }
+            Call::Decide { view, events, reply } => {
+                let decisions = decide(instance, &view, &events).await;
+                instance.answer_or_refuse(reply, decisions, Result::is_err)
+            }
+        }
+    }
+
+    async fn drop_orphans(instance: &mut Instance<Self>, _shared: &()) -> Result<(), Fault> {
+        guest_resources::drop_orphans(instance).await
+    }
+
+    fn refuse(call: Call, error: CallError) {
+        match call {
+            Call::Open { reply, .. } => drop(reply.send(Err(error))),
+            Call::Decide { reply, .. } => drop(reply.send(Err(error))),
+        }
+    }
+}
+
+async fn open(
+    instance: &mut Instance<Filter>,
+    view: &Arc<SharedQuery>,
+) -> Result<Result<ResourceAny, String>, Fault> {
+    if let Some((resource, ())) = instance.resources.get(view.id) {
+        return Ok(Ok(resource));
+    }
+    let query = convert::query(&view.query);
+    let allowance = instance.allowance();
+    let views = instance.bindings.transom_events_filter().view();
+    let opened = instance
+        .meter
+        .run(allowance, views.call_open(&mut instance.store, &query))
+        .await?;
+    if let Ok(resource) = opened {
+        instance.resources.put(view.id, view, resource, ());
+    }
+    Ok(opened.map_err(|refusal| one_line(&refusal)))
+}
+
+async fn decide(
+    instance: &mut Instance<Filter>,
+    view: &Arc<SharedQuery>,
+    events: &[Event],
+) -> Result<Result<Vec<Decision>, String>, Fault> {
+    let resource = match open(instance, view).await? {
+        Ok(resource) => resource,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let events: Vec<_> = events.iter().map(convert::event).collect();
+    let allowance = instance.allowance();
+    let views = instance.bindings.transom_events_filter().view();
+    let decisions = instance
+        .meter
+        .run(
+            allowance,
+            views.call_decide(&mut instance.store, resource, &events),
+        )
+        .await?;
+    if decisions.len() != events.len() {
+        return Err(Fault::Malformed(format!(
+            "{} decisions on {} events",
+            decisions.len(),
+            events.len()
+        )));
+    }
+    let decisions: Vec<Decision> = decisions.into_iter().map(convert::decision).collect();
+    if let Some(index) = decisions.iter().position(replaces_with_nonsense) {
+        return Err(Fault::Malformed(format!(
+            "the replacement of event {index} is not a JSON object"
+        )));
+    }
+    Ok(Ok(decisions))
+}
+
+fn replaces_with_nonsense(decision: &Decision) -> bool {
+    matches!(decision, Decision::Replace(body) if !is_object(body))
+}

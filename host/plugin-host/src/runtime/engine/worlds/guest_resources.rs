@@ -1,0 +1,77 @@
+//! Guest resources that mirror an object of the host (an agent set, a view) and are dropped with
+//! it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+
+use wasmtime::component::ResourceAny;
+
+use crate::runtime::{
+    engine::{Instance, World},
+    fault::Fault,
+};
+
+/// The resources of one instance by their owner's number. `N`: additional data.
+pub(crate) struct GuestResources<O, N = ()>(HashMap<u64, Entry<O, N>>);
+
+struct Entry<O, N> {
+    resource: ResourceAny,
+    note: N,
+    owner: Weak<O>,
+}
+
+impl<O, N> Default for GuestResources<O, N> {
+    fn default() -> Self {
+        GuestResources(HashMap::new())
+    }
+}
+
+impl<O, N: Copy> GuestResources<O, N> {
+    pub(super) fn get(&self, id: u64) -> Option<(ResourceAny, N)> {
+        self.0.get(&id).map(|held| (held.resource, held.note))
+    }
+
+    pub(super) fn put(&mut self, id: u64, owner: &Arc<O>, resource: ResourceAny, note: N) {
+        let owner = Arc::downgrade(owner);
+        self.0.insert(
+            id,
+            Entry {
+                resource,
+                note,
+                owner,
+            },
+        );
+    }
+
+    pub(super) fn take(&mut self, id: u64) -> Option<ResourceAny> {
+        self.0.remove(&id).map(|held| held.resource)
+    }
+
+    /// Takes a resource whose owner is gone.
+    fn take_orphan(&mut self) -> Option<ResourceAny> {
+        let id = self
+            .0
+            .iter()
+            .find(|(_, held)| held.owner.strong_count() == 0)
+            .map(|(id, _)| *id)?;
+        self.take(id)
+    }
+}
+
+/// Drops the resources whose owners are gone.
+pub(super) async fn drop_orphans<W, O, N>(instance: &mut Instance<W>) -> Result<(), Fault>
+where
+    W: World<Resources = GuestResources<O, N>>,
+    O: Send + Sync,
+    N: Copy + Send,
+{
+    while let Some(resource) = instance.resources.take_orphan() {
+        instance
+            .free(resource)
+            .await
+            .inspect_err(|fault| instance.context.count(fault))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! World `attribute-matcher`: agent sets are loaded at the first call and updated with the changes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use transom_common::text::one_line;
+use wasmtime::component::ResourceAny;
+
+use super::{
+    common,
+    guest_resources::{self, GuestResources},
+};
+use crate::{
+    error::CallError,
+    runtime::{
+        engine::{
+            Instance, World,
+            bindings::matcher::{AttributeMatcher, AttributeMatcherPre},
+            convert::matcher as convert,
+            guest::Guest,
+            instance::Reply,
+        },
+        fault::Fault,
+    },
+    worlds::{
+        agent_mirror::{AgentMirror, Changes},
+        matcher::{Agent, Candidate, Constraint, ConstraintError, Task, Verdict},
+    },
+};
+
+/// Agents in one `update` call, so that loading a large cluster takes many short calls.
+const AGENTS_PER_CALL: usize = 500;
+
+pub(crate) struct Matcher;
+
+/// A call about one task, on the agents of `agent_set`.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(crate) agent_set: Arc<AgentMirror>,
+    pub(crate) task: Task,
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+pub(crate) enum Call {
+    Validate {
+        constraints: Vec<Constraint>,
+        reply: Reply<Vec<ConstraintError>>,
+    },
+    Evaluate {
+        question: Question,
+        reply: Reply<Vec<Verdict>>,
+    },
+    Place {
+        question: Question,
+        count: u32,
+        reply: Reply<Vec<u32>>,
+    },
+}
+
+impl World for Matcher {
+    type Pre = AttributeMatcherPre<Guest>;
+    type Bindings = AttributeMatcher;
+    /// With the revision of the host's copy at the last update.
+    type Resources = GuestResources<AgentMirror, u64>;
+    type Shared = ();
+    type Call = Call;
+
+    common!(AttributeMatcherPre, transom_plugin_about);
+
+    async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
+        match call {
+            Call::Validate { constraints, reply } => {
+                let errors = validate(instance, constraints).await;
+                instance.answer(reply, errors)
+            }
+            Call::Evaluate { question, reply } => {
+                let verdicts = evaluate(instance, question).await;
+                instance.answer(reply, verdicts)
+            }
+            Call::Place {
+                question,
+                count,
+                reply,
+            } => {
+                let chosen = place(instance, question, count).await;
+                instance.answer(reply, chosen)
+            }
+        }
+    }
+
+    async fn drop_orphans(instance: &mut Instance<Self>, _shared: &()) -> Result<(), Fault> {
+        guest_resources::drop_orphans(instance).await
+    }
+
+    fn refuse(call: Call, error: CallError) {
+        match call {
+            Call::Validate { reply, .. } => drop(reply.send(Err(error))),
+            Call::Evaluate { reply, .. } => drop(reply.send(Err(error))),
+            Call::Place { reply, .. } => drop(reply.send(Err(error))),
+        }
+    }
+}
+
+async fn validate(
+    instance: &mut Instance<Matcher>,
+    constraints: Vec<Constraint>,
+) -> Result<Vec<ConstraintError>, Fault> {
+    let asked = constraints.len();
+    let constraints: Vec<_> = constraints.into_iter().map(convert::constraint).collect();
+    let allowance = instance.allowance();
+    let call = instance
+        .bindings
+        .transom_matcher_matcher()
+        .call_validate(&mut instance.store, &constraints);
+    let errors = instance.meter.run(allowance, call).await?;
+    if let Some(beyond) = errors.iter().find(|error| error.constraint as usize >= asked) {
+        return Err(Fault::Malformed(format!(
+            "an error for constraint {} of {asked}",
+            beyond.constraint
+        )));
+    }
+    Ok(errors
+        .into_iter()
+        .map(|error| ConstraintError {
+            constraint: error.constraint,
+            message: one_line(&error.message),
+        })
+        .collect())
+}
+
+async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Result<Vec<Verdict>, Fault> {
+    let agent_set = load(instance, &question.agent_set).await?;
+    let constraints = question.task.constraints.len();
+    let (task, candidates) = (
+        convert::task(question.task),
+        convert::candidates(&question.candidates),
+    );
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_evaluate(&mut instance.store, agent_set, &task, &candidates);
+    let verdicts = instance.meter.run(allowance, call).await?;
+    let verdicts: Vec<Verdict> = verdicts.into_iter().map(convert::verdict).collect();
+    check_verdicts(&verdicts, candidates.len(), constraints).map_err(Fault::Malformed)?;
+    Ok(verdicts)
+}
+
+/// One verdict for each candidate; its index is at most the number of constraints.
+fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -> Result<(), String> {
+    if verdicts.len() != candidates {
+        return Err(format!("{} verdicts on {candidates} candidates", verdicts.len()));
+    }
+    for verdict in verdicts {
+        if let Verdict::Refused(index) = verdict
+            && *index as usize > constraints
+        {
+            return Err(format!("refused by constraint {index} of {constraints}"));
+        }
+    }
+    Ok(())
+}
+
+async fn place(instance: &mut Instance<Matcher>, question: Question, count: u32) -> Result<Vec<u32>, Fault> {
+    let agent_set = load(instance, &question.agent_set).await?;
+    let (task, candidates) = (
+        convert::task(question.task),
+        convert::candidates(&question.candidates),
+    );
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_place(&mut instance.store, agent_set, &task, &candidates, count);
+    let chosen = instance.meter.run(allowance, call).await?;
+    check_choice(&chosen, &question.candidates, count).map_err(Fault::Malformed)?;
+    Ok(chosen)
+}
+
+/// A choice names only candidates, each up to its capacity, and at most `count` instances.
+fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<(), String> {
+    if chosen.len() > count as usize {
+        return Err(format!("{} places for {count} instances", chosen.len()));
+    }
+    let mut capacity: HashMap<u32, u32> = HashMap::new();
+    for candidate in candidates {
+        *capacity.entry(candidate.agent).or_default() += candidate.capacity;
+    }
+    for agent in chosen {
+        match capacity.get_mut(agent) {
+            None => return Err(format!("agent {agent} was chosen and is no candidate")),
+            Some(0) => return Err(format!("agent {agent} was chosen more often than its capacity")),
+            Some(left) => *left -= 1,
+        }
+    }
+    Ok(())
+}
+
+/// The guest's agent set, updated to the host's copy.
+async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Result<ResourceAny, Fault> {
+    let known = instance.resources.get(copy.id()).map(|(_, revision)| revision);
+    let (revision, news) = copy.changes_since(known);
+    let (changed, gone) = match news {
+        Changes::Since { changed, gone } => (changed, gone),
+        Changes::Everything(agents) => {
+            if let Some(resource) = instance.resources.take(copy.id()) {
+                instance.free(resource).await?;
+            }
+            (agents, Vec::new())
+        }
+    };
+    let resource = if let Some((resource, _)) = instance.resources.get(copy.id()) {
+        resource
+    } else {
+        let allowance = instance.allowance();
+        let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+        let call = agent_sets.call_constructor(&mut instance.store, copy.home_region());
+        instance.meter.run(allowance, call).await?
+    };
+    // A fault during the update drops the incomplete copy with the instance.
+    instance.resources.put(copy.id(), copy, resource, revision);
+    for gone in gone.chunks(AGENTS_PER_CALL * 10) {
+        update(instance, resource, &[], gone).await?;
+    }
+    for changed in changed.chunks(AGENTS_PER_CALL) {
+        update(instance, resource, changed, &[]).await?;
+    }
+    Ok(resource)
+}
+
+async fn update(
+    instance: &mut Instance<Matcher>,
+    agent_set: ResourceAny,
+    changed: &[Arc<Agent>],
+    gone: &[u32],
+) -> Result<(), Fault> {
+    let changed: Vec<_> = changed.iter().map(|agent| convert::agent(agent)).collect();
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_update(&mut instance.store, agent_set, &changed, gone);
+    instance.meter.run(allowance, call).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts() {
+        use Verdict::{Fits, Refused};
+        for (verdicts, constraints, fine) in [
+            (&[Fits, Refused(0)][..], 1, true),
+            // By a rule of the matcher's own.
+            (&[Fits, Refused(1)], 1, true),
+            (&[Refused(0), Refused(0)], 0, true),
+            (&[Fits, Refused(2)], 1, false),
+            (&[Refused(1), Fits], 0, false),
+            (&[Fits], 1, false),
+            (&[Fits, Fits, Fits], 1, false),
+        ] {
+            assert_eq!(
+                check_verdicts(verdicts, 2, constraints).is_ok(),
+                fine,
+                "{verdicts:?} under {constraints} constraints"
+            );
+        }
+    }
+
+    #[test]
+    fn choices() {
+        let candidates = [
+            Candidate {
+                agent: 1,
+                capacity: 2,
+            },
+            Candidate {
+                agent: 7,
+                capacity: 1,
+            },
+        ];
+        for (chosen, count, fine) in [
+            (&[][..], 3, true),
+            (&[1, 7, 1], 3, true),
+            (&[1, 1, 1], 3, false),
+            (&[2], 3, false),
+            (&[1, 7], 1, false),
+        ] {
+            assert_eq!(
+                check_choice(chosen, &candidates, count).is_ok(),
+                fine,
+                "{chosen:?} of {count}"
+            );
+        }
+    }
+}

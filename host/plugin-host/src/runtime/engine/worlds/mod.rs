@@ -1,0 +1,60 @@
+//! The four worlds, one module each: their calls and how an instance executes them.
+
+pub(crate) mod bootstrap;
+pub(crate) mod events;
+mod guest_resources;
+pub(crate) mod matcher;
+pub(crate) mod probe;
+
+/// `prepare`, `instantiate`, `describe` and `configure` are the same text for each world, over
+/// different generated types.
+macro_rules! common {
+    ($pre:ident, $about:ident) => {
+        fn prepare(linked: wasmtime::component::InstancePre<Guest>) -> wasmtime::Result<Self::Pre> {
+            $pre::new(linked)
+        }
+
+        async fn instantiate(
+            pre: &Self::Pre,
+            store: &mut wasmtime::Store<Guest>,
+        ) -> wasmtime::Result<Self::Bindings> {
+            pre.instantiate_async(store).await
+        }
+
+        async fn describe(
+            bindings: &Self::Bindings,
+            store: &mut wasmtime::Store<Guest>,
+        ) -> wasmtime::Result<$crate::worlds::about::Description> {
+            let it = bindings.$about().call_describe(store).await?;
+            Ok($crate::worlds::about::Description {
+                name: it.name,
+                version: it.version,
+                summary: it.summary,
+                config_schema: it.config_schema,
+            })
+        }
+
+        async fn configure(
+            bindings: &Self::Bindings,
+            store: &mut wasmtime::Store<Guest>,
+            config: &str,
+        ) -> wasmtime::Result<Result<(), Vec<$crate::worlds::about::ConfigError>>> {
+            let result = bindings.$about().call_configure(store, config).await?;
+            Ok(result.map_err(|errors| {
+                errors
+                    .into_iter()
+                    .map(|e| $crate::worlds::about::ConfigError {
+                        pointer: e.pointer,
+                        message: e.message,
+                    })
+                    .collect()
+            }))
+        }
+    };
+}
+pub(crate) use common;
+
+/// Whether a text is a JSON object.
+fn is_object(json: &str) -> bool {
+    serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
+}

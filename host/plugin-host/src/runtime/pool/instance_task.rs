@@ -1,0 +1,155 @@
+//! The task that owns one kept instance.
+//!
+//! It creates the instance at the first call, unless it got the trial instance of the admission, runs one call at a time, and replaces the instance
+//! after a fault or a set number of calls. It drops an idle instance when the pool is full and
+//! another plugin needs a slot; the next instance receives the resources again. An instance that is
+//! due for replacement while attempts live in it drains: it serves only those, in parallel with its
+//! successor, until the last one ends or the next replacement is due. The task ends when the
+//! version is dropped: after a swap, with the last call that started on it.
+
+use std::sync::Arc;
+
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{Envelope, InstanceFactory, busy, enter};
+use crate::{
+    error::CallError,
+    runtime::engine::{Instance, World},
+};
+
+/// Owns one active instance, and possibly a draining one.
+pub(super) struct InstanceTask<W: World> {
+    factory: InstanceFactory<W>,
+    shared: Arc<W::Shared>,
+    instance: Option<Instance<W>>,
+    draining: Option<Instance<W>>,
+    made: u64,
+}
+
+/// The instance that a call belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Active,
+    Draining,
+    Gone,
+}
+
+impl<W: World> InstanceTask<W> {
+    /// `instance`: a configured one, for the first call.
+    pub(super) fn new(factory: InstanceFactory<W>, instance: Option<Instance<W>>) -> InstanceTask<W> {
+        InstanceTask {
+            factory,
+            shared: Arc::default(),
+            instance,
+            draining: None,
+            made: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut calls: mpsc::Receiver<Envelope<W>>, token: CancellationToken) {
+        // At shutdown queued calls are dropped, which their callers see as `Stopped`.
+        let work = async {
+            while let Some(envelope) = self.next(&mut calls).await {
+                if Instant::now() > envelope.deadline {
+                    W::refuse(envelope.call, busy(&self.factory.context));
+                } else {
+                    envelope.queued.served();
+                    self.serve(envelope.call).await;
+                }
+            }
+        };
+        token.run_until_cancelled(work).await;
+    }
+
+    /// The next call. While idle it drops its instance if another plugin waits for a slot in the
+    /// pool.
+    async fn next(&mut self, calls: &mut mpsc::Receiver<Envelope<W>>) -> Option<Envelope<W>> {
+        loop {
+            tokio::select! {
+                biased;
+                envelope = calls.recv() => return envelope,
+                () = self.factory.engine.place_wanted(), if self.instance.is_some() => self.make_room().await,
+            }
+        }
+    }
+
+    /// Drops the instance unless attempts live in it.
+    async fn make_room(&mut self) {
+        if let Some(mut instance) = self.instance.take()
+            && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
+            && instance.has_open_resources()
+        {
+            self.instance = Some(instance);
+        }
+    }
+
+    async fn serve(&mut self, call: W::Call) {
+        match self.place(&call) {
+            Target::Gone => W::lost(call),
+            Target::Draining => self.serve_draining(call).await,
+            Target::Active => match self.ready().await {
+                Ok(()) => self.serve_active(call).await,
+                Err(error) => W::refuse(call, error),
+            },
+        }
+    }
+
+    fn place(&self, call: &W::Call) -> Target {
+        let Some(serial) = W::bound_to(call) else {
+            return Target::Active;
+        };
+        let is = |instance: &Option<Instance<W>>| {
+            instance
+                .as_ref()
+                .is_some_and(|instance| instance.serial() == serial)
+        };
+        if is(&self.instance) {
+            Target::Active
+        } else if is(&self.draining) {
+            Target::Draining
+        } else {
+            Target::Gone
+        }
+    }
+
+    async fn serve_active(&mut self, call: W::Call) {
+        // Taken out during the call: a cancelled call drops its instance.
+        let Some(instance) = self.instance.take() else {
+            return W::lost(call);
+        };
+        let Some(mut instance) = enter(instance, &self.shared, call).await else {
+            return;
+        };
+        if !instance.should_recycle() {
+            self.instance = Some(instance);
+        } else if instance.has_open_resources() {
+            self.draining = Some(instance);
+        }
+    }
+
+    async fn serve_draining(&mut self, call: W::Call) {
+        let Some(instance) = self.draining.take() else {
+            return W::lost(call);
+        };
+        if let Some(mut instance) = enter(instance, &self.shared, call).await
+            && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
+            && instance.has_open_resources()
+        {
+            self.draining = Some(instance);
+        }
+    }
+
+    /// Ensures that there is an active, configured instance without orphaned resources.
+    async fn ready(&mut self) -> Result<(), CallError> {
+        if let Some(mut instance) = self.instance.take()
+            && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
+        {
+            self.instance = Some(instance);
+            return Ok(());
+        }
+        self.made += 1;
+        self.instance = Some(self.factory.make(self.made).await?);
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Repeats calls on a shadow version and compares the answers.
+
+use std::{fmt::Debug, sync::Arc};
+
+use serde_json::Value;
+use transom_common::text::one_line;
+
+use super::{
+    Comparable, Comparison,
+    calls::{Evaluate, FilterSample, MatcherSample, Place, Prepare, ProbeSample, Validate},
+    repeat,
+};
+use crate::{
+    error::CallError,
+    observe::status::Difference,
+    runtime::{
+        engine::worlds::{
+            bootstrap::Bootstrap,
+            events::Filter,
+            matcher::Matcher,
+            probe::{Call as ProbeCall, Next, Probe},
+        },
+        pool::Version,
+    },
+    worlds::{
+        bootstrap::{Prepared, Refusal},
+        events::Decision,
+        matcher::ConstraintError,
+        step::Step,
+    },
+};
+
+/// Characters of each side that are shown.
+const SHOWN: usize = 200;
+
+fn shown(what: &impl Debug) -> String {
+    let line = one_line(&format!("{what:?}"));
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, serving: &T, shadow: &T) -> Comparison {
+    if serving == shadow {
+        Comparison::Same
+    } else {
+        Comparison::Different(Difference {
+            question: question(),
+            serving: shown(serving),
+            shadow: shown(shadow),
+        })
+    }
+}
+
+/// Lists part at their first different member.
+fn compared_lists<T: PartialEq + Debug>(
+    question: impl Fn(usize) -> String,
+    serving: &[T],
+    shadow: &[T],
+) -> Comparison {
+    let parted = (0..serving.len().max(shadow.len())).find(|at| serving.get(*at) != shadow.get(*at));
+    match parted {
+        None => Comparison::Same,
+        Some(at) => compared(|| question(at), &serving.get(at), &shadow.get(at)),
+    }
+}
+
+impl Comparable for Matcher {
+    type Sample = MatcherSample;
+
+    async fn compare(version: &Version<Self>, sample: MatcherSample) -> Result<Comparison, CallError> {
+        match sample {
+            MatcherSample::Validate(Validate(constraints), serving) => {
+                let question = format!("validate {}", shown(&constraints));
+                let shadow = repeat(version, Validate(constraints)).await?;
+                // Compare the constraints with errors, not the messages.
+                let wrong = |errors: &[ConstraintError]| {
+                    let mut wrong: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
+                    wrong.sort_unstable();
+                    wrong.dedup();
+                    wrong
+                };
+                Ok(compared(|| question, &wrong(&serving), &wrong(&shadow)))
+            }
+            MatcherSample::Evaluate {
+                call: Evaluate(question),
+                revision,
+                serving,
+            } => {
+                let shadow = repeat(version, Evaluate(question.clone())).await?;
+                if question.agent_set.revision() != revision {
+                    return Ok(Comparison::Stale);
+                }
+                let agent = |at: usize| question.candidates.get(at).map(|it| it.agent);
+                Ok(compared_lists(
+                    |at| format!("evaluate {} on agent {:?}", shown(&question.task), agent(at)),
+                    &serving,
+                    &shadow,
+                ))
+            }
+            MatcherSample::Place {
+                call: Place { question, count },
+                revision,
+                serving,
+            } => {
+                let (agent_set, task) = (Arc::clone(&question.agent_set), question.task.clone());
+                let shadow = repeat(version, Place { question, count }).await?;
+                if agent_set.revision() != revision {
+                    return Ok(Comparison::Stale);
+                }
+                Ok(compared(
+                    || format!("place {count} of {}", shown(&task)),
+                    &serving,
+                    &shadow,
+                ))
+            }
+        }
+    }
+}
+
+impl Comparable for Filter {
+    type Sample = FilterSample;
+
+    async fn compare(version: &Version<Self>, sample: FilterSample) -> Result<Comparison, CallError> {
+        let (query, events, serving, shadow) = match sample {
+            FilterSample::Open(open, serving) => {
+                let query = shown(&open.0.query);
+                let shadow = repeat(version, open).await?;
+                (
+                    query,
+                    None,
+                    serving.map(|()| Vec::new()),
+                    shadow.map(|()| Vec::new()),
+                )
+            }
+            FilterSample::Decide(decide, serving) => {
+                let (query, events) = (shown(&decide.view.query), Arc::clone(&decide.events));
+                let shadow = repeat(version, decide).await?;
+                (query, Some(events), serving, shadow)
+            }
+        };
+        Ok(match (serving, shadow) {
+            (Ok(serving), Ok(shadow)) => {
+                let read = |decisions: Vec<Decision>| decisions.into_iter().map(meant).collect::<Vec<_>>();
+                let kind = |at: usize| {
+                    let event = events.as_ref().and_then(|events| events.get(at));
+                    event.map(|it| it.kind.clone()).unwrap_or_default()
+                };
+                compared_lists(
+                    |at| format!("{} to {query}", one_line(&kind(at))),
+                    &read(serving),
+                    &read(shadow),
+                )
+            }
+            // Both refuse; the words are each one's own.
+            (Err(_), Err(_)) => Comparison::Same,
+            (serving, shadow) => compared(|| query, &serving.err(), &shadow.err()),
+        })
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Meant {
+    Pass,
+    Drop,
+    Replace(Value),
+}
+
+/// Documents are compared, not their texts.
+fn meant(decision: Decision) -> Meant {
+    match decision {
+        Decision::Pass => Meant::Pass,
+        Decision::Drop => Meant::Drop,
+        // The engine let only objects through.
+        Decision::Replace(json) => Meant::Replace(serde_json::from_str(&json).unwrap_or_default()),
+    }
+}
+
+impl Comparable for Bootstrap {
+    type Sample = (Prepare, Result<Prepared, Refusal>);
+
+    async fn compare(version: &Version<Self>, sample: Self::Sample) -> Result<Comparison, CallError> {
+        let (prepare, serving) = sample;
+        let question = format!("{:?} {}", prepare.context.role, one_line(&prepare.context.task));
+        let shadow = repeat(version, prepare).await?;
+        Ok(match (&serving, &shadow) {
+            (Err(a), Err(b)) if a.retry == b.retry => Comparison::Same,
+            _ => compared(|| question, &serving, &shadow),
+        })
+    }
+}
+
+impl Comparable for Probe {
+    type Sample = ProbeSample;
+
+    async fn compare(version: &Version<Self>, sample: ProbeSample) -> Result<Comparison, CallError> {
+        let ProbeSample { request, steps, end } = sample;
+        let question = |number: usize| format!("step {number} of a look at {}", one_line(&request.run_spec));
+        let mut handle = version.least_loaded();
+        let asked = Arc::clone(&request);
+        let begin = |reply| ProbeCall::Begin {
+            request: asked,
+            until: None,
+            reply,
+        };
+        let (attempt, mut step) = version.ask(&mut handle, begin).await?;
+        let count = steps.len();
+        for (number, (serving, answer)) in steps.into_iter().enumerate() {
+            if step != serving {
+                return Ok(compared(|| question(number + 1), &serving, &step));
+            }
+            let key = attempt.key;
+            step = match version
+                .ask(&mut handle, |reply| ProbeCall::Next {
+                    key,
+                    answer,
+                    until: None,
+                    reply,
+                })
+                .await?
+            {
+                Next::Step(step) => step,
+                Next::Lost => return Ok(Comparison::Stale),
+            };
+        }
+        Ok(match (&end, &step) {
+            // The words of a failure are each one's own.
+            (Step::Failed(a), Step::Failed(b)) if a.reason == b.reason => Comparison::Same,
+            _ => compared(|| question(count + 1), &end, &step),
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The context that all parts of an admitted version share: name, limits, grants, log, metrics and
+//! health.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    error::CallError,
+    manifest::{Manifest, grants::Grants, limits::Limits},
+    observe::{
+        guest_log::GuestLog,
+        health::{Health, HealthWatch},
+        status::Trap,
+        version_metrics::{CallOutcome, GaugeGuard, VersionMetrics},
+    },
+    runtime::fault::Fault,
+    worlds::WorldName,
+};
+
+#[derive(Debug)]
+pub(crate) struct VersionContext {
+    pub(crate) name: String,
+    /// The version label, set by the activation.
+    label: OnceLock<String>,
+    pub(crate) world: WorldName,
+    pub(crate) limits: Limits,
+    pub(crate) grants: Grants,
+    /// The JSON document for `configure`.
+    pub(crate) config: String,
+    /// The granted variables, with their values at admission.
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) log: Arc<GuestLog>,
+    pub(crate) metrics: VersionMetrics,
+    pub(crate) health: Health,
+    /// One permit for each call or attempt in progress.
+    places: Arc<Semaphore>,
+}
+
+/// A call or attempt in progress.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    _counted: GaugeGuard,
+    _place: OwnedSemaphorePermit,
+}
+
+/// A call waiting for an instance.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    context: Arc<VersionContext>,
+    since: Instant,
+    _counted: GaugeGuard,
+}
+
+impl Queued {
+    /// The call has an instance.
+    pub(crate) fn served(self) {
+        self.context.metrics.waited(self.since.elapsed());
+    }
+}
+
+impl VersionContext {
+    pub(crate) fn new(
+        name: &str,
+        manifest: &Manifest,
+        environment: Vec<(String, String)>,
+        metrics: VersionMetrics,
+    ) -> VersionContext {
+        let limits = manifest.limits.clone();
+        let log = GuestLog::new(name, limits.log_lines, limits.log_line, metrics.clone());
+        VersionContext {
+            name: name.to_owned(),
+            label: OnceLock::new(),
+            world: manifest.world,
+            places: Arc::new(Semaphore::new(limits.concurrency)),
+            grants: manifest.grants.clone(),
+            config: manifest.config.to_string(),
+            environment,
+            log: Arc::new(log),
+            metrics,
+            health: Health::new(manifest.probation),
+            limits,
+        }
+    }
+
+    /// The version serves from now on: its series are shown, and too many faults replace it.
+    pub(crate) fn activate(&self, label: &str, watch: HealthWatch) {
+        self.metrics.show(label);
+        self.health.watch(watch);
+        self.set_label(label);
+    }
+
+    /// Names the version in spans.
+    pub(crate) fn set_label(&self, label: &str) {
+        // The label of a version never changes.
+        let _ = self.label.set(label.to_owned());
+    }
+
+    /// The version label; empty for a trial instance.
+    pub(crate) fn label(&self) -> &str {
+        self.label.get().map_or("", String::as_str)
+    }
+
+    /// Registers a call in progress, or fails if the limit is reached.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<InFlight, CallError> {
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| CallError::Busy {
+                name: self.name.clone(),
+                message: format!(
+                    "{} calls are in progress (limits.concurrency)",
+                    self.limits.concurrency
+                ),
+            })
+            .inspect_err(|_| self.metrics.called(CallOutcome::Busy))?;
+        Ok(InFlight {
+            _counted: self.metrics.in_flight(),
+            _place: place,
+        })
+    }
+
+    /// Registers a call that waits for an instance.
+    pub(crate) fn queued(self: &Arc<Self>) -> Queued {
+        Queued {
+            context: Arc::clone(self),
+            since: Instant::now(),
+            _counted: self.metrics.queued(),
+        }
+    }
+
+    /// Calls in progress on this version.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.limits
+            .concurrency
+            .saturating_sub(self.places.available_permits()) as u64
+    }
+
+    /// Counts and logs a fault; returns the caller's error.
+    pub(crate) fn fault(&self, fault: &Fault) -> CallError {
+        self.count(fault);
+        let error = fault.to_error(&self.name);
+        tracing::warn!(
+            plugin = self.name,
+            "plugin call failed, replacing the instance: {error}"
+        );
+        error
+    }
+
+    pub(crate) fn count(&self, fault: &Fault) {
+        self.metrics.called(fault.into());
+        let fault_text = fault.to_error(&self.name).to_string();
+        self.health.faulted(&self.name, &fault_text);
+        self.metrics.faulted(Trap {
+            at: seconds_now(),
+            fault: fault_text,
+            backtrace: fault.frames().to_vec(),
+        });
+    }
+
+    /// Counts an attempt that the component did not finish as a timeout.
+    pub(crate) fn unfinished(&self, what: &str) {
+        tracing::warn!(plugin = self.name, "{what}");
+        self.metrics.unfinished();
+        self.health.faulted(&self.name, what);
+        self.metrics.faulted(Trap {
+            at: seconds_now(),
+            fault: what.to_owned(),
+            backtrace: Vec::new(),
+        });
+    }
+
+    /// Counts a denied access and logs it, up to a rate limit.
+    pub(crate) fn denied(&self, wanted: &str, why: Option<&str>, run_spec: Option<&str>) {
+        self.metrics.denied();
+        let Some(unsaid) = self.log.may_say_denial() else {
+            return;
+        };
+        tracing::warn!(
+            plugin = self.name,
+            run_spec,
+            wanted,
+            why,
+            unsaid,
+            "plugin access denied: not granted"
+        );
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

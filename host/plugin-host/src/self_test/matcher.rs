@@ -1,0 +1,179 @@
+//! Self-tests of world `attribute-matcher`: some agents, a task's constraints, and which agents it
+//! may go to.
+//!
+//! ```toml
+//! [[self-test]]
+//! agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8.0 } }, { hostname = "b", zone = "z1" }]
+//! constraints = [["rack", "CLUSTER", "r1"], "gpu:true"]
+//! placed = ["a"]                           # those that run an instance already
+//! expect = ["a"]                           # those that one more instance may go to
+//! ```
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Deserialize;
+
+use super::{Answer, PreparedCase, Testable, answer, ask};
+use crate::{
+    runtime::engine::{
+        Instance,
+        worlds::matcher::{Call, Matcher, Question},
+    },
+    worlds::{
+        agent_mirror::AgentMirror,
+        matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task, Verdict},
+    },
+};
+
+/// One question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    agents: Vec<GivenAgent>,
+    #[serde(default)]
+    constraints: Vec<GivenConstraint>,
+    #[serde(default)]
+    placed: Vec<String>,
+    expect: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GivenAgent {
+    hostname: String,
+    region: Option<String>,
+    zone: Option<String>,
+    #[serde(default)]
+    attributes: BTreeMap<String, GivenValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum GivenValue {
+    Text(String),
+    Scalar(f64),
+    Ranges(Vec<(u64, u64)>),
+    Set(Vec<String>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum GivenConstraint {
+    Expression(String),
+    Field(Vec<String>),
+}
+
+/// A question that stays the same, and the agents' names by their handles.
+pub(crate) struct PreparedQuestion {
+    question: Question,
+    names: Vec<String>,
+}
+
+impl Testable for Matcher {
+    type Case = Case;
+    type Question = PreparedQuestion;
+    type Found = Vec<Verdict>;
+
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
+        let names: Vec<String> = case.agents.iter().map(|it| it.hostname.clone()).collect();
+        let handle = |name: &String| {
+            let at = names.iter().position(|it| it == name);
+            at.map(|at| at as u32 + 1)
+                .ok_or_else(|| format!("no agent has the hostname {name:?}"))
+        };
+        let placed: Vec<u32> = case.placed.iter().map(handle).collect::<Result<_, _>>()?;
+        let expected = match case.expect {
+            None => None,
+            Some(mut fit) => {
+                fit.iter().try_for_each(|name| handle(name).map(drop))?;
+                fit.sort();
+                Some(answer("expect", fit))
+            }
+        };
+        let agent_set = AgentMirror::new(None);
+        agent_set.update(case.agents.into_iter().zip(1..).map(agent).collect(), Vec::new());
+        let constraints = case.constraints.into_iter().map(constraint);
+        let task = Task {
+            run_spec: "/self-test".to_owned(),
+            instances: placed.len() as u32 + 1,
+            constraints: constraints.collect::<Result<_, _>>()?,
+            placed,
+            extensions: Vec::new(),
+        };
+        let candidates = (1..=names.len() as u32).map(|agent| Candidate { agent, capacity: 1 });
+        let question = Question {
+            agent_set: Arc::new(agent_set),
+            task,
+            candidates: candidates.collect(),
+        };
+        Ok(PreparedCase {
+            question: PreparedQuestion { question, names },
+            expected,
+        })
+    }
+
+    async fn execute(
+        instance: &mut Instance<Self>,
+        shared: &Arc<()>,
+        asked: &PreparedQuestion,
+    ) -> Result<Vec<Verdict>, String> {
+        let question = asked.question.clone();
+        ask(instance, shared, |reply| Call::Evaluate { question, reply }).await
+    }
+
+    fn to_answer(asked: &PreparedQuestion, verdicts: Vec<Verdict>) -> Answer {
+        let mut fit: Vec<&String> = asked
+            .names
+            .iter()
+            .zip(verdicts)
+            .filter(|(_, verdict)| *verdict == Verdict::Fits)
+            .map(|(name, _)| name)
+            .collect();
+        fit.sort();
+        answer("expect", fit)
+    }
+}
+
+fn agent((it, handle): (GivenAgent, u32)) -> Agent {
+    let attributes = it.attributes.into_iter().map(|(name, value)| Attribute {
+        name,
+        value: match value {
+            GivenValue::Text(text) => AttributeValue::Text(text),
+            GivenValue::Scalar(number) => AttributeValue::Scalar(number),
+            GivenValue::Ranges(ranges) => AttributeValue::Ranges(ranges),
+            GivenValue::Set(set) => AttributeValue::Set(set),
+        },
+    });
+    Agent {
+        handle,
+        id: format!("self-test-{handle}"),
+        hostname: it.hostname,
+        region: it.region,
+        zone: it.zone,
+        attributes: attributes.collect(),
+        extensions: Vec::new(),
+    }
+}
+
+fn constraint(it: GivenConstraint) -> Result<Constraint, String> {
+    match it {
+        GivenConstraint::Expression(text) => Ok(Constraint::Expression(text)),
+        GivenConstraint::Field(parts) => match <[String; 3]>::try_from(parts) {
+            Ok([field, operator, operand]) => Ok(Constraint::Field {
+                field,
+                operator,
+                operand: Some(operand),
+            }),
+            Err(parts) => match <[String; 2]>::try_from(parts) {
+                Ok([field, operator]) => Ok(Constraint::Field {
+                    field,
+                    operator,
+                    operand: None,
+                }),
+                Err(parts) => Err(format!(
+                    "a constraint has a field, an operator and perhaps an operand, not {parts:?}"
+                )),
+            },
+        },
+    }
+}

@@ -1,0 +1,188 @@
+//! Runs a manifest's `[[self-test]]` cases on a trial instance, and the cases of
+//! `transom plugin test`.
+//!
+//! A case is a recorded call of the plugin's world and the expected answer. It runs under the
+//! plugin's own limits, on an instance that was described and configured, without input or output:
+//! the case contains the answers to a probe's steps. One unexpected answer refuses the component.
+//!
+//! A case is parsed once ([`Testable::prepare_case`]) and can be executed repeatedly
+//! ([`Testable::execute`]). Answers have the same form as the expected keys, so that they can be
+//! compared, shown and written back to the file.
+
+mod bootstrap;
+mod events;
+mod matcher;
+mod probe;
+
+use std::sync::Arc;
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+use transom_common::text::one_line;
+
+use crate::runtime::engine::{Instance, Reply, World};
+
+/// An expected or found answer: the keys `expect` and `refused`.
+pub type Answer = Map<String, Value>;
+
+/// A world that can be tested.
+pub(crate) trait Testable: World {
+    /// A case as its author wrote it.
+    type Case: DeserializeOwned + Send;
+    /// The parsed case.
+    type Question: Send + Sync;
+    /// The instance's result.
+    type Found: Send;
+
+    /// Parses a case. The error names the mistake in it.
+    fn prepare_case(case: Self::Case) -> Result<PreparedCase<Self>, String>;
+
+    /// Executes the case on an instance, as its task would. The error is the reason why there is no
+    /// answer.
+    fn execute(
+        instance: &mut Instance<Self>,
+        shared: &Arc<Self::Shared>,
+        question: &Self::Question,
+    ) -> impl Future<Output = Result<Self::Found, String>> + Send;
+
+    /// Converts a result into the form of the expected keys.
+    fn to_answer(question: &Self::Question, found: Self::Found) -> Answer;
+
+    /// Reduces an answer to the expected keys.
+    fn project(found: Answer, _expected: &Answer) -> Answer {
+        found
+    }
+}
+
+/// A parsed case.
+pub(crate) struct PreparedCase<W: Testable> {
+    pub(crate) question: W::Question,
+    /// None: the case has no expectation.
+    pub(crate) expected: Option<Answer>,
+}
+
+impl<W: Testable> PreparedCase<W> {
+    /// Parses a case, without its `name`.
+    pub(crate) fn read(case: &Value) -> Result<PreparedCase<W>, String> {
+        let case = serde_path_to_error::deserialize(case).map_err(|error| {
+            let path = error.path().to_string();
+            format!("`{path}`: {}", error.into_inner())
+        })?;
+        W::prepare_case(case)
+    }
+
+    /// Executes it for its duration alone.
+    pub(crate) async fn run(
+        &self,
+        instance: &mut Instance<W>,
+        shared: &Arc<W::Shared>,
+    ) -> Result<(), String> {
+        W::execute(instance, shared, &self.question).await.map(drop)
+    }
+
+    /// Executes it, and returns the answer reduced to the expected keys.
+    pub(crate) async fn execute(
+        &self,
+        instance: &mut Instance<W>,
+        shared: &Arc<W::Shared>,
+    ) -> Result<Answer, String> {
+        let found = W::execute(instance, shared, &self.question).await?;
+        let found = W::to_answer(&self.question, found);
+        Ok(match &self.expected {
+            Some(expected) => W::project(found, expected),
+            None => found,
+        })
+    }
+}
+
+/// Why a test failed. Display is for an operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("self-test {number} of {of}{}: {message}", .name.as_ref().map(|it| format!(" ({it})")).unwrap_or_default())]
+pub(crate) struct Failed {
+    number: usize,
+    of: usize,
+    name: Option<String>,
+    message: String,
+}
+
+/// Runs all tests, in order, until one fails.
+pub(crate) async fn run<W: Testable>(instance: &mut Instance<W>, tests: &[Value]) -> Result<(), Failed> {
+    let shared = Arc::default();
+    for (index, test) in tests.iter().enumerate() {
+        let (name, test) = named(test);
+        one(instance, &shared, &test).await.map_err(|message| Failed {
+            number: index + 1,
+            of: tests.len(),
+            name,
+            message: one_line(&message),
+        })?;
+    }
+    Ok(())
+}
+
+async fn one<W: Testable>(
+    instance: &mut Instance<W>,
+    shared: &Arc<W::Shared>,
+    test: &Value,
+) -> Result<(), String> {
+    let prepared = PreparedCase::<W>::read(test)?;
+    let found = prepared.execute(instance, shared).await?;
+    let PreparedCase { question, expected } = prepared;
+    // Drop its resources before the next one.
+    drop(question);
+    W::drop_orphans(instance, shared)
+        .await
+        .map_err(|fault| fault.to_error("it").to_string())?;
+    match expected {
+        Some(expected) if found == expected => Ok(()),
+        Some(expected) => Err(differs(&found, &expected)),
+        None => Err(format!("the case has no expectation; found {}", text(&found))),
+    }
+}
+
+/// Splits off a case's name.
+pub fn named(case: &Value) -> (Option<String>, Value) {
+    let mut case = case.clone();
+    let name = match case.as_object_mut().map(|it| it.remove("name")) {
+        Some(Some(Value::String(name))) => Some(one_line(&name)),
+        _ => None,
+    };
+    (name, case)
+}
+
+/// Describes a difference.
+pub fn differs(found: &Answer, expected: &Answer) -> String {
+    format!("found {}, expected {}", text(found), text(expected))
+}
+
+/// An answer as text: only the value of `expect` if there is no other key.
+pub fn text(answer: &Answer) -> String {
+    match answer.get("expect") {
+        Some(expect) if answer.len() == 1 => expect.to_string(),
+        _ => Value::Object(answer.clone()).to_string(),
+    }
+}
+
+/// An answer of one key.
+fn answer(key: &str, value: impl Serialize) -> Answer {
+    // These values always have a JSON form.
+    let value = serde_json::to_value(value).unwrap_or_default();
+    Map::from_iter([(key.to_owned(), value)])
+}
+
+/// Runs a call on an instance, as its task would.
+async fn ask<W: World, T>(
+    instance: &mut Instance<W>,
+    shared: &Arc<W::Shared>,
+    call: impl FnOnce(Reply<T>) -> W::Call,
+) -> Result<T, String> {
+    let (reply, mut answer) = oneshot::channel();
+    // A fault is also in the answer.
+    let _ = W::run(instance, shared, call(reply)).await;
+    match answer.try_recv() {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer".to_owned()),
+    }
+}

@@ -1,0 +1,206 @@
+//! [`AdmissionRecord`]: the record of an admission, a JSON document in the store.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use transom_common::text::hex;
+
+use crate::{
+    manifest::{
+        Manifest,
+        grants::Grants,
+        limits::{Instances, Limits},
+    },
+    runtime::{pool::ComponentInfo, version_context::seconds_now},
+};
+
+/// The outcome of an admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was activated.
+    Admitted,
+    /// It was refused.
+    Refused,
+    /// An earlier version serves again; the record is that version's.
+    RolledBack,
+    /// The version of the record was disabled.
+    Disabled,
+    /// It runs as a shadow version.
+    Shadowing,
+    /// The files were removed.
+    Removed,
+}
+
+/// The record of one admission. Unknown fields, as of an unreadable file, are omitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdmissionRecord {
+    /// Increases by one for each record of a plugin.
+    pub sequence: u64,
+    /// Seconds since 1970.
+    pub at: u64,
+    /// The cause: `directory`, `probation`, `shadow`, or the operator's name.
+    pub by: String,
+    /// The outcome of an admission.
+    pub outcome: Outcome,
+    /// Why it was refused, disabled or rolled back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The plugin's own version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Its world: `check-probe`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<String>,
+    /// `sha256:` and the component's digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// `sha256:` and the digest of the manifest's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<String>,
+    /// `sha256:` and the digest of the configuration; the configuration itself may hold secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// The registry source: `oci://…@sha256:…` with the digest of the image manifest; omitted for a
+    /// file in the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The key that signed it: its name and, in parentheses, the digest of its SPKI. Omitted if no
+    /// key is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
+    /// Its imported interfaces, without versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub imports: Vec<String>,
+    /// `[grants]`, as JSON.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub grants: Value,
+    /// `[limits]`, as JSON: bytes and milliseconds.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub limits: Value,
+    /// The digest of both files in the directory at that time. After a rollback these files are not
+    /// admitted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
+}
+
+impl AdmissionRecord {
+    pub(crate) fn new(outcome: Outcome, by: &str) -> AdmissionRecord {
+        AdmissionRecord {
+            sequence: 0,
+            at: seconds_now(),
+            by: by.to_owned(),
+            outcome,
+            reason: None,
+            version: None,
+            world: None,
+            digest: None,
+            manifest: None,
+            config: None,
+            source: None,
+            signed_by: None,
+            imports: Vec::new(),
+            grants: Value::Null,
+            limits: Value::Null,
+            files: None,
+        }
+    }
+
+    pub(crate) fn of(
+        outcome: Outcome,
+        by: &str,
+        info: &ComponentInfo,
+        manifest: &Manifest,
+    ) -> AdmissionRecord {
+        let config = hex(&Sha256::digest(manifest.config.to_string()));
+        AdmissionRecord {
+            version: Some(info.version.clone()),
+            world: Some(info.world.short().to_owned()),
+            digest: Some(info.digest.clone()),
+            manifest: Some(info.manifest.clone()),
+            config: Some(format!("sha256:{config}")),
+            source: info.provenance.source.clone(),
+            signed_by: info.provenance.signed_by.clone(),
+            imports: info.imports.clone(),
+            grants: grants(&manifest.grants),
+            limits: limits(&manifest.limits),
+            ..AdmissionRecord::new(outcome, by)
+        }
+    }
+
+    pub(crate) fn because(mut self, reason: Option<&str>) -> AdmissionRecord {
+        self.reason = reason.map(str::to_owned);
+        self
+    }
+
+    pub(crate) fn with_files(mut self, files: Option<String>) -> AdmissionRecord {
+        self.files = files;
+        self
+    }
+
+    /// Whether it activates a version.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self.outcome, Outcome::Admitted | Outcome::RolledBack)
+    }
+
+    /// Whether it is of this version.
+    pub(crate) fn is_of(&self, info: &ComponentInfo) -> bool {
+        self.digest.as_ref() == Some(&info.digest) && self.manifest.as_ref() == Some(&info.manifest)
+    }
+}
+
+pub(crate) fn grants(it: &Grants) -> Value {
+    let network: Vec<String> = it.network.iter().map(ToString::to_string).collect();
+    json!({
+        "network": network,
+        "command": it.command,
+        "tls-unverified": it.tls_unverified,
+        "clock": it.clock,
+        "random": it.random,
+        "environment": it.environment,
+        "imports": it.imports,
+    })
+}
+
+pub(crate) fn limits(it: &Limits) -> Value {
+    let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    json!({
+        "wall-clock": millis(it.wall_clock),
+        "cpu": millis(it.cpu),
+        "memory": it.memory,
+        "table": it.table,
+        "output": it.output,
+        "instances": match it.instances {
+            Instances::Kept(count) => json!(count),
+            Instances::PerCall => json!("per-call"),
+        },
+        "max-calls-per-instance": it.max_calls_per_instance,
+        "concurrency": it.concurrency,
+        "steps": it.steps,
+        "attempt-time": millis(it.attempt_time),
+        "attempt-input": it.attempt_input,
+        "attempt-output": it.attempt_output,
+        "log-lines": it.log_lines,
+        "log-line": it.log_line,
+        "size": it.size,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let record = AdmissionRecord::new(Outcome::RolledBack, "probation")
+            .because(Some("x"))
+            .with_files(Some("sha256:00".to_owned()));
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<AdmissionRecord>(&text).unwrap(), record);
+        assert!(text.contains(r#""outcome":"rolled-back""#), "{text}");
+        assert!(!text.contains("null"), "{text}");
+        // Unknown fields of later versions do not invalidate the record.
+        let more = text.replacen('{', r#"{"more": 1, "#, 1);
+        assert_eq!(serde_json::from_str::<AdmissionRecord>(&more).unwrap(), record);
+    }
+}

@@ -1,0 +1,248 @@
+//! Cache of compiled components on disk, so that a component is compiled once and not at each
+//! start.
+//!
+//! A file is used only if it was compiled from this component for this engine and is intact.
+//! Otherwise it is logged, counted and compiled again.
+
+use std::sync::Arc;
+
+use transom_registry::artifacts::{ArtifactStore, Kind};
+
+use crate::{
+    observe::metrics::CacheStats,
+    runtime::{
+        engine::{ArtifactKey, CompileError, Compiled, CompiledArtifact, Compilers, Engine},
+        executor::{BlockingTaskError, run_blocking},
+    },
+};
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct CompiledCache {
+    artifacts: ArtifactStore,
+    compilers: Compilers,
+    stats: CacheStats,
+}
+
+/// Why there is no compiled component.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotCompiled {
+    #[error("{0}")]
+    Compile(#[from] CompileError),
+    #[error("{0}")]
+    BlockingTaskError(#[from] BlockingTaskError),
+}
+
+impl CompiledCache {
+    pub(crate) fn new(artifacts: ArtifactStore, compilers: Compilers, stats: CacheStats) -> CompiledCache {
+        CompiledCache {
+            artifacts,
+            compilers,
+            stats,
+        }
+    }
+
+    /// The compiled component, from its file or from the compiler. `digest` is its SHA-256.
+    pub(crate) async fn compiled(
+        &self,
+        engine: &Engine,
+        component: &Arc<Vec<u8>>,
+        digest: [u8; 32],
+    ) -> Result<Compiled, NotCompiled> {
+        let key = ArtifactKey {
+            component: digest,
+            engine: engine.compatibility(),
+        };
+        let found = run_blocking({
+            let (cache, engine, key) = (self.clone(), engine.clone(), key.clone());
+            move || cache.recall(&engine, &key)
+        });
+        if let Some(compiled) = found.await? {
+            self.stats.hits.inc();
+            return Ok(compiled);
+        }
+        self.stats.misses.inc();
+        let artifact = self.compilers.compile(Arc::clone(component)).await?;
+        let (cache, engine) = (self.clone(), engine.clone());
+        let loaded = run_blocking(move || {
+            let loaded = engine.load(&artifact)?;
+            cache.keep(&key, &artifact);
+            Ok::<_, CompileError>(loaded)
+        });
+        Ok(loaded.await??)
+    }
+
+    /// The same cache with other compilers.
+    pub(crate) fn with(&self, compilers: Compilers) -> CompiledCache {
+        CompiledCache {
+            compilers,
+            ..self.clone()
+        }
+    }
+
+    fn recall(&self, engine: &Engine, key: &ArtifactKey) -> Option<Compiled> {
+        let loaded = match self.artifacts.read(Kind::Compiled, &key.name()) {
+            Ok(None) => return None,
+            Ok(Some(file)) => CompiledArtifact::verified(file, key)
+                .map_err(|why| why.to_string())
+                .and_then(|artifact| engine.load(&artifact).map_err(|why| why.to_string())),
+            Err(error) => Err(error.to_string()),
+        };
+        loaded
+            .inspect_err(|why| {
+                self.stats.rejected.inc();
+                tracing::warn!(
+                    file = %self.artifacts.path(Kind::Compiled, &key.name()).display(),
+                    "cached compiled component rejected, compiling again: {why}"
+                );
+            })
+            .ok()
+    }
+
+    fn keep(&self, key: &ArtifactKey, artifact: &CompiledArtifact) {
+        let parts = [&artifact.head(key), artifact.code()];
+        if let Err(error) = self.artifacts.write(Kind::Compiled, &key.name(), &parts) {
+            tracing::warn!(
+                file = %self.artifacts.path(Kind::Compiled, &key.name()).display(),
+                "cannot cache a compiled component: {error}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
+
+    use prometheus_client::registry::Registry;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+    use crate::{observe::metrics::Metrics, runtime::engine::CompilePriority};
+
+    struct Rig {
+        root: tempfile::TempDir,
+        engine: Engine,
+        cache: CompiledCache,
+    }
+
+    /// Two components with nothing in them; one says so in a section of its own.
+    const OTHER: &[u8] = b"\0asm\x0d\0\x01\0";
+    const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
+
+    fn compilers() -> Compilers {
+        Compilers::new(Duration::from_mins(1), CompilePriority::Interactive)
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let root = tempfile::tempdir().unwrap();
+            let stats = Metrics::register(&mut Registry::default()).cache();
+            let private = root.path().join("private");
+            let cache = CompiledCache::new(ArtifactStore::open(Some(&private)), compilers(), stats);
+            Rig {
+                root,
+                engine: Engine::new(1).unwrap(),
+                cache,
+            }
+        }
+
+        /// Hits, misses and files that were not trusted, by one request.
+        async fn ask(&self, component: &[u8]) -> (u64, u64, u64) {
+            let stats = &self.cache.stats;
+            let now = || (stats.hits.get(), stats.misses.get(), stats.rejected.get());
+            let before = now();
+            let digest = Sha256::digest(component).into();
+            let component = Arc::new(component.to_vec());
+            let compiled = self.cache.compiled(&self.engine, &component, digest).await;
+            compiled.map(drop).unwrap();
+            let after = now();
+            (after.0 - before.0, after.1 - before.1, after.2 - before.2)
+        }
+
+        fn files(&self) -> Vec<PathBuf> {
+            let dir = self.root.path().join("private/compiled");
+            let mut files: Vec<PathBuf> = fs::read_dir(dir)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .collect();
+            files.sort();
+            files
+        }
+    }
+
+    const HIT: (u64, u64, u64) = (1, 0, 0);
+    const MISS: (u64, u64, u64) = (0, 1, 0);
+    const REJECTED: (u64, u64, u64) = (0, 1, 1);
+
+    #[tokio::test]
+    async fn a_component_is_compiled_once() {
+        let rig = Rig::new();
+        assert_eq!(rig.ask(COMPONENT).await, MISS);
+        assert_eq!(rig.ask(COMPONENT).await, HIT);
+        assert_eq!(rig.ask(OTHER).await, MISS);
+        assert_eq!(rig.files().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn corrupt_cache_file_is_compiled_again() {
+        let rig = Rig::new();
+        rig.ask(COMPONENT).await;
+        let file = rig.files().remove(0);
+        let whole = fs::read(&file).unwrap();
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        let half = whole[..whole.len() / 2].to_vec();
+        for broken in [flipped, half, Vec::new(), b"garbage".to_vec()] {
+            fs::write(&file, &broken).unwrap();
+            assert_eq!(rig.ask(COMPONENT).await, REJECTED, "{} bytes", broken.len());
+            // It was written again.
+            assert_eq!(fs::read(&file).unwrap(), whole);
+            assert_eq!(rig.ask(COMPONENT).await, HIT);
+        }
+    }
+
+    #[tokio::test]
+    async fn cache_file_of_another_component_is_rejected() {
+        let rig = Rig::new();
+        rig.ask(OTHER).await;
+        let other = rig.files().remove(0);
+        rig.ask(COMPONENT).await;
+        let own = rig.files().into_iter().find(|it| *it != other).unwrap();
+        fs::copy(&other, &own).unwrap();
+        assert_eq!(rig.ask(COMPONENT).await, REJECTED);
+
+        // For another engine: the hash stands behind the component's digest.
+        let mut elsewhere = fs::read(&own).unwrap();
+        elsewhere[50] ^= 1;
+        fs::write(&own, elsewhere).unwrap();
+        assert_eq!(rig.ask(COMPONENT).await, REJECTED);
+        assert_eq!(rig.ask(COMPONENT).await, HIT);
+    }
+
+    #[tokio::test]
+    async fn cache_file_writable_by_others_is_rejected() {
+        let rig = Rig::new();
+        rig.ask(COMPONENT).await;
+        let file = rig.files().remove(0);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(rig.ask(COMPONENT).await, REJECTED);
+        assert_eq!(rig.ask(COMPONENT).await, HIT, "it was replaced by a private one");
+
+        let dir = rig.root.path().join("private/compiled");
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+        let private = rig.root.path().join("private");
+        let again = CompiledCache::new(
+            ArtifactStore::open(Some(&private)),
+            compilers(),
+            rig.cache.stats.clone(),
+        );
+        assert!(!again.artifacts.is_open());
+        let digest = Sha256::digest(COMPONENT).into();
+        let component = Arc::new(COMPONENT.to_vec());
+        assert!(
+            again.compiled(&rig.engine, &component, digest).await.is_ok(),
+            "without a cache"
+        );
+    }
+}

@@ -1,0 +1,414 @@
+//! Admission records of every plugin: a copy in memory for readers, and the persistent one in the
+//! store.
+//!
+//! A record is in memory immediately and in the store as soon as the store accepts it; until then
+//! it waits, in order, and [`History::durability`] reports that. No call waits for an unavailable
+//! store longer than [`STORE_TIMEOUT`]: plugins serve without it. Daemons that share a store share
+//! the sequence numbers; a number that is already in use is skipped.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::Serialize;
+use transom_store::{Batch, Entry, Error as StoreError, Expect, Store};
+
+use crate::storage::admission_record::{AdmissionRecord, Outcome};
+
+/// Maximum records of a plugin.
+const RECORDS: usize = 50;
+/// Maximum plugins with records; the least recently changed ones are evicted.
+const PLUGINS: usize = 1024;
+/// Maximum records waiting for the store.
+const WAITING: usize = 256;
+/// Timeout of one store operation.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where a plugin's records are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// In the store.
+    Store,
+    /// In memory: no store is configured, so they are lost when the daemon stops.
+    Memory,
+    /// In memory, until the store accepts them.
+    Waiting,
+}
+
+#[derive(Debug)]
+pub(crate) struct History {
+    store: Option<Arc<dyn Store>>,
+    /// `PREFIX/plugins/`.
+    prefix: String,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Oldest first.
+    records: BTreeMap<String, VecDeque<AdmissionRecord>>,
+    waiting: VecDeque<(String, AdmissionRecord)>,
+}
+
+impl History {
+    /// Loads the records. If the store is unavailable, its records stay unknown until a restart.
+    pub(crate) async fn load(store: Option<Arc<dyn Store>>, prefix: &str) -> History {
+        let history = History {
+            store,
+            prefix: format!("{prefix}/plugins/"),
+            inner: Mutex::default(),
+        };
+        if let Some(store) = &history.store {
+            match in_time(store.scan(&history.prefix)).await {
+                Ok(entries) => history.load_entries(entries),
+                Err(error) => tracing::warn!("cannot load the admission records of plugins: {error}"),
+            }
+        }
+        history
+    }
+
+    fn load_entries(&self, entries: Vec<Entry>) {
+        let mut inner = self.inner();
+        for entry in entries {
+            let name = self.plugin_of(&entry.key);
+            let (Some(name), Ok(record)) = (name, serde_json::from_slice(&entry.value)) else {
+                tracing::warn!(key = entry.key, "invalid admission record skipped");
+                continue;
+            };
+            inner.records.entry(name).or_default().push_back(record);
+        }
+    }
+
+    fn plugin_of(&self, key: &str) -> Option<String> {
+        let (name, sequence) = key.strip_prefix(&self.prefix)?.rsplit_once('/')?;
+        sequence.parse::<u64>().ok().map(|_| name.to_owned())
+    }
+
+    /// Newest first.
+    pub(crate) fn of(&self, name: &str) -> Vec<AdmissionRecord> {
+        let inner = self.inner();
+        let records = inner.records.get(name).into_iter().flatten();
+        records.rev().cloned().collect()
+    }
+
+    pub(crate) fn newest(&self, name: &str) -> Option<AdmissionRecord> {
+        self.inner().records.get(name)?.back().cloned()
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        match (&self.store, self.inner().waiting.is_empty()) {
+            (None, _) => Durability::Memory,
+            (Some(_), true) => Durability::Store,
+            (Some(_), false) => Durability::Waiting,
+        }
+    }
+
+    /// The record of the version that serves. None after its files were removed.
+    pub(crate) fn active_record(&self, name: &str) -> Option<AdmissionRecord> {
+        let records = self.of(name);
+        let newest = records
+            .iter()
+            .find(|it| it.serves() || it.outcome == Outcome::Removed)?;
+        newest.serves().then(|| newest.clone())
+    }
+
+    /// Adds a record. Called by one task only.
+    pub(crate) async fn add(&self, name: &str, mut record: AdmissionRecord) {
+        {
+            let mut inner = self.inner();
+            inner.forget_someone(name);
+            let records = inner.records.entry(name.to_owned()).or_default();
+            record.sequence = records.back().map_or(1, |it| it.sequence + 1);
+            records.push_back(record.clone());
+            while records.len() > RECORDS {
+                records.pop_front();
+            }
+            if self.store.is_none() {
+                return;
+            }
+            inner.waiting.push_back((name.to_owned(), record));
+            if inner.waiting.len() > WAITING {
+                inner.waiting.pop_front();
+            }
+        }
+        self.flush().await;
+    }
+
+    /// Writes the waiting records to the store.
+    pub(crate) async fn flush(&self) {
+        let Some(store) = &self.store else { return };
+        // Bounded, in case another daemon keeps taking the numbers.
+        for _ in 0..WAITING * 2 {
+            let Some((name, record)) = self.inner().waiting.front().cloned() else {
+                return;
+            };
+            match self.write(store, &name, &record).await {
+                Ok(()) => {
+                    self.inner().waiting.pop_front();
+                }
+                Err(Failed::Taken) => {
+                    if let Err(error) = self.renumber(store, &name).await {
+                        tracing::warn!(plugin = name, "admission record not stored, retrying: {error}");
+                        return;
+                    }
+                }
+                Err(Failed::Store(error)) => {
+                    tracing::warn!(plugin = name, "admission record not stored, retrying: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        store: &Arc<dyn Store>,
+        name: &str,
+        record: &AdmissionRecord,
+    ) -> Result<(), Failed> {
+        let value = serde_json::to_vec(record).map_err(|error| Failed::Store(error.to_string()))?;
+        let mut batch = Batch::new().put(self.key(name, record.sequence), value, Expect::Absent);
+        if let Some(old) = record.sequence.checked_sub(RECORDS as u64) {
+            batch = batch.delete(self.key(name, old), Expect::Any);
+        }
+        match tokio::time::timeout(STORE_TIMEOUT, store.commit(batch)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(StoreError::Conflict { .. })) => Err(Failed::Taken),
+            Ok(Err(error)) => Err(Failed::Store(error.to_string())),
+            Err(_elapsed) => Err(Failed::Store(format!("store timeout after {STORE_TIMEOUT:?}"))),
+        }
+    }
+
+    /// Renumbers the waiting records after those in the store: another daemon wrote there, or a
+    /// response was lost.
+    async fn renumber(&self, store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
+        let prefix = format!("{}{name}/", self.prefix);
+        let found = in_time(store.scan(&prefix)).await?;
+        let stored: Vec<AdmissionRecord> = found
+            .iter()
+            .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
+            .collect();
+        let mut inner = self.inner();
+        let Inner { records, waiting } = &mut *inner;
+        // The response was lost: the record is stored.
+        waiting.retain(|(plugin, record)| plugin != name || !stored.contains(record));
+        let mut last = stored.iter().map(|it| it.sequence).max().unwrap_or_default();
+        let mut known: VecDeque<AdmissionRecord> = stored.into();
+        for (_, record) in waiting.iter_mut().filter(|(plugin, _)| plugin == name) {
+            last = (last + 1).max(record.sequence);
+            record.sequence = last;
+            known.push_back(record.clone());
+        }
+        while known.len() > RECORDS {
+            known.pop_front();
+        }
+        records.insert(name.to_owned(), known);
+        Ok(())
+    }
+
+    fn key(&self, name: &str, sequence: u64) -> String {
+        format!("{}{name}/{sequence:020}", self.prefix)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Evicts a plugin's records if `name` needs the space.
+    fn forget_someone(&mut self, name: &str) {
+        if self.records.len() < PLUGINS || self.records.contains_key(name) {
+            return;
+        }
+        let last = |records: &VecDeque<AdmissionRecord>| records.back().map_or(0, |it| it.at);
+        let oldest = self.records.iter().min_by_key(|(_, records)| last(records));
+        if let Some(name) = oldest.map(|(name, _)| name.clone()) {
+            self.records.remove(&name);
+        }
+    }
+}
+
+enum Failed {
+    Taken,
+    Store(String),
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
+    match tokio::time::timeout(STORE_TIMEOUT, answer).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_elapsed) => Err(format!("store timeout after {STORE_TIMEOUT:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    /// A store that can be away.
+    #[derive(Debug, Default)]
+    struct Flaky {
+        entries: Mutex<BTreeMap<String, Vec<u8>>>,
+        away: AtomicBool,
+        /// The next commit happens, and its answer is lost.
+        mute: AtomicBool,
+    }
+
+    fn away() -> StoreError {
+        StoreError::Unavailable {
+            what: "answer",
+            source: "away".into(),
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl Store for Flaky {
+        async fn get(&self, _key: &str) -> transom_store::Result<Option<Entry>> {
+            Err(away())
+        }
+
+        async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
+            if self.away.load(Relaxed) {
+                return Err(away());
+            }
+            let entries = self.entries.lock().unwrap();
+            Ok(entries
+                .range(prefix.to_owned()..)
+                .take_while(|(key, _)| key.starts_with(prefix))
+                .map(|(key, value)| Entry {
+                    key: key.clone(),
+                    value: value.clone().into(),
+                    version: 1,
+                })
+                .collect())
+        }
+
+        async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
+            if self.away.load(Relaxed) {
+                return Err(away());
+            }
+            let mut entries = self.entries.lock().unwrap();
+            for change in batch.changes() {
+                let found = entries.contains_key(&change.key).then_some(1);
+                if !change.expect.accepts(found) {
+                    let key = change.key.clone();
+                    return Err(StoreError::Conflict { key, found });
+                }
+                match &change.value {
+                    Some(value) => entries.insert(change.key.clone(), value.to_vec()),
+                    None => entries.remove(&change.key),
+                };
+            }
+            if self.mute.swap(false, Relaxed) {
+                return Err(away());
+            }
+            Ok(vec![1; batch.changes().len()])
+        }
+    }
+
+    async fn history(store: &Arc<Flaky>) -> History {
+        let store: Arc<dyn Store> = Arc::clone(store) as _;
+        History::load(Some(store), "x").await
+    }
+
+    fn record(reason: &str) -> AdmissionRecord {
+        AdmissionRecord::new(Outcome::Refused, "test").because(Some(reason))
+    }
+
+    fn told(records: &[AdmissionRecord]) -> Vec<(u64, String)> {
+        let told = records.iter().map(|it| (it.sequence, it.reason.clone().unwrap()));
+        told.collect()
+    }
+
+    #[tokio::test]
+    async fn records_wait_while_the_store_is_unavailable() {
+        let store = Arc::new(Flaky::default());
+        let one = history(&store).await;
+        store.away.store(true, Relaxed);
+        one.add("p", record("a")).await;
+        one.add("p", record("b")).await;
+        assert_eq!(one.durability(), Durability::Waiting);
+        assert_eq!(one.of("p").len(), 2, "it is known at once");
+        store.away.store(false, Relaxed);
+        one.flush().await;
+        assert_eq!(one.durability(), Durability::Store);
+        // An answer that was lost makes no second record.
+        store.mute.store(true, Relaxed);
+        one.add("p", record("c")).await;
+        assert_eq!(one.durability(), Durability::Waiting);
+        one.add("p", record("d")).await;
+        assert_eq!(one.durability(), Durability::Store);
+        let stored = history(&store).await.of("p");
+        assert_eq!(stored, one.of("p"));
+        assert_eq!(
+            told(&stored),
+            [4, 3, 2, 1]
+                .into_iter()
+                .zip(["d", "c", "b", "a"].map(String::from))
+                .collect::<Vec<_>>()
+        );
+    }
+
+    #[tokio::test]
+    async fn records_of_two_daemons_on_one_store_are_all_kept() {
+        let store = Arc::new(Flaky::default());
+        let (one, two) = (history(&store).await, history(&store).await);
+        one.add("p", record("a")).await;
+        two.add("p", record("b")).await;
+        one.add("p", record("c")).await;
+        one.add("q", record("d")).await;
+        let found = told(&history(&store).await.of("p"));
+        assert_eq!(found, [(3, "c".into()), (2, "b".into()), (1, "a".into())]);
+        assert_eq!(told(&one.of("p")), found);
+        assert_eq!(history(&store).await.of("q").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn records_are_bounded_and_invalid_ones_are_skipped() {
+        let store = Arc::new(Flaky::default());
+        let one = history(&store).await;
+        for n in 0..60 {
+            one.add("p", record(&n.to_string())).await;
+        }
+        assert_eq!((one.of("p").len(), one.of("p")[0].sequence), (RECORDS, 60));
+        assert_eq!(store.entries.lock().unwrap().len(), RECORDS);
+        let odd = "x/plugins/p/00000000000000000099".to_owned();
+        store.entries.lock().unwrap().insert(odd, b"nonsense".to_vec());
+        let again = history(&store).await;
+        assert_eq!(again.of("p"), one.of("p"));
+        again.add("p", record("next")).await;
+        assert_eq!(again.of("p")[0].sequence, 61);
+
+        let memory = History::load(None, "x").await;
+        for n in 0..PLUGINS + 10 {
+            memory.add(&format!("p{n:05}"), record("a")).await;
+        }
+        assert_eq!(memory.inner().records.len(), PLUGINS);
+        assert_eq!(memory.durability(), Durability::Memory);
+    }
+
+    #[tokio::test]
+    async fn active_record_is_the_newest_that_serves() {
+        let memory = History::load(None, "x").await;
+        for (outcome, expected) in [
+            (Outcome::Refused, None),
+            (Outcome::Admitted, Some(2)),
+            (Outcome::Disabled, Some(2)),
+            (Outcome::Shadowing, Some(2)),
+            (Outcome::RolledBack, Some(5)),
+            (Outcome::Removed, None),
+        ] {
+            memory.add("p", AdmissionRecord::new(outcome, "test")).await;
+            assert_eq!(
+                memory.active_record("p").map(|it| it.sequence),
+                expected,
+                "{outcome:?}"
+            );
+        }
+    }
+}

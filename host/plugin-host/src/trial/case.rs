@@ -1,0 +1,202 @@
+//! Recorded cases on an instance.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+
+use super::{OfWorld, TrialComponent, in_world};
+use crate::{
+    lifecycle::admission::TrialInstance,
+    observe::status::Trap,
+    runtime::{
+        engine::{
+            Engine, Instance,
+            worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        },
+        version_context::VersionContext,
+    },
+    self_test::{Answer, PreparedCase, Testable},
+    worlds::about::ConfigError,
+};
+
+/// A case of a component's world, parsed once. It has the keys of a manifest's `[[self-test]]`.
+pub struct Case(CaseOf);
+
+enum CaseOf {
+    Probe(PreparedCase<Probe>),
+    Matcher(PreparedCase<Matcher>),
+    Filter(PreparedCase<Filter>),
+    Bootstrap(PreparedCase<Bootstrap>),
+}
+
+/// An instance that runs cases.
+pub struct CaseInstance(InstanceOf);
+
+enum InstanceOf {
+    Probe(Box<Running<Probe>>),
+    Matcher(Box<Running<Matcher>>),
+    Filter(Box<Running<Filter>>),
+    Bootstrap(Box<Running<Bootstrap>>),
+}
+
+struct Running<W: Testable> {
+    instance: Instance<W>,
+    shared: Arc<W::Shared>,
+    context: Arc<VersionContext>,
+}
+
+/// What an instance used up to now, its creation included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Calls into the instance.
+    pub calls: u64,
+    /// Their processor time.
+    pub cpu: Duration,
+    /// Peak linear memory: bytes.
+    pub memory: u64,
+}
+
+/// The same code for a case and an instance of one world; another world is an error.
+macro_rules! with_case {
+    ($instance:expr, $case:expr, ($running:ident, $prepared:ident) => $work:expr) => {
+        match ($instance, $case) {
+            (InstanceOf::Probe($running), CaseOf::Probe($prepared)) => $work,
+            (InstanceOf::Matcher($running), CaseOf::Matcher($prepared)) => $work,
+            (InstanceOf::Filter($running), CaseOf::Filter($prepared)) => $work,
+            (InstanceOf::Bootstrap($running), CaseOf::Bootstrap($prepared)) => $work,
+            _ => Err("the case is of another world".to_owned()),
+        }
+    };
+}
+
+/// The same code for an instance of each world.
+macro_rules! in_instance {
+    ($instance:expr, $running:ident => $work:expr) => {
+        match $instance {
+            InstanceOf::Probe($running) => $work,
+            InstanceOf::Matcher($running) => $work,
+            InstanceOf::Filter($running) => $work,
+            InstanceOf::Bootstrap($running) => $work,
+        }
+    };
+}
+
+impl TrialComponent {
+    /// Parses a case, without its `name`. The error names the mistake in it.
+    pub fn case(&self, case: &Value) -> Result<Case, String> {
+        Ok(Case(match &self.inner {
+            OfWorld::Probe(_) => CaseOf::Probe(PreparedCase::read(case)?),
+            OfWorld::Matcher(_) => CaseOf::Matcher(PreparedCase::read(case)?),
+            OfWorld::Filter(_) => CaseOf::Filter(PreparedCase::read(case)?),
+            OfWorld::Bootstrap(_) => CaseOf::Bootstrap(PreparedCase::read(case)?),
+        }))
+    }
+
+    /// Creates a configured instance with its own measurements. The error is the reason of a
+    /// failure.
+    pub async fn instance(&self) -> Result<CaseInstance, String> {
+        let context = in_world!(&self.inner, trial => trial.new_context());
+        self.instance_of(&context).await
+    }
+
+    /// Creates another instance that continues the measurements of an earlier one.
+    pub async fn successor(&self, earlier: &CaseInstance) -> Result<CaseInstance, String> {
+        let context = in_instance!(&earlier.0, running => Arc::clone(&running.context));
+        self.instance_of(&context).await
+    }
+
+    async fn instance_of(&self, context: &Arc<VersionContext>) -> Result<CaseInstance, String> {
+        let engine = &self.engine;
+        Ok(CaseInstance(match &self.inner {
+            OfWorld::Probe(it) => InstanceOf::Probe(Box::new(Running::new(engine, it, context).await?)),
+            OfWorld::Matcher(it) => InstanceOf::Matcher(Box::new(Running::new(engine, it, context).await?)),
+            OfWorld::Filter(it) => InstanceOf::Filter(Box::new(Running::new(engine, it, context).await?)),
+            OfWorld::Bootstrap(it) => {
+                InstanceOf::Bootstrap(Box::new(Running::new(engine, it, context).await?))
+            }
+        }))
+    }
+}
+
+impl<W: Testable> Running<W> {
+    async fn new(
+        engine: &Engine,
+        trial: &TrialInstance<W>,
+        context: &Arc<VersionContext>,
+    ) -> Result<Running<W>, String> {
+        let mut instance = Instance::<W>::instantiate(engine, &trial.pre, context, 0)
+            .await
+            .map_err(|error| error.to_string())?;
+        let configured = instance.configure().await.map_err(|error| error.to_string())?;
+        configured.map_err(|errors| {
+            let errors = ConfigError::list(&errors);
+            format!("it rejects the configuration that it accepted before: {errors}")
+        })?;
+        Ok(Running {
+            instance,
+            shared: Arc::default(),
+            context: Arc::clone(context),
+        })
+    }
+
+    async fn drop_resources(&mut self) -> Result<(), String> {
+        W::drop_orphans(&mut self.instance, &self.shared)
+            .await
+            .map_err(|fault| fault.to_error(&self.context.name).to_string())
+    }
+}
+
+impl Case {
+    /// The expected answer; none if the case has no expectation.
+    pub fn expected(&self) -> Option<&Answer> {
+        match &self.0 {
+            CaseOf::Probe(it) => it.expected.as_ref(),
+            CaseOf::Matcher(it) => it.expected.as_ref(),
+            CaseOf::Filter(it) => it.expected.as_ref(),
+            CaseOf::Bootstrap(it) => it.expected.as_ref(),
+        }
+    }
+}
+
+impl CaseInstance {
+    /// Executes a case, and returns the answer reduced to the expected keys. The error is the reason
+    /// why there is none.
+    pub async fn execute(&mut self, case: &Case) -> Result<Answer, String> {
+        with_case!(&mut self.0, &case.0, (running, prepared) => {
+            prepared.execute(&mut running.instance, &running.shared).await
+        })
+    }
+
+    /// Executes a case for its duration alone.
+    pub async fn run(&mut self, case: &Case) -> Result<(), String> {
+        with_case!(&mut self.0, &case.0, (running, prepared) => {
+            prepared.run(&mut running.instance, &running.shared).await
+        })
+    }
+
+    /// Drops the guest resources of cases that were dropped; this calls the component, too.
+    pub async fn drop_resources(&mut self) -> Result<(), String> {
+        in_instance!(&mut self.0, running => running.drop_resources().await)
+    }
+
+    /// Counts one more run; true if the instance has to be replaced
+    /// (`limits.max-calls-per-instance`).
+    pub fn should_recycle(&mut self) -> bool {
+        in_instance!(&mut self.0, running => running.instance.should_recycle())
+    }
+
+    /// What it used up to now.
+    pub fn usage(&self) -> Usage {
+        let (calls, cpu) = in_instance!(&self.0, running => running.instance.usage());
+        Usage {
+            calls,
+            cpu,
+            memory: in_instance!(&self.0, running => running.context.metrics.memory_peak()),
+        }
+    }
+
+    /// Its last fault.
+    pub fn last_trap(&self) -> Option<Trap> {
+        in_instance!(&self.0, running => running.context.metrics.last_fault())
+    }
+}

@@ -1,0 +1,102 @@
+//! Direct calls of an attribute matcher, without the queue and the task around its instance: for
+//! measurements.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{OfWorld, TrialComponent};
+use crate::{
+    runtime::{
+        engine::{
+            Engine, Instance, Reply, World,
+            worlds::matcher::{Call, Matcher, Question},
+        },
+        version_context::VersionContext,
+    },
+    worlds::{
+        agent_mirror::AgentMirror,
+        matcher::{Agent, Candidate, Constraint, Task, Verdict},
+    },
+};
+
+/// A matcher with one warm instance.
+pub struct DirectMatcher {
+    engine: Engine,
+    pre: <Matcher as World>::Pre,
+    context: Arc<VersionContext>,
+    instance: Instance<Matcher>,
+    agent_set: Arc<AgentMirror>,
+}
+
+impl TrialComponent {
+    /// Creates a warm instance of a matcher. The error is the reason of a failure.
+    pub async fn direct_matcher(self) -> Result<DirectMatcher, String> {
+        let OfWorld::Matcher(trial) = self.inner else {
+            return Err("the component is not an attribute-matcher".to_owned());
+        };
+        let (pre, context) = (trial.pre.clone(), trial.new_context());
+        drop(trial);
+        let instance = configured(&self.engine, &pre, &context).await?;
+        Ok(DirectMatcher {
+            engine: self.engine,
+            pre,
+            context,
+            instance,
+            agent_set: Arc::new(AgentMirror::new(None)),
+        })
+    }
+}
+
+impl DirectMatcher {
+    /// Changes an agent; the next call updates the instance first.
+    pub fn update(&mut self, agent: Agent) {
+        self.agent_set.update(vec![agent], Vec::new());
+    }
+
+    /// One question to the warm instance.
+    pub async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, String> {
+        let question = Question {
+            agent_set: Arc::clone(&self.agent_set),
+            task: task.clone(),
+            candidates: candidates.to_vec(),
+        };
+        ask(&mut self.instance, |reply| Call::Evaluate { question, reply }).await
+    }
+
+    /// One call of an instance made for it: instantiated, configured, asked about constraints,
+    /// dropped. Returns the number of errors.
+    pub async fn validate_once(&mut self, constraints: &[Constraint]) -> Result<usize, String> {
+        let mut instance = configured(&self.engine, &self.pre, &self.context).await?;
+        let constraints = constraints.to_vec();
+        let errors = ask(&mut instance, |reply| Call::Validate { constraints, reply }).await?;
+        Ok(errors.len())
+    }
+}
+
+async fn configured(
+    engine: &Engine,
+    pre: &<Matcher as World>::Pre,
+    context: &Arc<VersionContext>,
+) -> Result<Instance<Matcher>, String> {
+    let mut instance = Instance::instantiate(engine, pre, context, 1)
+        .await
+        .map_err(text)?;
+    match instance.configure().await.map_err(text)? {
+        Ok(()) => Ok(instance),
+        Err(errors) => Err(format!("{errors:?}")),
+    }
+}
+
+async fn ask<T>(instance: &mut Instance<Matcher>, call: impl FnOnce(Reply<T>) -> Call) -> Result<T, String> {
+    let (reply, answer) = oneshot::channel();
+    Matcher::run(instance, &Arc::default(), call(reply))
+        .await
+        .map_err(|fault| fault.to_error("direct").to_string())?;
+    let answer = tokio::time::timeout(Duration::from_secs(1), answer).await;
+    answer.map_err(text)?.map_err(text)?.map_err(text)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

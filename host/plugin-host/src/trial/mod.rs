@@ -1,0 +1,287 @@
+//! A component under test, without a daemon: the admission stage by stage, and single instances that
+//! run recorded cases or direct calls. `transom-plugin-tools` is made of this.
+//!
+//! Everything goes through the linker, the limits and the self-tests that a daemon uses. Nothing is
+//! stored, and nothing does input or output: a case contains the answers to a probe's steps.
+
+mod case;
+mod direct_matcher;
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use transom_common::text::one_line;
+use transom_registry::{Origin, Signatures, Trust, artifacts::ArtifactStore};
+
+use crate::{
+    config::Config,
+    error::Error,
+    lifecycle::admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
+    manifest::{
+        files::{Files, ManifestFile},
+        to_json,
+    },
+    observe::{metrics::Metrics, version_metrics::VersionMetrics},
+    runtime::{
+        engine::{
+            CompilePriority, Compilers, Engine,
+            worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        },
+        executor::GuestExecutor,
+        pool::Runtime,
+    },
+    self_test::Testable,
+    storage::{admission_record, compiled_cache::CompiledCache},
+    worlds::WorldName,
+};
+
+pub use crate::{
+    lifecycle::admission::Stage,
+    observe::latency_histogram::LatencyHistogram,
+    self_test::{Answer, differs, named, text},
+};
+pub use case::{Case, CaseInstance, Usage};
+pub use direct_matcher::DirectMatcher;
+
+/// Maximum instances: they are created one after the other.
+const INSTANCES: u32 = 4;
+
+/// A plugin host without serving plugins. Needs a Tokio runtime, like all methods here.
+#[derive(Debug)]
+pub struct TrialHost {
+    admission_context: AdmissionContext,
+}
+
+/// A component and its manifest.
+#[derive(Clone, Debug)]
+pub struct ComponentFiles {
+    name: String,
+    component: Arc<Vec<u8>>,
+    manifest: String,
+    signature: Option<Vec<u8>>,
+}
+
+/// A component that passed all stages of admission except for its self-tests.
+pub struct TrialComponent {
+    inner: OfWorld,
+    engine: Engine,
+    steps: Steps,
+}
+
+/// A trial instance of any world.
+enum OfWorld {
+    Probe(Box<TrialInstance<Probe>>),
+    Matcher(Box<TrialInstance<Matcher>>),
+    Filter(Box<TrialInstance<Filter>>),
+    Bootstrap(Box<TrialInstance<Bootstrap>>),
+}
+
+/// The same code for each world.
+macro_rules! in_world {
+    ($of:expr, $trial:ident => $work:expr) => {
+        match $of {
+            OfWorld::Probe($trial) => $work,
+            OfWorld::Matcher($trial) => $work,
+            OfWorld::Filter($trial) => $work,
+            OfWorld::Bootstrap($trial) => $work,
+        }
+    };
+}
+use in_world;
+
+/// A daemon would refuse the component.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The stages; the last one refused it.
+    pub stages: Vec<StageResult>,
+    /// Why, for an operator.
+    pub reason: String,
+}
+
+/// A stage of admission.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageResult {
+    /// Which.
+    pub stage: Stage,
+    /// False: the component is refused here.
+    pub ok: bool,
+    /// The result, or why it is refused.
+    pub detail: String,
+    /// Milliseconds it took.
+    pub millis: f64,
+}
+
+/// The description of a component.
+#[derive(Clone, Debug, Serialize)]
+pub struct ComponentSummary {
+    /// `check-probe` and so on.
+    pub world: &'static str,
+    /// Its own version.
+    pub version: String,
+    /// One line.
+    pub summary: String,
+    /// `sha256:` and the component's digest.
+    pub digest: String,
+    /// The interfaces that it imports, without versions.
+    pub imports: Vec<String>,
+    /// Its grants.
+    pub grants: serde_json::Value,
+    /// Its limits.
+    pub limits: serde_json::Value,
+}
+
+impl ComponentFiles {
+    /// The plugin's name, the bytes of `NAME.wasm` and the text of `NAME.toml`.
+    pub fn new(name: &str, component: Vec<u8>, manifest: String) -> ComponentFiles {
+        ComponentFiles {
+            name: one_line(name),
+            component: Arc::new(component),
+            manifest,
+            signature: None,
+        }
+    }
+
+    /// With the content of `NAME.wasm.sig`.
+    pub fn signed(mut self, signature: Option<Vec<u8>>) -> ComponentFiles {
+        self.signature = signature;
+        self
+    }
+}
+
+impl TrialHost {
+    /// Starts an engine. Fails for an invalid key.
+    pub fn new(signatures: &Signatures) -> Result<TrialHost, Error> {
+        let metrics = Metrics::register(&mut Registry::default());
+        let runtime = Runtime {
+            engine: Engine::new(INSTANCES)?,
+            tracker: TaskTracker::new(),
+            token: CancellationToken::new(),
+            executor: GuestExecutor::new().map_err(Error::Thread)?,
+        };
+        let config = Config {
+            private: None,
+            ..Config::new("")
+        };
+        let compilers = Compilers::new(config.compile_timeout, CompilePriority::Interactive);
+        Ok(TrialHost {
+            admission_context: AdmissionContext {
+                runtime,
+                config: Arc::new(config),
+                cache: CompiledCache::new(ArtifactStore::default(), compilers, metrics.cache()),
+                trust: Arc::new(Trust::new(signatures)?),
+            },
+        })
+    }
+
+    /// Runs the stages of admission, except for the manifest's self-tests.
+    pub async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, Refused> {
+        let mut steps = Steps::default();
+        match self.instantiate(files, &mut steps).await {
+            Ok(inner) => Ok(TrialComponent {
+                inner,
+                engine: self.admission_context.runtime.engine.clone(),
+                steps,
+            }),
+            Err(error) => Err(Refused::new(steps, &error)),
+        }
+    }
+
+    async fn instantiate(&self, it: &ComponentFiles, steps: &mut Steps) -> Result<OfWorld, AdmissionError> {
+        let config = &self.admission_context.config;
+        let files = Files {
+            component: Arc::clone(&it.component),
+            manifest: Some(ManifestFile::parse(
+                it.manifest.clone(),
+                &config.limits,
+                config.probation,
+            )),
+            origin: Origin::File {
+                signature: it.signature.clone(),
+            },
+        };
+        // No version serves whose imports could be compared.
+        let component = self
+            .admission_context
+            .examine(&it.name, &files, None, VersionMetrics::unseen(), steps)
+            .await?;
+        Ok(match component.world() {
+            WorldName::CheckProbe => OfWorld::Probe(Box::new(component.instantiate_trial(steps).await?)),
+            WorldName::AttributeMatcher => {
+                OfWorld::Matcher(Box::new(component.instantiate_trial(steps).await?))
+            }
+            WorldName::EventFilter => OfWorld::Filter(Box::new(component.instantiate_trial(steps).await?)),
+            WorldName::BootstrapHandler => {
+                OfWorld::Bootstrap(Box::new(component.instantiate_trial(steps).await?))
+            }
+        })
+    }
+}
+
+impl TrialComponent {
+    /// Runs the manifest's self-tests, the last stage of admission; returns all stages.
+    pub async fn self_tests(&mut self) -> Result<Vec<StageResult>, Refused> {
+        let tested = in_world!(&mut self.inner, trial => trial.self_tests(&mut self.steps).await);
+        let steps = std::mem::take(&mut self.steps);
+        match tested {
+            Ok(()) => Ok(stages(steps, None)),
+            Err(error) => Err(Refused::new(steps, &error)),
+        }
+    }
+
+    /// Its description.
+    pub fn summary(&self) -> ComponentSummary {
+        fn of<W: Testable>(trial: &TrialInstance<W>) -> ComponentSummary {
+            let (info, manifest) = (&trial.info, &trial.manifest);
+            ComponentSummary {
+                world: info.world.short(),
+                version: info.version.clone(),
+                summary: info.summary.clone(),
+                digest: info.digest.clone(),
+                imports: info.imports.clone(),
+                grants: admission_record::grants(&manifest.grants),
+                limits: admission_record::limits(&manifest.limits),
+            }
+        }
+        in_world!(&self.inner, trial => of(trial))
+    }
+}
+
+impl Refused {
+    fn new(steps: Steps, error: &AdmissionError) -> Refused {
+        let reason = error.to_string();
+        Refused {
+            stages: stages(steps, Some(&reason)),
+            reason,
+        }
+    }
+}
+
+/// `refusal`: of the last stage.
+fn stages(steps: Steps, refusal: Option<&str>) -> Vec<StageResult> {
+    let steps = steps.into_steps();
+    let last = steps.len();
+    let results = steps.into_iter().zip(1..).map(|(step, number)| {
+        let Step { stage, note, took } = step;
+        let refusal = refusal.filter(|_| number == last);
+        StageResult {
+            stage,
+            ok: refusal.is_none(),
+            detail: refusal.map_or(note, str::to_owned),
+            millis: micros(took) / 1000.0,
+        }
+    });
+    results.collect()
+}
+
+/// Converts TOML to JSON; dates become strings. The error names a key and its value.
+pub fn toml_to_json(table: toml::Table) -> Result<serde_json::Value, String> {
+    to_json("", toml::Value::Table(table)).map_err(|error| error.to_string())
+}
+
+/// A duration in microseconds, with fractions.
+pub fn micros(time: Duration) -> f64 {
+    // The clocks have a resolution of nanoseconds.
+    time.as_nanos() as f64 / 1000.0
+}

@@ -1,0 +1,236 @@
+//! The host's copy of an agent set, and its changes since an instance last received them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use crate::worlds::matcher::Agent;
+
+/// Removals kept for updates; with more than this, and than twice the agents, outdated instances
+/// are loaded from scratch.
+const DEPARTURES_KEPT: usize = 1024;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The update for an instance.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Changes {
+    Since {
+        changed: Vec<Arc<Agent>>,
+        gone: Vec<u32>,
+    },
+    Everything(Vec<Arc<Agent>>),
+}
+
+#[derive(Debug)]
+pub(crate) struct AgentMirror {
+    /// Unique in this process.
+    id: u64,
+    home_region: Option<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Counts changes.
+    revision: u64,
+    agents: HashMap<u32, (u64, Arc<Agent>)>,
+    departed: HashMap<u32, u64>,
+    /// Agents and removals by the revision of their last change.
+    by_revision: BTreeMap<u64, u32>,
+    /// Instances before this revision have to be loaded from scratch.
+    floor: u64,
+}
+
+impl AgentMirror {
+    pub(crate) fn new(home_region: Option<String>) -> AgentMirror {
+        AgentMirror {
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            home_region,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn home_region(&self) -> Option<&str> {
+        self.home_region.as_deref()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.state().agents.len()
+    }
+
+    /// Increases with every change.
+    pub(crate) fn revision(&self) -> u64 {
+        self.state().revision
+    }
+
+    pub(crate) fn update(&self, changed: Vec<Agent>, gone: Vec<u32>) {
+        let mut state = self.state();
+        for agent in changed {
+            state.put(agent);
+        }
+        for handle in gone {
+            state.take(handle);
+        }
+        state.prune();
+    }
+
+    /// The current revision, and the update for an instance at `known` (none: a new one).
+    pub(crate) fn changes_since(&self, known: Option<u64>) -> (u64, Changes) {
+        let state = self.state();
+        let changes = match known {
+            Some(known) if known >= state.floor => state.since(known),
+            _ => Changes::Everything(state.everything()),
+        };
+        (state.revision, changes)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn put(&mut self, agent: Agent) {
+        let handle = agent.handle;
+        if self
+            .agents
+            .get(&handle)
+            .is_some_and(|(_, known)| **known == agent)
+        {
+            return;
+        }
+        self.forget(handle);
+        self.revision += 1;
+        self.by_revision.insert(self.revision, handle);
+        self.agents.insert(handle, (self.revision, Arc::new(agent)));
+    }
+
+    fn take(&mut self, handle: u32) {
+        if !self.agents.contains_key(&handle) {
+            return;
+        }
+        self.forget(handle);
+        self.revision += 1;
+        self.by_revision.insert(self.revision, handle);
+        self.departed.insert(handle, self.revision);
+    }
+
+    fn forget(&mut self, handle: u32) {
+        let agent = self.agents.remove(&handle).map(|(revision, _)| revision);
+        let departure = self.departed.remove(&handle);
+        for revision in agent.into_iter().chain(departure) {
+            self.by_revision.remove(&revision);
+        }
+    }
+
+    fn prune(&mut self) {
+        if self.departed.len() <= DEPARTURES_KEPT.max(self.agents.len() * 2) {
+            return;
+        }
+        for (_, revision) in self.departed.drain() {
+            self.by_revision.remove(&revision);
+        }
+        self.floor = self.revision;
+    }
+
+    fn since(&self, known: u64) -> Changes {
+        let (mut changed, mut gone) = (Vec::new(), Vec::new());
+        for (_, handle) in self.by_revision.range(known + 1..) {
+            match self.agents.get(handle) {
+                Some((_, agent)) => changed.push(Arc::clone(agent)),
+                None => gone.push(*handle),
+            }
+        }
+        Changes::Since { changed, gone }
+    }
+
+    fn everything(&self) -> Vec<Arc<Agent>> {
+        let mut agents: Vec<_> = self.agents.values().map(|(_, agent)| Arc::clone(agent)).collect();
+        agents.sort_unstable_by_key(|agent| agent.handle);
+        agents
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(handle: u32, hostname: &str) -> Agent {
+        Agent {
+            handle,
+            id: format!("agent-{handle}"),
+            hostname: hostname.into(),
+            region: None,
+            zone: None,
+            attributes: Vec::new(),
+            extensions: Vec::new(),
+        }
+    }
+
+    fn names(changes: &Changes) -> (bool, Vec<String>, Vec<u32>) {
+        match changes {
+            Changes::Since { changed, gone } => (
+                false,
+                changed.iter().map(|it| it.hostname.clone()).collect(),
+                gone.clone(),
+            ),
+            Changes::Everything(agents) => (
+                true,
+                agents.iter().map(|it| it.hostname.clone()).collect(),
+                Vec::new(),
+            ),
+        }
+    }
+
+    #[test]
+    fn agent_mirror_returns_only_changes() {
+        let agent_set = AgentMirror::new(None);
+        agent_set.update(vec![agent(1, "a"), agent(2, "b")], vec![]);
+        let (first, all) = agent_set.changes_since(None);
+        assert_eq!(names(&all), (true, vec!["a".into(), "b".into()], vec![]));
+
+        agent_set.update(vec![agent(1, "a"), agent(3, "c")], vec![2, 99]);
+        let (second, delta) = agent_set.changes_since(Some(first));
+        assert_eq!(
+            names(&delta),
+            (false, vec!["c".into()], vec![2]),
+            "an equal agent is no change"
+        );
+
+        agent_set.update(vec![agent(2, "b2")], vec![3]);
+        assert_eq!(
+            names(&agent_set.changes_since(Some(second)).1),
+            (false, vec!["b2".into()], vec![3])
+        );
+        assert_eq!(
+            names(&agent_set.changes_since(Some(first)).1),
+            (false, vec!["b2".into()], vec![3])
+        );
+        let (now, nothing) = (
+            agent_set.changes_since(None).0,
+            agent_set.changes_since(Some(agent_set.changes_since(None).0)).1,
+        );
+        assert!(now > second);
+        assert_eq!(names(&nothing), (false, vec![], vec![]));
+    }
+
+    #[test]
+    fn agent_mirror_reloads_all_agents_after_evicted_removals() {
+        let agent_set = AgentMirror::new(None);
+        agent_set.update((0..2000).map(|n| agent(n, "x")).collect(), vec![]);
+        let (known, _) = agent_set.changes_since(None);
+        agent_set.update(vec![], (0..1999).collect());
+        let (_, changes) = agent_set.changes_since(Some(known));
+        assert_eq!(names(&changes), (true, vec!["x".into()], vec![]));
+        assert_eq!(agent_set.len(), 1);
+    }
+}

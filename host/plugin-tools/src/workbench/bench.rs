@@ -1,0 +1,141 @@
+//! Benchmarks of warm calls.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use transom_plugin_host::trial::{
+    Case, CaseInstance, LatencyHistogram, TrialComponent, Usage, differs, micros,
+};
+
+use super::{
+    NotAdmitted,
+    cases::{Cases, Named},
+};
+
+/// Fraction of a case's time for warming up.
+const WARM_UP: u32 = 10;
+/// Buckets per doubling: within 3 %.
+const PARTS: usize = 32;
+
+/// The measurements of one case. A run executes the case once: an attempt with all its steps, or
+/// one call; it takes one or more calls into the instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BenchResult {
+    /// The case's name.
+    pub name: String,
+    /// Runs measured.
+    pub runs: u64,
+    /// Calls into the instance, over all runs.
+    pub calls: u64,
+    /// Sequential runs per second.
+    pub runs_per_second: f64,
+    /// Sequential calls per second.
+    pub calls_per_second: f64,
+    /// Median duration of a run in microseconds, within 3 %.
+    pub p50_micros: f64,
+    /// 90th percentile.
+    pub p90_micros: f64,
+    /// 99th percentile.
+    pub p99_micros: f64,
+    /// Maximum.
+    pub max_micros: f64,
+    /// Average processor time of a call in microseconds.
+    pub cpu_micros_per_call: f64,
+    /// Peak linear memory of the largest instance in bytes.
+    pub memory: u64,
+}
+
+/// One instance, replaced after as many runs as `limits.max-calls-per-instance` allows calls.
+struct Bench<'a> {
+    component: &'a TrialComponent,
+    instance: CaseInstance,
+    /// Calls and processor time of earlier instances.
+    before: (u64, Duration),
+}
+
+pub(super) async fn run(
+    component: &TrialComponent,
+    cases: &Cases,
+    time: Duration,
+) -> Result<Vec<BenchResult>, NotAdmitted> {
+    let share = time / u32::try_from(cases.0.len()).unwrap_or(u32::MAX).max(1);
+    let mut results = Vec::with_capacity(cases.0.len());
+    for case in &cases.0 {
+        let failed = |reason| NotAdmitted::Case {
+            name: case.name.clone(),
+            reason,
+        };
+        let mut bench = Bench {
+            component,
+            instance: component.instance().await.map_err(failed)?,
+            before: (0, Duration::ZERO),
+        };
+        results.push(bench.measure(case, share).await.map_err(failed)?);
+    }
+    Ok(results)
+}
+
+impl Bench<'_> {
+    async fn measure(&mut self, named: &Named, share: Duration) -> Result<BenchResult, String> {
+        let case = self.component.case(&named.case)?;
+        let found = self.instance.execute(&case).await?;
+        if let Some(expected) = case.expected().filter(|it| **it != found) {
+            return Err(differs(&found, expected));
+        }
+        let warm = Instant::now();
+        while warm.elapsed() < share / WARM_UP {
+            self.run(&case).await?;
+        }
+        let (times, mut max) = (LatencyHistogram::<PARTS>::default(), Duration::ZERO);
+        let mut runs = 0;
+        let before = self.usage();
+        let begun = Instant::now();
+        // At least one.
+        while runs == 0 || begun.elapsed() < share {
+            let took = self.run(&case).await?;
+            times.add(took);
+            max = max.max(took);
+            runs += 1;
+        }
+        let time = begun.elapsed().as_secs_f64();
+        let usage = self.usage();
+        let calls = usage.0 - before.0;
+        // Buckets round up, so clamp to the maximum.
+        let within = |per_mille| micros(times.at(per_mille).unwrap_or_default().min(max));
+        Ok(BenchResult {
+            name: named.name.clone(),
+            runs,
+            calls,
+            runs_per_second: runs as f64 / time,
+            calls_per_second: calls as f64 / time,
+            p50_micros: within(500),
+            p90_micros: within(900),
+            p99_micros: within(990),
+            max_micros: micros(max),
+            cpu_micros_per_call: micros(usage.1.saturating_sub(before.1)) / calls.max(1) as f64,
+            memory: self.instance.usage().memory,
+        })
+    }
+
+    /// Executes the case once and returns its duration, without the drop of its resources.
+    async fn run(&mut self, case: &Case) -> Result<Duration, String> {
+        let begun = Instant::now();
+        self.instance.run(case).await?;
+        let took = begun.elapsed();
+        self.instance.drop_resources().await?;
+        if self.instance.should_recycle() {
+            let before = self.usage();
+            self.instance = self.component.successor(&self.instance).await?;
+            // Its creation does not count as calls.
+            let Usage { calls, cpu, .. } = self.instance.usage();
+            self.before = (before.0.saturating_sub(calls), before.1.saturating_sub(cpu));
+        }
+        Ok(took)
+    }
+
+    /// Calls and processor time.
+    fn usage(&self) -> (u64, Duration) {
+        let Usage { calls, cpu, .. } = self.instance.usage();
+        (self.before.0 + calls, self.before.1 + cpu)
+    }
+}

@@ -1,0 +1,124 @@
+//! The plugin host without a daemon, for plugin authors: admission stage by stage, recorded cases
+//! under the production linker and limits, and benchmarks of warm calls.
+//!
+//! It does no input or output and stores nothing: a case contains the answers to a probe's steps,
+//! and the compiled component is dropped with the [`Workbench`]. A case has the form of a
+//! manifest's `[[self-test]]` and an optional `name`; the manifest's documentation lists the keys
+//! of each world.
+//!
+//! [`Workbench::test`] runs each case on its own instance, so that a trap affects no other case and the
+//! memory shown is that of the case. [`Workbench::bench`] runs all cases repeatedly on one warm
+//! instance; views and agent sets stay loaded, as in production.
+
+mod bench;
+mod cases;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use transom_plugin_host::{
+    Error,
+    trial::{Refused, TrialComponent, TrialHost},
+};
+use transom_registry::Signatures;
+
+pub use bench::BenchResult;
+pub use cases::{Cases, CasesError, Report, Verdict};
+pub use transom_plugin_host::trial::{ComponentFiles, ComponentSummary, Stage, StageResult};
+
+/// A plugin host without serving plugins.
+#[derive(Debug)]
+pub struct Workbench(TrialHost);
+
+/// The result of an admission, stage by stage.
+#[derive(Clone, Debug, Serialize)]
+pub struct Examination {
+    /// The stages, in order.
+    pub stages: Vec<StageResult>,
+    /// Why the last stage refused it. None: it would be admitted.
+    pub refusal: Option<String>,
+    /// Its description; none if it was refused.
+    pub component: Option<ComponentSummary>,
+}
+
+/// Why a component's cases were not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// It would not be admitted; `Workbench::examine` gives the details.
+    #[error("a daemon would refuse it: {reason}")]
+    Refused {
+        /// Where.
+        stage: Stage,
+        /// Why.
+        reason: String,
+    },
+    /// A case fails, so its duration means nothing.
+    #[error("the case `{name}` fails, so its duration means nothing: {reason}")]
+    Case {
+        /// Which.
+        name: String,
+        /// The difference, or the error.
+        reason: String,
+    },
+}
+
+impl Workbench {
+    /// Starts an engine without signature checks. Needs a Tokio runtime, like all methods here.
+    pub fn new() -> Result<Workbench, Error> {
+        Workbench::trusting(&Signatures::default())
+    }
+
+    /// The same with signature checks. Also fails for an invalid key.
+    pub fn trusting(signatures: &Signatures) -> Result<Workbench, Error> {
+        TrialHost::new(signatures).map(Workbench)
+    }
+
+    /// Runs all stages of admission, the manifest's self-tests included.
+    pub async fn examine(&self, files: &ComponentFiles) -> Examination {
+        match self.examined(files).await {
+            Ok((stages, component)) => Examination {
+                stages,
+                refusal: None,
+                component: Some(component),
+            },
+            Err(refused) => Examination {
+                stages: refused.stages,
+                refusal: Some(refused.reason),
+                component: None,
+            },
+        }
+    }
+
+    async fn examined(
+        &self,
+        files: &ComponentFiles,
+    ) -> Result<(Vec<StageResult>, ComponentSummary), Refused> {
+        let mut component = self.0.admit(files).await?;
+        let stages = component.self_tests().await?;
+        Ok((stages, component.summary()))
+    }
+
+    /// Runs each case on its own instance, without the manifest's self-tests.
+    pub async fn test(&self, files: &ComponentFiles, cases: &Cases) -> Result<Vec<Report>, NotAdmitted> {
+        let component = self.admit(files).await?;
+        Ok(cases::run(&component, cases).await)
+    }
+
+    /// Runs the cases on a warm instance for about `time`, an equal share each.
+    pub async fn bench(
+        &self,
+        files: &ComponentFiles,
+        cases: &Cases,
+        time: Duration,
+    ) -> Result<Vec<BenchResult>, NotAdmitted> {
+        let component = self.admit(files).await?;
+        bench::run(&component, cases, time).await
+    }
+
+    async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, NotAdmitted> {
+        self.0.admit(files).await.map_err(|refused| NotAdmitted::Refused {
+            stage: refused.stages.last().map_or(Stage::Manifest, |it| it.stage),
+            reason: refused.reason,
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! [`ArtifactStore`]: the files that the host keeps in its private directory.
+//!
+//! Compiled components, the components and manifests of admitted versions, and fetched images are
+//! kept so that a component is compiled and fetched once, a rollback finds its files, and a daemon
+//! starts while a registry is unavailable. One folder per [`Kind`]; components and manifests are named
+//! by their SHA-256, so that a component that was fetched and admitted is there once. Each folder
+//! keeps the files that were used last and removes the oldest.
+//!
+//! Nothing read from here is trusted because it is here: the directory has to be private, and readers
+//! verify a digest ([`ArtifactStore::load`]) or the content itself. If the directory cannot be opened,
+//! that is logged and nothing is kept.
+//!
+//! All functions block: do not call them from a task of the runtime.
+
+mod private_dir;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use sha2::{Digest, Sha256};
+use transom_common::text::hex;
+
+use crate::oci::MAX_COMPONENT_SIZE;
+use private_dir::PrivateDir;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A compiled component, for one engine. One from Python has 35 MB, most have 0.1 MB.
+    Compiled,
+    /// A component, by its digest.
+    Component,
+    /// An operator's manifest, by its digest. It may contain secrets; the directory protects them.
+    Manifest,
+    /// The origin of an admitted component, with its signatures.
+    Origin,
+    /// A fetched image: its manifest and its signatures; its component is a `Component`.
+    Image,
+    /// The image that was admitted last from one source.
+    AdmittedImage,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] = [
+        Kind::Compiled,
+        Kind::Component,
+        Kind::Manifest,
+        Kind::Origin,
+        Kind::Image,
+        Kind::AdmittedImage,
+    ];
+
+    /// The folder in the private directory.
+    fn folder(self) -> &'static str {
+        match self {
+            Kind::Compiled => "compiled",
+            Kind::Component => "components",
+            Kind::Manifest => "manifests",
+            Kind::Origin => "origins",
+            Kind::Image => "images",
+            Kind::AdmittedImage => "admitted-images",
+        }
+    }
+
+    /// Maximum number of files; the oldest are removed.
+    pub fn max_files(self) -> usize {
+        match self {
+            Kind::Compiled => 128,
+            // Those of `Manifest` and of `Image` together.
+            Kind::Component => 384,
+            Kind::Manifest | Kind::Origin => 64,
+            // One for each plugin, and some earlier ones.
+            Kind::Image | Kind::AdmittedImage => 320,
+        }
+    }
+
+    fn max_bytes(self) -> u64 {
+        match self {
+            Kind::Compiled => 1 << 30,
+            Kind::Component => MAX_COMPONENT_SIZE,
+            Kind::Manifest => 1 << 20,
+            Kind::Origin | Kind::Image => 16 << 20,
+            Kind::AdmittedImage => 100,
+        }
+    }
+}
+
+/// The files of the host's private directory. Cheap to clone. The default keeps nothing.
+#[derive(Clone, Debug, Default)]
+pub struct ArtifactStore(Option<Arc<[PrivateDir; Kind::ALL.len()]>>);
+
+impl ArtifactStore {
+    /// `private`: the host's private directory, created with mode 0700; none: nothing is kept.
+    pub fn open(private: Option<&Path>) -> ArtifactStore {
+        let Some(private) = private else {
+            return ArtifactStore(None);
+        };
+        match open_folders(private) {
+            Ok(folders) => ArtifactStore(Some(Arc::new(folders))),
+            Err(error) => {
+                tracing::warn!(
+                    dir = %private.display(),
+                    "components are neither cached nor kept for rollbacks: {error}"
+                );
+                ArtifactStore(None)
+            }
+        }
+    }
+
+    /// Whether files are kept.
+    pub fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Reads a file and makes it the youngest; none if it does not exist.
+    ///
+    /// # Errors
+    /// The file cannot be read, is too long, or is accessible to other users.
+    pub fn read(&self, kind: Kind, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match self.folder(kind) {
+            Some(folder) => folder.read(name, kind.max_bytes()),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes the parts as one file, which replaces the previous one.
+    pub fn write(&self, kind: Kind, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        match self.folder(kind) {
+            Some(folder) => folder.write(name, parts),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the file with this digest (hexadecimal SHA-256), which its content has to match.
+    ///
+    /// # Errors
+    /// As for [`ArtifactStore::read`], and for another content.
+    pub fn load(&self, kind: Kind, digest: &str) -> io::Result<Option<Vec<u8>>> {
+        let Some(content) = self.read(kind, digest)? else {
+            return Ok(None);
+        };
+        if hex(&Sha256::digest(&content)) == digest {
+            return Ok(Some(content));
+        }
+        let message = format!("{} is corrupt", self.path(kind, digest).display());
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
+    }
+
+    /// Writes a content under its digest, unless it is there; then it becomes the youngest.
+    pub fn save(&self, kind: Kind, content: &[u8]) -> io::Result<()> {
+        self.save_as(kind, &hex(&Sha256::digest(content)), content)
+    }
+
+    /// The same under a name that is not its digest.
+    pub fn save_as(&self, kind: Kind, name: &str, content: &[u8]) -> io::Result<()> {
+        // Reading makes it the youngest.
+        let same = self
+            .read(kind, name)
+            .is_ok_and(|it| it.as_deref() == Some(content));
+        if same {
+            Ok(())
+        } else {
+            self.write(kind, name, &[content])
+        }
+    }
+
+    /// The path of a file, for messages.
+    pub fn path(&self, kind: Kind, name: &str) -> PathBuf {
+        self.folder(kind)
+            .map_or_else(|| PathBuf::from(name), |folder| folder.path(name))
+    }
+
+    fn folder(&self, kind: Kind) -> Option<&PrivateDir> {
+        self.0.as_ref().map(|folders| &folders[kind as usize])
+    }
+}
+
+/// All of them or none: a directory that others can write to is not used in part.
+fn open_folders(private: &Path) -> io::Result<[PrivateDir; Kind::ALL.len()]> {
+    let [compiled, component, manifest, origin, image, admitted] =
+        Kind::ALL.map(|kind| PrivateDir::open(&private.join(kind.folder()), kind.max_files()));
+    Ok([compiled?, component?, manifest?, origin?, image?, admitted?])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    fn digest(content: &[u8]) -> String {
+        hex(&Sha256::digest(content))
+    }
+
+    #[test]
+    fn artifact_store_loads_saved_content_and_rejects_changed_content() {
+        let root = tempfile::tempdir().unwrap();
+        let private = root.path().join("own");
+        let store = ArtifactStore::open(Some(&private));
+        for kind in Kind::ALL {
+            let content = format!("{kind:?}").into_bytes();
+            let name = digest(&content);
+            assert_eq!(store.load(kind, &name).unwrap(), None);
+            store.save(kind, &content).unwrap();
+            assert_eq!(store.load(kind, &name).unwrap(), Some(content.clone()));
+            fs::write(store.path(kind, &name), b"another").unwrap();
+            let why = store.load(kind, &name).unwrap_err().to_string();
+            assert!(why.ends_with("is corrupt"), "{why}");
+            store.save(kind, &content).unwrap();
+            assert_eq!(store.load(kind, &name).unwrap(), Some(content), "written again");
+        }
+        let again = ArtifactStore::open(Some(&private));
+        let name = digest(b"Component");
+        assert!(again.load(Kind::Component, &name).unwrap().is_some());
+        assert!(again.load(Kind::Manifest, &name).unwrap().is_none());
+    }
+
+    #[test]
+    fn artifact_store_is_not_used_where_others_can_write() {
+        let root = tempfile::tempdir().unwrap();
+        let private = root.path().join("own");
+        assert!(ArtifactStore::open(Some(&private)).is_open());
+        fs::set_permissions(private.join("images"), fs::Permissions::from_mode(0o777)).unwrap();
+        let store = ArtifactStore::open(Some(&private));
+        assert!(!store.is_open());
+        store.save(Kind::Component, b"x").unwrap();
+        assert_eq!(store.load(Kind::Component, &digest(b"x")).unwrap(), None);
+        assert!(!ArtifactStore::open(None).is_open());
+    }
+}

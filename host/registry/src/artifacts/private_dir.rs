@@ -1,0 +1,234 @@
+//! A private directory for files that this host wrote: compiled components, and versions to roll
+//! back to.
+//!
+//! Anyone who can write there can run code in the daemon, so the directory and each file must
+//! belong to the daemon's user and be inaccessible to others (0700, 0600). Other files are refused,
+//! not repaired. Files are written under a temporary name and renamed; the oldest are removed when
+//! there are too many. Nothing is synced to disk: readers verify a digest, which also detects files
+//! that a power failure truncated.
+//!
+//! All functions block: do not call them from a task of the runtime.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, SystemTime},
+};
+
+use nix::{fcntl::OFlag, unistd::geteuid};
+
+/// Age at which temporary files of a killed writer are removed.
+const ABANDONED: Duration = Duration::from_hours(1);
+
+/// The directory. It is checked again for each file.
+#[derive(Debug)]
+pub(super) struct PrivateDir {
+    dir: PathBuf,
+    max_files: usize,
+}
+
+impl PrivateDir {
+    /// Creates the directory and its missing parents. It and its parent must be private.
+    /// `max_files`: files to keep.
+    pub(super) fn open(dir: &Path, max_files: usize) -> io::Result<PrivateDir> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir)?;
+        // A user who can write to the parent could replace it. Links are not followed.
+        for dir in [Some(dir), dir.parent()].into_iter().flatten() {
+            private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
+        }
+        Ok(PrivateDir {
+            dir: dir.to_owned(),
+            max_files,
+        })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Reads a file; none if it does not exist. Makes it the youngest.
+    pub(super) fn read(&self, name: &str, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path(name);
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(&path);
+        let file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        private(&path, &file.metadata()?, fs::Metadata::is_file)?;
+        let mut content = Vec::new();
+        (&file).take(max_bytes + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > max_bytes {
+            return Err(wrong(format!(
+                "{} has more than {max_bytes} bytes",
+                path.display()
+            )));
+        }
+        self.touch(name);
+        Ok(Some(content))
+    }
+
+    /// Writes the parts as one file, which replaces the previous one.
+    pub(super) fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        let temporary = self.path(&format!(".{name}.{}.{number}", std::process::id()));
+        let written = write_new(&temporary, parts).and_then(|()| fs::rename(&temporary, self.path(name)));
+        if written.is_err() {
+            // A later write removes it.
+            let _ = fs::remove_file(&temporary);
+        }
+        written?;
+        self.prune()
+    }
+
+    /// Makes the file the youngest, if it exists.
+    pub(super) fn touch(&self, name: &str) {
+        // On failure the file is only removed too early.
+        if let Ok(file) = File::open(self.path(name)) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Removes the oldest files.
+    fn prune(&self) -> io::Result<()> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            // Another process may have removed it.
+            let Ok(meta) = entry.metadata() else { continue };
+            let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                let age = SystemTime::now().duration_since(modified).unwrap_or_default();
+                if age > ABANDONED {
+                    let _ = fs::remove_file(entry.path());
+                }
+            } else {
+                files.push((modified, entry.path()));
+            }
+        }
+        files.sort_unstable();
+        for (_, path) in &files[..files.len().saturating_sub(self.max_files)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    Ok(())
+}
+
+/// Checks the file type, the owner and the mode.
+fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) -> io::Result<()> {
+    if !kind(meta) {
+        return Err(wrong(format!("{} has an unexpected file type", path.display())));
+    }
+    if meta.uid() != geteuid().as_raw() {
+        return Err(wrong(format!(
+            "{} belongs to user {}",
+            path.display(),
+            meta.uid()
+        )));
+    }
+    if meta.mode() & 0o077 != 0 {
+        let mode = meta.mode() & 0o777;
+        return Err(wrong(format!(
+            "{} is accessible to other users (mode {mode:03o}; run chmod go= on it)",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+fn wrong(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn private_dir_reads_files_and_prunes_the_oldest() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b");
+        let files = PrivateDir::open(&dir, 2).unwrap();
+        assert_eq!(files.read("one", 100).unwrap(), None);
+        files.write("one", &[b"1", b"1"]).unwrap();
+        assert_eq!(files.read("one", 2).unwrap().unwrap(), b"11");
+        assert!(files.read("one", 1).is_err());
+        files.write("two", &[b"2"]).unwrap();
+        let ages = [("one", 10), ("two", 20)];
+        for (name, age) in ages {
+            let file = File::options().write(true).open(files.path(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age))
+                .unwrap();
+        }
+        // Reading keeps it young.
+        files.read("two", 10).unwrap();
+        fs::write(dir.join(".left.1.1"), "x").unwrap();
+        files.write("three", &[b"3"]).unwrap();
+        assert_eq!(names(&dir), [".left.1.1", "three", "two"]);
+        for dir in [&dir, &root.path().join("a")] {
+            assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o700);
+        }
+        assert_eq!(fs::metadata(files.path("two")).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn private_dir_refuses_files_writable_by_others() {
+        let root = tempfile::tempdir().unwrap();
+        // The one above it is made with it, and therefore private.
+        let own = root.path().join("own");
+        let dir = own.join("files");
+        let files = PrivateDir::open(&dir, 9).unwrap();
+        files.write("open", &[b"x"]).unwrap();
+        fs::set_permissions(files.path("open"), fs::Permissions::from_mode(0o660)).unwrap();
+        let error = files.read("open", 9).unwrap_err().to_string();
+        assert!(error.contains("mode 660"), "{error}");
+
+        files.write("own", &[b"x"]).unwrap();
+        symlink(files.path("own"), files.path("link")).unwrap();
+        assert!(files.read("link", 9).is_err());
+
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
+        for dir in [dir.clone(), dir.join("below")] {
+            let error = PrivateDir::open(&dir, 9).unwrap_err().to_string();
+            assert!(error.contains("mode 750"), "{error}");
+        }
+        let link = own.join("link");
+        symlink(&dir, &link).unwrap();
+        assert!(PrivateDir::open(&link, 9).is_err());
+        fs::write(own.join("file"), "").unwrap();
+        assert!(PrivateDir::open(&own.join("file"), 9).is_err());
+    }
+}

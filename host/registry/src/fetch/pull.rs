@@ -1,0 +1,221 @@
+//! Fetches one image: its manifest, the component and its signatures, each verified by its digest.
+
+use std::sync::Arc;
+
+use oci_client::manifest::OciDescriptor;
+use sha2::{Digest, Sha256};
+
+use transom_common::text::hex;
+
+use super::image_cache::ImageCache;
+use crate::{
+    error::Error,
+    network::Reserved,
+    oci::{
+        self, FetchError, Fetched, Image, Layer, MAX_IMAGE_MANIFEST, NoComponent, RegistryClient,
+        SIGNATURE_ANNOTATION, SIMPLE_SIGNING, Signature, Source, Wanted,
+    },
+    settings::Registries,
+    signatures::Trust,
+};
+
+/// What a plugin's manifest asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchRequest {
+    /// Where from.
+    pub source: Source,
+    /// Bytes that the component may have.
+    pub limit: u64,
+    /// Hexadecimal SHA-256 that the component has to have.
+    pub pinned: Option<String>,
+}
+
+/// Maximum bytes of a signed document; real ones have some hundreds.
+const MAX_PAYLOAD: u64 = 64 << 10;
+/// Signatures of an image that are looked at, the newest: they are added at the end.
+const MAX_SIGNATURES: usize = 16;
+/// An index is asked for as well: it is refused as what it is, and not as something that is not
+/// there.
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json";
+
+/// Fetches. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Puller {
+    client: RegistryClient,
+    image_cache: ImageCache,
+    trust: Arc<Trust>,
+}
+
+impl Puller {
+    pub(super) fn new(
+        registries: Arc<Registries>,
+        reserved: Reserved,
+        image_cache: ImageCache,
+        trust: Arc<Trust>,
+    ) -> Result<Puller, Error> {
+        Ok(Puller {
+            client: RegistryClient::new(registries, reserved)?,
+            image_cache,
+            trust,
+        })
+    }
+
+    pub(super) fn image_cache(&self) -> &ImageCache {
+        &self.image_cache
+    }
+
+    /// Fetches the current image of a source; returns `have` if it is unchanged.
+    pub(super) async fn pull(
+        &self,
+        request: &FetchRequest,
+        have: Option<Fetched>,
+    ) -> Result<Fetched, FetchError> {
+        let source = &request.source;
+        let manifest = self
+            .manifest(source, source.version(), "the image manifest")
+            .await?;
+        let digest = oci::digest_of(manifest.as_bytes());
+        let have = match have.filter(|it| it.image.manifest == manifest) {
+            Some(have) => Some(have),
+            None => self.image_cache.image(source, &digest).await,
+        };
+        let had = have.as_ref().map(|it| Arc::clone(&it.image));
+        let mut fetched = match have {
+            Some(have) => have,
+            None => self.component(request, manifest).await?,
+        };
+        if self.trust.is_enabled() && self.trust.of_image(&fetched.image).is_err() {
+            let signatures = self.signatures(source, &digest).await?;
+            if fetched.image.signatures != signatures {
+                let mut image = Image::clone(&fetched.image);
+                image.signatures = signatures;
+                fetched.image = Arc::new(image);
+            }
+        }
+        if had.as_ref() != Some(&fetched.image) {
+            self.image_cache.save(&fetched).await;
+        }
+        Ok(fetched)
+    }
+
+    async fn manifest(
+        &self,
+        source: &Source,
+        version: &str,
+        what: &'static str,
+    ) -> Result<String, FetchError> {
+        let wanted = Wanted {
+            what,
+            path: &format!("manifests/{version}"),
+            accept: MANIFESTS,
+            most: MAX_IMAGE_MANIFEST,
+        };
+        let bytes = self.client.get(source, wanted).await?;
+        let found = oci::digest_of(&bytes);
+        if version.starts_with("sha256:") && version != found {
+            return Err(FetchError::Digest {
+                what,
+                found,
+                expected: version.to_owned(),
+            });
+        }
+        Ok(oci::text(&bytes)?)
+    }
+
+    /// The component of an image manifest, when it may be fetched at all.
+    async fn component(&self, request: &FetchRequest, manifest: String) -> Result<Fetched, FetchError> {
+        let layer = oci::component_layer(&oci::image_manifest(manifest.as_bytes())?)?;
+        if layer.size > request.limit {
+            return Err(FetchError::TooLarge {
+                found: layer.size,
+                limit: request.limit,
+            });
+        }
+        if let Some(pinned) = request.pinned.as_ref().filter(|pinned| **pinned != layer.digest) {
+            return Err(FetchError::Digest {
+                what: "the component",
+                found: format!("sha256:{}", layer.digest),
+                expected: format!("sha256:{pinned}, which the manifest pins"),
+            });
+        }
+        let component = self
+            .blob(&request.source, &layer, "the component", oci::LAYER)
+            .await?;
+        Ok(Fetched {
+            image: Arc::new(Image {
+                source: request.source.to_string(),
+                manifest,
+                signatures: Vec::new(),
+            }),
+            component: Arc::new(component.into()),
+        })
+    }
+
+    async fn blob(
+        &self,
+        source: &Source,
+        layer: &Layer,
+        what: &'static str,
+        accept: &'static str,
+    ) -> Result<bytes::Bytes, FetchError> {
+        let wanted = Wanted {
+            what,
+            path: &format!("blobs/sha256:{}", layer.digest),
+            accept,
+            most: layer.size,
+        };
+        let bytes = self.client.get(source, wanted).await?;
+        let (bytes, found) = tokio::task::spawn_blocking(move || {
+            let found = hex(&Sha256::digest(&bytes));
+            (bytes, found)
+        })
+        .await
+        .map_err(|_| FetchError::Broke)?;
+        if found == layer.digest {
+            Ok(bytes)
+        } else {
+            Err(FetchError::Digest {
+                what,
+                found: format!("sha256:{found}"),
+                expected: format!("sha256:{}", layer.digest),
+            })
+        }
+    }
+
+    /// The cosign signatures of an image. Empty if there are none.
+    async fn signatures(&self, source: &Source, digest: &str) -> Result<Vec<Signature>, FetchError> {
+        let tag = format!("{}.sig", digest.replace(':', "-"));
+        let manifest = match self.manifest(source, &tag, "the signatures' manifest").await {
+            Err(FetchError::NotThere { .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let manifest = oci::image_manifest(manifest.as_bytes())?;
+        let layers: Vec<(&OciDescriptor, &String)> = manifest
+            .layers
+            .iter()
+            .filter(|it| it.media_type == SIMPLE_SIGNING)
+            .filter_map(|it| Some((it, it.annotations.as_ref()?.get(SIGNATURE_ANNOTATION)?)))
+            .collect();
+        let newest = layers.len().saturating_sub(MAX_SIGNATURES);
+        let mut signatures = Vec::new();
+        for (descriptor, signature) in &layers[newest..] {
+            let layer = oci::described(descriptor)?;
+            if layer.size > MAX_PAYLOAD {
+                return Err(FetchError::TooLarge {
+                    found: layer.size,
+                    limit: MAX_PAYLOAD,
+                });
+            }
+            let payload = self
+                .blob(source, &layer, "the signed document", SIMPLE_SIGNING)
+                .await?;
+            let payload = String::from_utf8(payload.into())
+                .map_err(|_| NoComponent::Manifest("the signed document is not UTF-8".to_owned()))?;
+            signatures.push(Signature {
+                payload,
+                signature: (*signature).clone(),
+            });
+        }
+        Ok(signatures)
+    }
+}

@@ -1,0 +1,78 @@
+//! Errors of fetching a component.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::image_manifest::NoComponent;
+
+/// Why a component was not fetched. Display is for an operator, and the same for the same cause: it
+/// is said once.
+#[allow(missing_docs, reason = "the texts say it")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    #[error("cannot reach {host}: {message}")]
+    Unreachable { host: String, message: String },
+    #[error("it took longer than {0:?} (plugins.oci.timeout_seconds)")]
+    TimedOut(Duration),
+    #[error("{host} denies access: {message}")]
+    Denied { host: String, message: String },
+    #[error("not found on {host}: {message}")]
+    NotThere { host: String, message: String },
+    #[error("unexpected status {status} from {host}: {message}")]
+    Status {
+        host: String,
+        status: u16,
+        message: String,
+    },
+    #[error("{host} names the token server {realm}, which gets no password: {expected}")]
+    Realm {
+        host: String,
+        realm: String,
+        expected: &'static str,
+    },
+    #[error(
+        "{host} is not asked for what {registry} has: {address} is {what}, which only a source or an entry of plugins.oci \
+         (insecure_registries, credentials) with exactly that address and port leads to"
+    )]
+    Guarded {
+        registry: String,
+        /// As the source, a redirect or a token server names it.
+        host: String,
+        address: SocketAddr,
+        what: String,
+    },
+    #[error("invalid {what} from {host}: {message}")]
+    Answer {
+        what: &'static str,
+        host: String,
+        message: String,
+    },
+    #[error("{what} from {host} has more than {limit} bytes")]
+    TooLong {
+        what: &'static str,
+        host: String,
+        limit: u64,
+    },
+    #[error("{0}")]
+    NoComponent(#[from] NoComponent),
+    #[error("the component has {found} bytes, at most {limit} are allowed (limits.size)")]
+    TooLarge { found: u64, limit: u64 },
+    #[error("{what} has the digest {found}, not {expected}")]
+    Digest {
+        what: &'static str,
+        found: String,
+        expected: String,
+    },
+    #[error("internal error in the plugin host (fetch panicked); please report it")]
+    Broke,
+}
+
+impl FetchError {
+    /// Whether asking again soon may help, with nothing changed on either side.
+    pub fn passes(&self) -> bool {
+        match self {
+            FetchError::Unreachable { .. } | FetchError::TimedOut(_) | FetchError::Broke => true,
+            FetchError::Status { status, .. } => *status == 429 || *status >= 500,
+            _ => false,
+        }
+    }
+}

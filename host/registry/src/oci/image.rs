@@ -1,0 +1,69 @@
+//! A fetched component with its origin and its signatures.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::image_manifest::{self, digest_of};
+
+/// Maximum bytes of a component, whatever a manifest allows.
+pub const MAX_COMPONENT_SIZE: u64 = 256 << 20;
+
+/// A fetched component.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// Its origin.
+    pub image: Arc<Image>,
+    /// Its bytes.
+    pub component: Arc<Vec<u8>>,
+}
+
+/// The origin of a component. Stored with the component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// `oci://…`, as in the plugin's manifest.
+    pub source: String,
+    /// The image manifest as the registry has it.
+    pub manifest: String,
+    /// Looked for where keys are configured.
+    pub signatures: Vec<Signature>,
+}
+
+/// One signature of cosign's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature {
+    /// The document that is signed, which names the image manifest by its digest.
+    pub payload: String,
+    /// Base64.
+    pub signature: String,
+}
+
+impl Image {
+    /// `sha256:…` of the image manifest.
+    pub fn digest(&self) -> String {
+        digest_of(self.manifest.as_bytes())
+    }
+
+    /// The source with the digest of the image manifest.
+    pub fn at(&self) -> String {
+        if self.source.contains('@') {
+            self.source.clone()
+        } else {
+            format!("{}@{}", self.source, self.digest())
+        }
+    }
+
+    /// Whether the image manifest is about this component. `component`: hexadecimal SHA-256.
+    pub fn is_of(&self, component: &str) -> bool {
+        image_manifest::image_manifest(self.manifest.as_bytes())
+            .and_then(|it| image_manifest::component_layer(&it))
+            .is_ok_and(|layer| layer.digest == component)
+    }
+}
+
+/// The manifest's text of a registry's answer.
+pub(crate) fn text(manifest: &Bytes) -> Result<String, image_manifest::NoComponent> {
+    String::from_utf8(manifest.to_vec())
+        .map_err(|_| image_manifest::NoComponent::Manifest("it is not UTF-8".to_owned()))
+}

@@ -1,0 +1,26 @@
+//! OCI registries: references, image manifests, authentication, and the HTTP client.
+//!
+//! * `source`, `image_manifest`, `image`, `auth`: pure rules
+//! * `servers`: which servers may be contacted, and at which addresses
+//! * `registry_client`: bounded HTTP to a registry
+
+mod auth;
+mod fetch_error;
+mod image;
+mod image_manifest;
+mod registry_client;
+mod servers;
+mod source;
+
+pub use fetch_error::FetchError;
+pub(crate) use image::text;
+pub use image::{Fetched, Image, MAX_COMPONENT_SIZE, Signature};
+pub use image_manifest::{CONFIG, LAYER, Layer, NoComponent, digest_of};
+pub(crate) use image_manifest::{MAX_IMAGE_MANIFEST, component_layer, described, image_manifest};
+pub(crate) use registry_client::{RegistryClient, Wanted};
+pub use source::Source;
+
+/// Type of the one layer of cosign's signatures.
+pub const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// The annotation of that layer with the signature.
+pub const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";

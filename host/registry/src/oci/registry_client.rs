@@ -1,0 +1,405 @@
+//! HTTP client for registries: sends credentials only to their server and bounds every response.
+//!
+//! Pulls do not use `oci-client`, which reads manifests of any length, follows redirects from TLS
+//! to plain HTTP, and sends passwords to any token server that the registry names. With signatures
+//! the registry is untrusted and must not control any of this.
+//!
+//! Nor may it control which local services are contacted: each server, also that of a redirect or
+//! of a token, is resolved once, its addresses are checked (`servers`), and the client connects
+//! to one of the checked addresses.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::{Bytes, BytesMut};
+use oci_client::errors::OciEnvelope;
+use reqwest::{
+    Client, Response, StatusCode, Url,
+    header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, WWW_AUTHENTICATE},
+    redirect,
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
+use rustls_pki_types::pem::PemObject;
+use serde_json::Value;
+use transom_common::text::one_line;
+
+use super::{
+    auth::{self, Challenge, authority},
+    fetch_error::FetchError,
+    servers::Destinations,
+    source::Source,
+};
+use crate::{
+    error::Error,
+    network::Reserved,
+    settings::{Login, Registries},
+};
+
+/// Servers that a registry may send on to, one after the other.
+const MAX_REDIRECTS: usize = 5;
+/// Bytes of an error's text or a token.
+const MAX_WORDS: u64 = 64 << 10;
+/// Registries and repositories that a token is remembered of.
+const TOKENS: usize = 256;
+/// Servers that connections are kept open to.
+const CLIENTS: usize = 32;
+
+/// Speaks to registries. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct RegistryClient {
+    tls: ClientConfig,
+    registries: Arc<Registries>,
+    reserved: Reserved,
+    /// Authorization headers by registry and repository.
+    known: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
+    /// A client for each server, which connects to these addresses and to no other.
+    clients: Arc<Mutex<Clients>>,
+}
+
+/// By server and the addresses that it may be connected to at.
+type Clients = BTreeMap<(String, Vec<SocketAddr>), Client>;
+
+/// A file to fetch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) what: &'static str,
+    /// Behind `/v2/REPOSITORY/`.
+    pub(crate) path: &'a str,
+    pub(crate) accept: &'static str,
+    /// Bytes.
+    pub(crate) most: u64,
+}
+
+impl RegistryClient {
+    /// Reads the certificate authorities; blocks for that.
+    pub(crate) fn new(registries: Arc<Registries>, reserved: Reserved) -> Result<RegistryClient, Error> {
+        let failed = |message: String| Error::Settings { message };
+        let client = RegistryClient {
+            tls: tls(&registries.authorities).map_err(failed)?,
+            registries,
+            reserved,
+            known: Arc::default(),
+            clients: Arc::default(),
+        };
+        // What does not work for one server works for none: it shows at the start.
+        client
+            .build("registry.invalid", &[])
+            .map_err(|error| failed(causes(&error)))?;
+        Ok(client)
+    }
+
+    /// Without `addresses` a proxy resolves the name.
+    fn build(&self, host: &str, addresses: &[SocketAddr]) -> reqwest::Result<Client> {
+        let builder = Client::builder()
+            .tls_backend_preconfigured(self.tls.clone())
+            .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(self.registries.silence)
+            .read_timeout(self.registries.silence)
+            // Each is checked before it is followed.
+            .redirect(redirect::Policy::none());
+        if addresses.is_empty() {
+            builder.build()
+        } else {
+            builder.resolve_to_addrs(host, addresses).build()
+        }
+    }
+
+    /// A client for the server of this URL, if it may be contacted.
+    async fn client(&self, source: &Source, url: &Url) -> Result<Client, FetchError> {
+        let destinations = Destinations {
+            reserved: &self.reserved,
+            registries: &self.registries,
+        };
+        let mut addresses = destinations.check(source, url).await?;
+        // Name servers give them in any order.
+        addresses.sort_unstable();
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&(host.clone(), addresses.clone())) {
+            return Ok(client.clone());
+        }
+        let client = self
+            .build(&host, &addresses)
+            .map_err(|error| FetchError::Unreachable {
+                host: authority(url),
+                message: causes(&error),
+            })?;
+        if clients.len() >= CLIENTS {
+            clients.clear();
+        }
+        clients.insert((host, addresses), client.clone());
+        Ok(client)
+    }
+
+    /// The whole of an answer, when it is no longer than it may be.
+    pub(crate) async fn get(&self, source: &Source, wanted: Wanted<'_>) -> Result<Bytes, FetchError> {
+        let response = self.ask(source, wanted).await?;
+        body(response, wanted.what, wanted.most).await
+    }
+
+    async fn ask(&self, source: &Source, wanted: Wanted<'_>) -> Result<Response, FetchError> {
+        let registry = source.registry();
+        let scheme = if self.registries.is_plain(registry) {
+            "http"
+        } else {
+            "https"
+        };
+        let text = format!("{scheme}://{registry}/v2/{}/{}", source.repository(), wanted.path);
+        let url = Url::parse(&text).map_err(|error| FetchError::Answer {
+            what: "the address",
+            host: registry.to_owned(),
+            message: error.to_string(),
+        })?;
+        let place = (registry.to_owned(), source.repository().to_owned());
+        let known = self.known().get(&place).cloned();
+        let mut response = self.send(source, &url, wanted.accept, known).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(authorization) = self.introduce(source, &response).await?
+        {
+            response = self
+                .send(source, &url, wanted.accept, Some(authorization.clone()))
+                .await?;
+            if response.status() != StatusCode::UNAUTHORIZED {
+                self.remember(place, authorization);
+            }
+        }
+        if response.status() == StatusCode::OK {
+            Ok(response)
+        } else {
+            Err(refusal(registry, response).await)
+        }
+    }
+
+    /// One request with its redirects to allowed servers. The authorization goes to the first
+    /// server alone.
+    async fn send(
+        &self,
+        source: &Source,
+        first: &Url,
+        accept: &'static str,
+        authorization: Option<HeaderValue>,
+    ) -> Result<Response, FetchError> {
+        let failed = |message: String| FetchError::Unreachable {
+            host: authority(first),
+            message,
+        };
+        let mut url = first.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let client = self.client(source, &url).await?;
+            let mut request = client.get(url.clone()).header(ACCEPT, accept);
+            if let Some(authorization) = authorization.as_ref().filter(|_| url.origin() == first.origin()) {
+                request = request.header(AUTHORIZATION, authorization);
+            }
+            let response = request.send().await.map_err(|error| failed(causes(&error)))?;
+            let Some(next) = sends_on(&response) else {
+                return Ok(response);
+            };
+            if !auth::may_be_asked(&next, &self.registries) {
+                return Err(failed(
+                    "it redirects to a server without TLS, which is not in plugins.oci.insecure_registries"
+                        .to_owned(),
+                ));
+            }
+            url = next;
+        }
+        Err(failed("too many redirects".to_owned()))
+    }
+
+    /// The authorization header for a challenge; none if there are no credentials.
+    async fn introduce(
+        &self,
+        source: &Source,
+        refused: &Response,
+    ) -> Result<Option<HeaderValue>, FetchError> {
+        let registry = source.registry();
+        // One that sent on to another server is not whose password this is.
+        if authority(refused.url()) != registry && authority(refused.url()) != without_default_port(registry)
+        {
+            return Ok(None);
+        }
+        let header = refused.headers().get(WWW_AUTHENTICATE);
+        let challenge = header.and_then(|it| it.to_str().ok()).and_then(Challenge::parse);
+        let login = self.registries.login(registry);
+        match (challenge, login) {
+            (Some(Challenge::Basic), Some(login)) => Ok(basic(login)),
+            (Some(Challenge::Bearer { realm, service }), _) => {
+                let realm = auth::token_server(&realm, registry, &self.registries)?;
+                self.token(source, realm, service).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn token(
+        &self,
+        source: &Source,
+        realm: Url,
+        service: Option<String>,
+    ) -> Result<HeaderValue, FetchError> {
+        let host = authority(&realm);
+        let mut url = realm;
+        {
+            let mut query = url.query_pairs_mut();
+            query.append_pair("scope", &format!("repository:{}:pull", source.repository()));
+            if let Some(service) = &service {
+                query.append_pair("service", service);
+            }
+        }
+        let login = self.registries.login(source.registry());
+        let response = self
+            .send(source, &url, "application/json", login.and_then(basic))
+            .await?;
+        if response.status() != StatusCode::OK {
+            return Err(refusal(&host, response).await);
+        }
+        let answer = body(response, "the token", MAX_WORDS).await?;
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let token = answer["token"].as_str().or(answer["access_token"].as_str());
+        let mut header = token
+            .and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok())
+            .ok_or_else(|| FetchError::Answer {
+                what: "the token",
+                host,
+                message: "expected a JSON object with `token`".to_owned(),
+            })?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    fn remember(&self, place: (String, String), authorization: HeaderValue) {
+        let mut known = self.known();
+        if known.len() >= TOKENS {
+            // Tokens are requested again when needed.
+            known.clear();
+        }
+        known.insert(place, authorization);
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), HeaderValue>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// User and password as a header.
+fn basic(login: &Login) -> Option<HeaderValue> {
+    let text = BASE64_STANDARD.encode(format!("{}:{}", login.user, login.password));
+    let mut header = HeaderValue::from_str(&format!("Basic {text}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// The target of a redirect; none for other responses.
+fn sends_on(response: &Response) -> Option<Url> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let mut next = response.url().join(location).ok()?;
+    // A registry names no user for another server.
+    let _ = next.set_username("");
+    let _ = next.set_password(None);
+    Some(next)
+}
+
+fn without_default_port(registry: &str) -> &str {
+    let plain = registry.strip_suffix(":443");
+    plain.or_else(|| registry.strip_suffix(":80")).unwrap_or(registry)
+}
+
+async fn body(mut response: Response, what: &'static str, most: u64) -> Result<Bytes, FetchError> {
+    let host = authority(response.url());
+    let too_long = || FetchError::TooLong {
+        what,
+        host: host.clone(),
+        limit: most,
+    };
+    if response.content_length().is_some_and(|it| it > most) {
+        return Err(too_long());
+    }
+    let mut body = BytesMut::new();
+    loop {
+        let chunk = response.chunk().await.map_err(|error| FetchError::Unreachable {
+            host: host.clone(),
+            message: causes(&error),
+        })?;
+        let Some(chunk) = chunk else {
+            return Ok(body.freeze());
+        };
+        if (body.len() + chunk.len()) as u64 > most {
+            return Err(too_long());
+        }
+        body.extend_from_slice(&chunk);
+    }
+}
+
+/// The error text of a registry.
+async fn refusal(host: &str, response: Response) -> FetchError {
+    let status = response.status();
+    let words = body(response, "the error", MAX_WORDS).await.unwrap_or_default();
+    let message = match serde_json::from_slice::<OciEnvelope>(&words) {
+        Ok(envelope) => envelope
+            .errors
+            .iter()
+            .map(|it| it.message.as_str())
+            .collect::<Vec<_>>()
+            .join("; "),
+        Err(_) => String::new(),
+    };
+    let message = if message.is_empty() {
+        status.canonical_reason().unwrap_or_default().to_owned()
+    } else {
+        one_line(&message)
+    };
+    let host = host.to_owned();
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => FetchError::Denied { host, message },
+        StatusCode::NOT_FOUND => FetchError::NotThere { host, message },
+        _ => FetchError::Status {
+            host,
+            status: status.as_u16(),
+            message,
+        },
+    }
+}
+
+/// An error with its causes, without the address: the caller names the server.
+fn causes(error: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    if text.is_empty() {
+        let plain = if error.is_timeout() {
+            "timeout"
+        } else {
+            "no answer"
+        };
+        plain.clone_into(&mut text);
+    }
+    one_line(&text)
+}
+
+fn tls(authorities: &[u8]) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(system.certs);
+    for certificate in CertificateDer::pem_slice_iter(authorities) {
+        certificate
+            .map_err(|error| error.to_string())
+            .and_then(|it| roots.add(it).map_err(|error| error.to_string()))
+            .map_err(|error| format!("invalid certificate authority for registries: {error}"))?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}

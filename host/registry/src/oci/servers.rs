@@ -1,0 +1,257 @@
+//! Which servers may be contacted for a component: any, except that loopback, link-local, the
+//! daemon's own ports, its store and its masters need a configuration that names exactly them.
+//!
+//! The manifest's source and `[plugins.oci]` (`insecure_registries`, the credentials and their servers)
+//! name servers. A registry's redirect or token server does not count.
+
+use std::net::{IpAddr, SocketAddr};
+
+use reqwest::Url;
+use url::Host;
+
+use transom_common::HostPort;
+
+use super::{auth::authority, fetch_error::FetchError, source::Source};
+use crate::{
+    network::{Destination, Reserved, Resolver, SystemResolver, names_no_peer},
+    settings::Registries,
+};
+
+pub(super) struct Destinations<'a> {
+    pub(super) reserved: &'a Reserved,
+    pub(super) registries: &'a Registries,
+}
+
+impl Destinations<'_> {
+    /// The addresses of the server that may be connected to. None where a proxy connects and
+    /// resolves the name.
+    pub(super) async fn check(&self, source: &Source, url: &Url) -> Result<Vec<SocketAddr>, FetchError> {
+        self.check_with(source, url, &SystemResolver, behind_proxy())
+            .await
+    }
+
+    async fn check_with(
+        &self,
+        source: &Source,
+        url: &Url,
+        names: &dyn Resolver,
+        proxied: bool,
+    ) -> Result<Vec<SocketAddr>, FetchError> {
+        let unreachable = |message: String| FetchError::Unreachable {
+            host: authority(url),
+            message,
+        };
+        let port = url.port_or_known_default().unwrap_or(443);
+        let (host, found) = match url.host() {
+            Some(Host::Ipv4(ip)) => (ip.to_string(), vec![IpAddr::V4(ip)]),
+            Some(Host::Ipv6(ip)) => (ip.to_string(), vec![IpAddr::V6(ip)]),
+            Some(Host::Domain(name)) => match names.addresses(name).await {
+                Ok(found) => (name.to_owned(), found),
+                Err(_) if proxied => return Ok(Vec::new()),
+                Err(error) => return Err(unreachable(error.to_string())),
+            },
+            None => return Err(unreachable("the address has no server name".to_owned())),
+        };
+        let configured = self.named(source);
+        let endpoint = HostPort { host, port };
+        let mut allowed = Vec::new();
+        let mut refused = None;
+        for ip in found {
+            let address = SocketAddr::new(ip.to_canonical(), port);
+            if names_no_peer(ip) {
+                refused = Some((
+                    address,
+                    "an unspecified, multicast or broadcast address".to_owned(),
+                ));
+                continue;
+            }
+            match self.reserved.guard(ip, port, names).await {
+                Some(guard) if !configured.iter().any(|it| it.names(&endpoint, ip, &guard)) => {
+                    refused = Some((address, guard.to_string()));
+                }
+                _ => allowed.push(address),
+            }
+        }
+        match refused {
+            Some((address, what)) if allowed.is_empty() => Err(FetchError::Guarded {
+                registry: source.registry().to_owned(),
+                host: authority(url),
+                address,
+                what,
+            }),
+            _ if allowed.is_empty() => Err(unreachable("the name does not resolve".to_owned())),
+            _ => Ok(allowed),
+        }
+    }
+
+    /// What the operator's configuration names, with the port that it means.
+    fn named(&self, source: &Source) -> Vec<Destination> {
+        let logins = self.registries.logins.iter();
+        let servers = [source.registry()]
+            .into_iter()
+            .chain(self.registries.plain_http.iter().map(String::as_str))
+            .chain(logins.flat_map(|it| {
+                [Some(it.registry.as_str()), it.token_server.as_deref()]
+                    .into_iter()
+                    .flatten()
+            }));
+        servers
+            .filter_map(|server| {
+                let port = if self.registries.is_plain(server) { 80 } else { 443 };
+                Destination::parse(server).or_else(|| Destination::parse(&format!("{server}:{port}")))
+            })
+            .collect()
+    }
+}
+
+/// Whether requests may go through a proxy of the environment's.
+fn behind_proxy() -> bool {
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].iter().any(|name| {
+        [(*name).to_owned(), name.to_lowercase()]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{network::Unresolved, settings::Login};
+
+    /// Names and what they resolve to.
+    struct Table(&'static [(&'static str, &'static [&'static str])]);
+
+    #[async_trait]
+    impl Resolver for Table {
+        async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+            let found = self.0.iter().find(|(name, _)| *name == host);
+            let (_, addresses) = found.ok_or(Unresolved)?;
+            Ok(addresses.iter().map(|ip| ip.parse().unwrap()).collect())
+        }
+    }
+
+    const NAMES: Table = Table(&[
+        ("registry.test", &["198.51.100.1"]),
+        ("rebound.test", &["127.0.0.1"]),
+        ("mixed.test", &["127.0.0.1", "198.51.100.2"]),
+        ("linked.test", &["169.254.169.254"]),
+        ("own.test", &["10.0.0.1"]),
+        ("localhost", &["127.0.0.1", "::1"]),
+    ]);
+
+    fn registries() -> Registries {
+        Registries {
+            plain_http: vec!["127.0.0.1:5001".to_owned(), "[::1]:5002".to_owned()],
+            logins: vec![Login {
+                registry: "registry.test".to_owned(),
+                user: "u".to_owned(),
+                password: "p".to_owned(),
+                token_server: Some("127.0.0.1:5003".to_owned()),
+            }],
+            ..Registries::default()
+        }
+    }
+
+    async fn addresses(source: &str, url: &str) -> Result<Vec<String>, FetchError> {
+        let reserved = Reserved::default();
+        reserved.listener("the admin port of this daemon", "10.0.0.1:8081".parse().unwrap());
+        let registries = registries();
+        let destinations = Destinations {
+            reserved: &reserved,
+            registries: &registries,
+        };
+        let source = Source::parse(source).unwrap();
+        let url = Url::parse(url).unwrap();
+        let found = destinations.check_with(&source, &url, &NAMES, false).await?;
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+
+    #[tokio::test]
+    async fn guarded_servers_are_asked_only_where_the_configuration_names_them() {
+        let elsewhere = "oci://registry.test/a:1";
+        for (source, url, expected) in [
+            (elsewhere, "https://registry.test/v2/", Some("198.51.100.1:443")),
+            (elsewhere, "https://198.51.100.9/v2/", Some("198.51.100.9:443")),
+            // What a redirect or a token server leads to.
+            (elsewhere, "https://127.0.0.1/", None),
+            (elsewhere, "http://127.0.0.1:8081/", None),
+            (elsewhere, "https://[::1]/", None),
+            (elsewhere, "https://[::ffff:127.0.0.1]/", None),
+            (elsewhere, "https://localhost/", None),
+            (elsewhere, "https://0.0.0.0/", None),
+            (elsewhere, "https://rebound.test/", None),
+            (elsewhere, "https://linked.test/", None),
+            (elsewhere, "https://169.254.169.254/", None),
+            (elsewhere, "https://mixed.test/", Some("198.51.100.2:443")),
+            (elsewhere, "https://own.test/", Some("10.0.0.1:443")),
+            (elsewhere, "https://own.test:8081/", None),
+            (elsewhere, "https://10.0.0.1:8081/", None),
+            // What `[plugins.oci]` names.
+            (elsewhere, "http://127.0.0.1:5001/", Some("127.0.0.1:5001")),
+            (elsewhere, "http://127.0.0.1:5002/", None),
+            (elsewhere, "http://[::1]:5002/", Some("[::1]:5002")),
+            (elsewhere, "https://127.0.0.1:5003/", Some("127.0.0.1:5003")),
+            // What the source names, and no other port of it.
+            (
+                "oci://127.0.0.1:5000/a:1",
+                "https://127.0.0.1:5000/v2/",
+                Some("127.0.0.1:5000"),
+            ),
+            ("oci://127.0.0.1:5000/a:1", "https://127.0.0.1:8081/", None),
+            ("oci://127.0.0.1:5000/a:1", "https://127.0.0.2:5000/", None),
+            (
+                "oci://localhost:5000/a:1",
+                "https://localhost:5000/v2/",
+                Some("127.0.0.1:5000"),
+            ),
+            ("oci://localhost:5000/a:1", "https://localhost:5009/", None),
+            (
+                "oci://10.0.0.1:8081/a:1",
+                "https://10.0.0.1:8081/v2/",
+                Some("10.0.0.1:8081"),
+            ),
+            // A name may mean anything tomorrow.
+            ("oci://rebound.test/a:1", "https://rebound.test/v2/", None),
+            ("oci://own.test:8081/a:1", "https://own.test:8081/v2/", None),
+        ] {
+            let found = addresses(source, url).await;
+            match (expected, &found) {
+                (Some(expected), Ok(found)) => assert_eq!(found[0], expected, "{source} {url}"),
+                (None, Err(FetchError::Guarded { .. })) => {}
+                _ => panic!("{source} {url}: {found:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_names_the_server_its_address_and_what_that_is() {
+        let found = addresses("oci://registry.test/a:1", "https://own.test:8081/").await;
+        let text = found.unwrap_err().to_string();
+        for part in [
+            "registry.test",
+            "own.test:8081",
+            "10.0.0.1:8081",
+            "the admin port",
+            "insecure_registries",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_is_left_to_a_proxy_alone() {
+        let (reserved, registries) = (Reserved::default(), Registries::default());
+        let destinations = Destinations {
+            reserved: &reserved,
+            registries: &registries,
+        };
+        let source = Source::parse("oci://unknown.test/a:1").unwrap();
+        let url = Url::parse("https://unknown.test/v2/").unwrap();
+        let found = destinations.check_with(&source, &url, &NAMES, true).await;
+        assert_eq!(found, Ok(Vec::new()));
+        let found = destinations.check_with(&source, &url, &NAMES, false).await;
+        assert!(matches!(found, Err(FetchError::Unreachable { .. })), "{found:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Signatures of components.
+//!
+//! The rule holds for the whole host: with keys configured, each component needs a signature by one
+//! of them, whatever its origin, also after a rollback and from a cache. A manifest cannot change
+//! that. Verification fails closed: a missing signature, an unknown key, a mismatch or an unknown
+//! format refuses the component.
+//!
+//! A file's signature is in `NAME.wasm.sig` and covers the component's bytes, as `cosign sign-blob`
+//! and `openssl` write it. An image has a cosign signature: over a document with the digest of the
+//! image manifest, which contains the digest of the component. Not supported: certificates,
+//! transparency logs and signing times.
+
+mod key;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::Value;
+
+use crate::{
+    error::Error,
+    oci::{Image, digest_of},
+    origin::Origin,
+};
+use key::Key;
+
+/// Maximum bytes of a detached signature; real ones have about a hundred.
+pub const MAX_SIGNATURE: u64 = 16 << 10;
+
+/// Which signatures components need.
+#[derive(Clone, Debug)]
+pub struct Signatures {
+    /// A component needs a signature by one of these. None: signatures are not checked.
+    pub keys: Vec<PublicKey>,
+    /// Whether unsigned components are refused. Components with only invalid signatures are always
+    /// refused.
+    pub required: bool,
+}
+
+impl Default for Signatures {
+    fn default() -> Self {
+        Signatures {
+            keys: Vec::new(),
+            required: true,
+        }
+    }
+}
+
+/// A public key as it was configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicKey {
+    /// Its name in records.
+    pub name: String,
+    /// PEM (SPKI), ECDSA on P-256 or Ed25519.
+    pub pem: Vec<u8>,
+}
+
+/// Why a component is not trusted. Display is for an operator.
+#[allow(missing_docs, reason = "the texts say it")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    #[error("it is not signed: {0} is missing (plugins.signatures)")]
+    NoFile(String),
+    #[error("it is not signed: the registry has no signature (plugins.signatures)")]
+    NoneThere,
+    #[error("invalid signature: {0}")]
+    Wrong(&'static str),
+}
+
+/// The configured rule and its keys.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    keys: Vec<Key>,
+    required: bool,
+}
+
+impl Trust {
+    /// Parses the configured keys; fails for one that cannot be used.
+    pub fn new(signatures: &Signatures) -> Result<Trust, Error> {
+        let keys = signatures.keys.iter().map(|it| {
+            Key::parse(&it.name, &it.pem).map_err(|message| Error::PublicKey {
+                name: it.name.clone(),
+                message,
+            })
+        });
+        Ok(Trust {
+            keys: keys.collect::<Result<_, _>>()?,
+            required: signatures.required,
+        })
+    }
+
+    /// Whether signatures are checked.
+    pub fn is_enabled(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// The key that signed a component; none if none is required. `name`: the plugin's. `digest`:
+    /// hexadecimal SHA-256 of the component.
+    pub fn check(
+        &self,
+        name: &str,
+        component: &[u8],
+        origin: &Origin,
+        digest: &str,
+    ) -> Result<Option<String>, SignatureError> {
+        if !self.is_enabled() {
+            return Ok(None);
+        }
+        match origin {
+            Origin::File { signature: None } => {
+                self.unsigned(SignatureError::NoFile(format!("{name}.wasm.sig")))
+            }
+            Origin::File {
+                signature: Some(signature),
+            } => self.of_file(component, signature).map(Some),
+            Origin::Image(image) if image.is_of(digest) => self.of_image(image),
+            Origin::Image(_) => Err(SignatureError::Wrong(
+                "the image manifest names another component",
+            )),
+        }
+    }
+
+    /// The key that signed an image, as [`Trust::check`] returns it for its component.
+    pub fn of_image(&self, image: &Image) -> Result<Option<String>, SignatureError> {
+        if image.signatures.is_empty() {
+            return self.unsigned(SignatureError::NoneThere);
+        }
+        let digest = digest_of(image.manifest.as_bytes());
+        let mut why = SignatureError::Wrong("none of the configured keys signed it");
+        for it in &image.signatures {
+            let signer = decode(it.signature.as_bytes())
+                .and_then(|signature| self.signer(it.payload.as_bytes(), &signature));
+            match signer {
+                Some(signer) if names(&it.payload, &digest) => return Ok(Some(signer)),
+                Some(_) => why = SignatureError::Wrong("it signs another image"),
+                None => {}
+            }
+        }
+        Err(why)
+    }
+
+    fn unsigned(&self, why: SignatureError) -> Result<Option<String>, SignatureError> {
+        if self.required { Err(why) } else { Ok(None) }
+    }
+
+    fn of_file(&self, component: &[u8], signature: &[u8]) -> Result<String, SignatureError> {
+        // Raw or base64: both are tried.
+        let decoded = decode(signature);
+        [Some(signature), decoded.as_deref()]
+            .into_iter()
+            .flatten()
+            .find_map(|it| self.signer(component, it))
+            .ok_or(SignatureError::Wrong(
+                "none of the configured keys signed these bytes",
+            ))
+    }
+
+    fn signer(&self, message: &[u8], signature: &[u8]) -> Option<String> {
+        let key = self.keys.iter().find(|key| key.signed(message, signature))?;
+        Some(key.label.clone())
+    }
+}
+
+/// Base64, on one line or several.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let plain: Vec<u8> = text
+        .iter()
+        .copied()
+        .filter(|c| !c.is_ascii_whitespace())
+        .collect();
+    BASE64_STANDARD.decode(plain).ok()
+}
+
+/// Whether the signed document names this image manifest. The image's name is no proof: images are
+/// copied.
+fn names(payload: &str, digest: &str) -> bool {
+    let document: Value = serde_json::from_str(payload).unwrap_or_default();
+    let critical = &document["critical"];
+    critical["type"] == "cosign container image signature"
+        && critical["image"]["docker-manifest-digest"] == digest
+}
+
+#[cfg(test)]
+mod tests;
