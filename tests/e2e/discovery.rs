@@ -1,11 +1,5 @@
 //! `transom discovery` as a replacement of mesos-dns: it accepts and rejects the same configuration
 //! files, and serves the last known records whatever the master answers.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 mod secondary;
 mod tls;

@@ -1,11 +1,5 @@
 //! Discovery while a cluster manager restarts and loses an agent, from an operator's view: the log,
 //! `/ready` and the metrics of the real binary, and the DNS answers meanwhile.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;

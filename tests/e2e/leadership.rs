@@ -1,12 +1,6 @@
 //! Several daemons on one store: one leads, the others answer reads and forward writes, and one of
 //! them takes over when the leader is gone. A leader that was suspended for too long does nothing
 //! more.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;

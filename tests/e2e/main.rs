@@ -2,12 +2,11 @@
 //!
 //! They use the daemon as users do: the program itself, HTTP, DNS packets, and clients as
 //! installed. `app_lifecycle` is the shortest overview.
-#![forbid(unsafe_code)]
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a failed test panics"
+    reason = "tests fail by panicking"
 )]
 
 mod app_lifecycle;

@@ -1,11 +1,5 @@
 //! A daemon that starts before its store: it logs that, keeps trying, and starts its services when
 //! the store is available.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that fails may panic"
-)]
 
 use std::fs;
 use std::net::SocketAddr;

@@ -4,7 +4,6 @@
 //! Nothing here depends on a crate's internals: programs are started, used over the network, and
 //! killed. Every wait is for a condition, with a deadline; every child ends when its handle is
 //! dropped.
-#![forbid(unsafe_code)]
 // A helper of tests may panic, and its fields are named after their meaning.
 #![allow(
     missing_docs,

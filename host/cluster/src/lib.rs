@@ -20,7 +20,6 @@
 //! background task follows ZooKeeper; it ends with the last clone of the client, and
 //! [`Client::close`] waits for its end. The caller decides what to do about an [`Error`];
 //! [`Error::is_transient`] marks those worth a retry.
-#![forbid(unsafe_code)]
 
 pub mod agent;
 mod client;

@@ -1,4 +1,5 @@
 //! Applies changes of the cluster to the zone.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! It is filled from the operator stream ([`operator`]) or the state document ([`document`]), keeps
 //! the order in which entries were reported, and reports for each change whose records may differ.
 //! Invalid entries are skipped and counted.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod addresses;
 pub mod document;

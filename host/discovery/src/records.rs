@@ -3,6 +3,7 @@
 //! Pure functions of the model, the addresses of host names and the settings, one for each kind of
 //! entry, so that a change of one entry changes its own records only. Several entries may share a
 //! record; it exists while at least one of them has it.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The zone: every name with its records. Immutable; a change makes a new zone that shares all
 //! unchanged parts with the old one, so it costs as much as the change.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

@@ -43,17 +43,6 @@
 //! # Ok(()) }
 //! ```
 
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "a failing test may say so"
-    )
-)]
-
 mod agent;
 mod cluster;
 mod config;

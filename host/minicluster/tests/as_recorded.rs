@@ -5,7 +5,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a failing test may say so"
+    reason = "tests fail by panicking"
 )]
 
 mod support;

@@ -14,17 +14,6 @@
 //! refuses every agent, so that the task stays pending with a reason. [`agents`] stores the agents.
 //! There is no input or output, no clock, and no other failure.
 
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests fail by panicking"
-    )
-)]
-
 use std::rc::Rc;
 
 use transom_sdk::matcher::{Constraint, ConstraintError, Matcher};

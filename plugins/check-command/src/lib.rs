@@ -3,17 +3,6 @@
 //! Any exit code is a result. A command that could not run, or exceeded its timeout, is a failure,
 //! and the check keeps its last result.
 
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests fail by panicking"
-    )
-)]
-
 use transom_sdk::probe::{
     Answer, Attempt, CommandLine, Failure, Outcome, Probe, Reason, Request, Step, failed,
 };

@@ -4,17 +4,6 @@
 //! are followed only if the configuration allows it; otherwise the 302 is the result. No response
 //! is a failure, and the check keeps its last result, as with checks by the agent.
 
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests fail by panicking"
-    )
-)]
-
 use serde::Deserialize;
 use transom_sdk::probe::{
     Answer, Attempt, Failure, HttpRequest, Outcome, Probe, Reason, Request, Step, failed,

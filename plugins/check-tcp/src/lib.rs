@@ -5,17 +5,6 @@
 //! resolve or the destination is not granted, the attempt fails and the check keeps its last
 //! result.
 
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests fail by panicking"
-    )
-)]
-
 use transom_sdk::probe::{Answer, Attempt, Failure, IoError, Outcome, Probe, Reason, Request, Step, failed};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_probe};
 

@@ -5,17 +5,6 @@
 //! be newer or older than the daemon. There is no filter language yet: a query with a `filter`
 //! expression is refused.
 
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests fail by panicking"
-    )
-)]
-
 use std::collections::BTreeSet;
 use std::rc::Rc;
 

@@ -106,18 +106,6 @@
 //! # }
 //! ```
 
-// `deny` and not `forbid`: generated bindings are the one place with unsafe code.
-#![deny(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests fail by panicking"
-    )
-)]
-
 #[doc(hidden)]
 pub mod bindings;
 pub mod bootstrap;

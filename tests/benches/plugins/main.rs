@@ -5,11 +5,7 @@
 //! component, so that the ratio holds where the times depend on the machine. Times are of the
 //! release profile, on two worker threads.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a benchmark that fails may panic"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod agent_set;
 mod calls;

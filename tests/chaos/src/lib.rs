@@ -30,16 +30,6 @@
 //! A violated invariant is part of the [`Report`], with the command that repeats the run; logs,
 //! journals and the views of daemon and master are kept. An error means that the run could not be
 //! executed.
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "a test that fails may panic"
-    )
-)]
 
 mod client;
 mod fault;

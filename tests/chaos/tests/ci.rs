@@ -1,5 +1,5 @@
 //! A minute of chaos with a fixed seed.
-#![allow(clippy::expect_used, reason = "a test ends by panicking")]
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::time::Duration;
 

@@ -16,17 +16,6 @@
 //! A failed step leaves an outcome with the reason; later steps that need it fail too. [`replay`]
 //! itself only fails when there are no recordings or no master.
 
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "a failing test may say so"
-    )
-)]
-
 mod agent;
 pub mod client;
 pub mod compare;

@@ -17,16 +17,6 @@
 //! # Errors
 //!
 //! A failed story is part of the [`Report`]. An error means that the run could not begin.
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "a test that fails may panic"
-    )
-)]
 
 mod cleanup;
 mod daemon;

@@ -4,7 +4,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that fails may panic"
+    reason = "tests fail by panicking"
 )]
 
 use std::fs;

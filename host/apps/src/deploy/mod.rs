@@ -3,6 +3,7 @@
 //! All of it is pure. [`plan`] computes the steps; [`advance`] and [`keep`] the next actions from
 //! the instances, with [`transom_replicas`]. The core executes them. A step is evaluated after
 //! every change until it is done. It has no state, so a restart of the daemon does not affect it.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 pub(crate) mod plan;
 pub(crate) mod policy;

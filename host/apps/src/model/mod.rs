@@ -4,6 +4,7 @@
 //! filled, deprecated fields translated) -> [`rules::check`] (relations between fields). Each stage
 //! is a pure function that reports all its problems. Fields that upstream has and this version does
 //! not support are rejected by name ([`unsupported`]), never dropped.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod app;
 mod check;

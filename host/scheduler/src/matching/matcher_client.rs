@@ -1,4 +1,8 @@
 //! Calls the matcher. After a failure it backs off and returns the same error meanwhile.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a failed matcher is asked again after a backoff"
+)]
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;

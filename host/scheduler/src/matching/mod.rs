@@ -9,6 +9,7 @@
 //! (statically or dynamically, in the old or the new format) for an accepted role or an ancestor of
 //! it (`eng` for `eng/web`): Mesos offers those too. Resources are returned as offered, with
 //! reservations and labels. Reserved resources are used before unreserved ones.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub(crate) mod agents;
 pub(crate) mod matcher;

@@ -23,6 +23,7 @@
 //!
 //! Users are not authenticated here. Programs that choose their own headers pass; see
 //! [`crate::AccessPolicy`].
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod name;
 

@@ -1,4 +1,5 @@
 //! Jobs as clients define them, and how they are parsed. Pure.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod field_reader;
 mod input;

@@ -1,9 +1,6 @@
 //! A probe that imports what no plugin is given: the host's files. Admission is to refuse it and
 //! name the import.
 
-// `deny` and not `forbid`: the generated bindings of the import have unsafe code.
-#![deny(unsafe_code)]
-
 use transom_sdk::probe::{Answer, Attempt, Outcome, Probe, Request, Step};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_probe};
 

@@ -2,7 +2,6 @@
 //! see [`Fault`]; the configuration marks and drops events, so that a test sees which version
 //! decided.
 
-#![forbid(unsafe_code)]
 #![cfg_attr(
     test,
     allow(

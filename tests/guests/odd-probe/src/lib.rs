@@ -5,8 +5,6 @@
 //! configuration's `attempt` does. The configuration's `configure` says what becomes of configuring
 //! it. Everything there is to ask for is in [`Behaviour`].
 
-// `deny` and not `forbid`: a text that is none takes unsafe code to make.
-#![deny(unsafe_code)]
 #![cfg_attr(
     test,
     allow(
