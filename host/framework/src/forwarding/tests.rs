@@ -142,7 +142,7 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
     let address = leader(&token).await;
     let credentials = Credentials {
         username: "u".to_owned(),
-        password: "p".to_owned(),
+        password: "p".into(),
     };
     let standby = Standby::new(Leadership::Follower(address.to_string()), Some(&credentials));
     let (_, _, text) = standby.ask(Method::GET, "/x").await;
