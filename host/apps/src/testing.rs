@@ -524,10 +524,11 @@ impl World {
             ..Config::default()
         };
         config.port.port = 0;
+        let mut registry = Registry::default();
         let dependencies = Dependencies {
             policies,
             agents: None,
-            metrics: Metrics::register(&mut Registry::default()),
+            metrics: Metrics::register(&mut registry),
         };
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
             .await

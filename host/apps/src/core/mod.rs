@@ -25,16 +25,14 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_common::error_chain;
+use transom_replicas::{Condition, Directive, Effect, Input, LaunchBackoff, Member, Policy, step};
 use transom_scheduler::{Events, RunSpec, SchedulerApi, TaskRequest};
 use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
-use crate::backoff::Backoff;
 use crate::bus::{Bus, Draft, PlanForm, shapes};
 use crate::checks::Checker;
-use crate::condition::Condition;
-use crate::deploy::machine::{self, Directive, InstanceView};
-use crate::deploy::{ActionKind, Deployment};
+use crate::deploy::{self, ActionKind, Deployment, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::task::{LaunchSettings, is_ours, run_spec};
@@ -42,7 +40,7 @@ use crate::time::Moment;
 use crate::{Config, Result};
 use command::{Command, Report};
 use persist::{AppRecord, Changes, Repository, Touched};
-use snapshot::{AppView, Snapshot};
+use snapshot::{AppView, Snapshot, TaskFailure};
 
 /// Interval of the work that depends on time alone: unreachable instances and retried writes.
 const TICK: Duration = Duration::from_secs(1);
@@ -94,7 +92,7 @@ struct AppState {
     record: AppRecord,
     /// The run spec of new tasks.
     spec: Arc<RunSpec>,
-    backoff: Backoff,
+    backoff: LaunchBackoff,
     instances: BTreeMap<InstanceId, Instance>,
 }
 
@@ -104,21 +102,26 @@ impl AppState {
         Self {
             record,
             spec,
-            backoff: Backoff::default(),
+            backoff: LaunchBackoff::default(),
             instances: BTreeMap::new(),
         }
     }
 
-    fn seen(&self) -> Vec<InstanceView> {
+    fn members(&self) -> Vec<Member<InstanceId>> {
         let config = self.record.app.config_version();
         self.instances
             .values()
-            .map(|instance| instance.seen(config))
+            .map(|instance| instance.member(config))
             .collect()
     }
 
+    /// The rules for each instance.
+    fn policy(&self) -> Policy<Moment> {
+        policy::instance(&self.record.app, !self.record.gone)
+    }
+
     fn wanted(&self, instance: &Instance) -> TaskRequest {
-        let not_before = self.backoff.until(Moment::now()).map(Moment::timestamp);
+        let not_before = self.backoff.until(Moment::now().timestamp());
         TaskRequest {
             id: instance.task(),
             spec: Arc::clone(&self.spec),
@@ -276,12 +279,11 @@ impl Core {
                 .map(|action| action.action);
             let deploying = running.is_some();
             let directive = match (self.apps.get(id), action) {
-                (Some(state), Some(action)) => machine::advance(action, &state.record.app, &state.seen()),
-                (Some(state), None) if !state.record.gone => machine::keep(&state.record.app, &state.seen()),
-                _ => Directive {
-                    done: true,
-                    ..Directive::default()
-                },
+                (Some(state), Some(action)) => deploy::advance(action, &state.record.app, &state.members()),
+                (Some(state), None) if !state.record.gone => {
+                    deploy::keep(&state.record.app, &state.members())
+                }
+                _ => Directive::done(),
             };
             self.obey(id, &directive);
             // Removing an unlaunched instance or starting one may allow the next action
@@ -296,7 +298,7 @@ impl Core {
     }
 
     /// Removes and starts instances.
-    fn obey(&mut self, id: &AppId, directive: &Directive) {
+    fn obey(&mut self, id: &AppId, directive: &Directive<InstanceId>) {
         for instance in &directive.decommission {
             self.decommission(id, instance);
         }
@@ -305,7 +307,7 @@ impl Core {
         };
         let mut requests = Vec::new();
         for _ in 0..directive.start {
-            let instance = Instance::new(id, state.record.app.version);
+            let instance = Instance::new(id, state.record.app.version, Moment::now());
             requests.push(state.wanted(&instance));
             state.instances.insert(instance.id.clone(), instance);
         }
@@ -316,17 +318,63 @@ impl Core {
     /// is already under way, the task becomes an orphan and is released when it appears.
     fn decommission(&mut self, id: &AppId, instance: &InstanceId) {
         self.checker.end(instance);
+        self.step(id, instance, Input::Decommission);
+    }
+
+    /// Applies what happened to an instance, and executes what follows. Returns whether anything
+    /// followed.
+    fn step(&mut self, id: &AppId, instance: &InstanceId, input: Input<'_>) -> bool {
         let Some(state) = self.apps.get_mut(id) else {
-            return;
+            return false;
         };
+        let policy = state.policy();
         let Some(known) = state.instances.get_mut(instance) else {
-            return;
+            return false;
         };
-        self.scheduler.kill(vec![known.task()], None);
-        known.wanted = false;
-        if known.condition == Condition::Scheduled {
-            state.instances.remove(instance);
+        let now = Moment::now();
+        let (next, effects) = step(&known.replica, input, &policy, now.timestamp());
+        let mut launch = false;
+        for effect in &effects {
+            match *effect {
+                Effect::Changed(condition) if condition.is_public() => {
+                    let version = known.version().to_string();
+                    self.drafts
+                        .push(shapes::instance_changed(known.facts(id, &version), condition));
+                }
+                Effect::Changed(_) => {}
+                Effect::Kill { incarnation } => self.scheduler.kill(vec![instance.task(incarnation)], None),
+                Effect::Ended {
+                    incarnation,
+                    condition,
+                    restarting,
+                } => {
+                    self.checker.end(instance);
+                    self.scheduler.purge(vec![instance.task(incarnation)]);
+                    let unexpected = matches!(
+                        condition,
+                        Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
+                    );
+                    if let (true, Some(record)) = (unexpected && !restarting, &known.record) {
+                        state.record.last_failure = Some(TaskFailure::new(id, known.version(), record));
+                    }
+                }
+                Effect::Launch { after_failure } => {
+                    launch = true;
+                    if after_failure {
+                        let policy = policy::backoff(&state.record.app);
+                        state.backoff.failed(&policy, now.timestamp());
+                    }
+                }
+            }
         }
+        match next {
+            Some(replica) => known.set_replica(replica),
+            None => drop(state.instances.remove(instance)),
+        }
+        if launch && let Some(known) = state.instances.get(instance) {
+            self.scheduler.submit(vec![state.wanted(known)]);
+        }
+        !effects.is_empty()
     }
 
     /// Proceeds after a completed step or ends the deployment. Returns false when the deployment is
@@ -440,13 +488,13 @@ impl Core {
             .record
             .versions
             .iter()
-            .find(|app| app.version == known.version)
+            .find(|app| app.version == known.version())
             .unwrap_or(&state.record.app);
         let ours = definition
             .check
             .as_ref()
             .is_some_and(|check| is_ours(check, self.launch.checks));
-        if ours && known.condition == Condition::Running {
+        if ours && known.condition() == Condition::Running {
             self.checker.begin(definition, known);
         } else {
             self.checker.end(instance);

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
+use transom_replicas::{Condition, Input, LaunchBackoff};
 use uuid::Uuid;
 
 use super::command::{Change, Command, Killed, Origin, Refusal, Which, Written};
 use super::persist::{AppRecord, Changes, MAX_VERSIONS};
 use super::{AppState, Core};
 use crate::bus::shapes;
-use crate::condition::Condition;
 use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -331,8 +331,8 @@ impl Core {
     fn unfinished(&self, id: &AppId, present: &App, target: &App) -> Option<App> {
         let instances = self.apps.get(id)?.instances.values();
         let oldest = instances
-            .filter(|instance| instance.wanted)
-            .map(|instance| instance.version)
+            .filter(|instance| instance.replica.is_wanted())
+            .map(Instance::version)
             .min()?;
         (oldest < target.config_version()).then(|| App {
             version_info: Some(VersionInfo {
@@ -385,7 +385,7 @@ impl Core {
             .or_insert_with(|| AppState::new(record.clone(), &self.launch));
         state.record = record;
         if present.is_none_or(|present| present.config_version() != app.config_version()) {
-            state.backoff = crate::backoff::Backoff::default();
+            state.backoff = LaunchBackoff::default();
         }
         state.spec = crate::task::run_spec(&app, &self.launch);
         // Unlaunched instances are launched from the new definition, unless the deployment replaces
@@ -394,13 +394,13 @@ impl Core {
         let waiting: Vec<InstanceId> = state
             .instances
             .values()
-            .filter(|instance| instance.condition == Condition::Scheduled && instance.version >= config)
+            .filter(|instance| instance.condition() == Condition::Scheduled && instance.version() >= config)
             .map(|instance| instance.id.clone())
             .collect();
         let mut requests = Vec::new();
         for instance in waiting {
             if let Some(known) = state.instances.get_mut(&instance) {
-                known.version = app.version;
+                known.replica.version = app.version;
             }
             if let Some(known) = state.instances.get(&instance) {
                 requests.push(state.wanted(known));
@@ -575,13 +575,8 @@ impl Core {
             for instance in &one.instances {
                 if wipe {
                     self.decommission(app, &instance.id);
-                } else if let Some(known) = self
-                    .apps
-                    .get_mut(app)
-                    .and_then(|state| state.instances.get_mut(&instance.id))
-                {
-                    known.killed = true;
-                    self.scheduler.kill(vec![known.task()], None);
+                } else {
+                    self.step(app, &instance.id, Input::Restart);
                 }
             }
             self.reconcile(app).await;
@@ -605,7 +600,7 @@ impl Killed {
     fn left(&self) -> u32 {
         let places = self.instances.iter().filter(|instance| {
             !matches!(
-                instance.condition,
+                instance.condition(),
                 Condition::Killing | Condition::UnreachableInactive
             )
         });
@@ -615,5 +610,5 @@ impl Killed {
 
 /// Launched and not being removed.
 fn may_be_killed(instance: &Instance) -> bool {
-    instance.condition != Condition::Scheduled && instance.wanted
+    instance.condition() != Condition::Scheduled && instance.replica.is_wanted()
 }
