@@ -108,14 +108,14 @@ async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
         started,
     };
     let stop = CancellationToken::new();
-    let running = framework.run(service, stop.clone());
+    let running = Box::pin(framework.run(service, stop.clone()));
     let stopping = async {
         for _ in 0..count {
             starts.recv().await;
         }
         stop.cancel();
     };
-    let both = async { tokio::join!(running, stopping).0 };
+    let both = Box::pin(async { tokio::join!(running, stopping).0 });
     let outcome = tokio::time::timeout(TIMEOUT, both).await.expect("it ends");
     token.cancel();
     plugins.stopped().await;

@@ -260,7 +260,7 @@ async fn connection<S>(
                     let Ok(response) = router.oneshot(request).await;
                     slot.pass(response, &token)
                 }
-                Err(rejection) => rejection,
+                Err(rejection) => rejection.into_response(),
             };
             Ok::<_, Infallible>(turn.until_written(response))
         }

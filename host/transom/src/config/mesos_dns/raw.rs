@@ -255,9 +255,9 @@ impl Raw {
             "includestaging" => entry.to(&mut self.include_staging),
             "frameworkttl" => entry.to(&mut self.framework_ttl),
             "weightlabel" => entry.to(&mut self.weight_label),
-            "tlsport" => entry.to_port(&mut self.tls_port),
-            "httpsport" => entry.to_port(&mut self.https_port),
-            "quicport" => entry.to_port(&mut self.quic_port),
+            "tlsport" => entry.optional_port(&mut self.tls_port),
+            "httpsport" => entry.optional_port(&mut self.https_port),
+            "quicport" => entry.optional_port(&mut self.quic_port),
             "tlscertificate" => entry.to(&mut self.tls_certificate),
             "tlskey" => entry.to(&mut self.tls_key),
             "alsonotify" => entry.to(&mut self.also_notify),
@@ -307,7 +307,7 @@ impl Entry<'_> {
     }
 
     /// A port that is off where the file has none, or 0.
-    fn to_port(&mut self, slot: &mut Option<u16>) {
+    fn optional_port(&mut self, slot: &mut Option<u16>) {
         let mut port = 0_u16;
         self.to(&mut port);
         *slot = Some(port).filter(|port| *port != 0);
