@@ -118,7 +118,7 @@ impl Buckets {
             if at < BOUNDS {
                 Duration::from_nanos(1 << (FIRST_BOUND + at * BOUND_STEP)).as_secs_f64()
             } else {
-                f64::MAX
+                f64::INFINITY
             }
         };
         let buckets = self.counts.iter().enumerate();
@@ -189,7 +189,7 @@ mod tests {
             let expected = buckets
                 .seconds()
                 .iter()
-                .position(|(bound, _)| *bound * 1e9 >= nanos as f64);
+                .position(|(bound, _)| (*bound * 1e9).round() >= nanos as f64);
             let found = buckets.seconds().iter().position(|(_, count)| *count == 1);
             assert_eq!(found, expected, "{nanos}");
             assert_eq!((buckets.count(), buckets.sum), (1, nanos));

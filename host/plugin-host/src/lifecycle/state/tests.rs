@@ -100,6 +100,7 @@ fn shown(effects: &[Effect<&'static str>]) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn plugin_state_follows_events() {
     use HealthAction::{Disable, Revert};
     let admitted_effects = "record Admitted new by directory, publish Admitted";

@@ -55,7 +55,7 @@ fn table_and_metrics_show_the_same_measurements() {
         "call_duration_seconds_sum{plugin=\"p\",version=\"1\"} 5.05\n",
         "call_duration_seconds_bucket{le=\"+Inf\",plugin=\"p\",version=\"1\"} 100\n",
         "call_duration_seconds_bucket{le=\"0.033554432\",plugin=\"p\",version=\"1\"} 33\n",
-        "queue_wait_seconds_bucket{le=\"8.192e-6\",plugin=\"p\",version=\"1\"} 1\n",
+        "queue_wait_seconds_bucket{le=\"0.000008192\",plugin=\"p\",version=\"1\"} 1\n",
         "cpu_seconds_total{plugin=\"p\",version=\"1\"} 0.25\n",
         "memory_peak_bytes{plugin=\"p\",version=\"1\"} 1048576\n",
     ] {
