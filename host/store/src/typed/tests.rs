@@ -42,7 +42,7 @@ impl Watched {
 
     async fn answer(&self) {
         if self.hangs.load(Ordering::SeqCst) {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
