@@ -219,7 +219,7 @@ async fn the_python_client_kills_given_tasks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_credentials_are_told_with_their_keys_and_the_framework() {
     let master = Master::start(Says {
-        wants: Some("Basic of somebody else".to_owned()),
+        wants: Some("Basic of another user".to_owned()),
         ..Says::document("{}")
     })
     .await;

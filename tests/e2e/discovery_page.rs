@@ -14,8 +14,8 @@ use transom_tests::process::{Transom, binary};
 
 const PAGE: &str = include_str!("../../docs/discovery.md");
 const STATE: &str = include_str!("../fixtures/discovery/small-a.json");
-/// The ports of the page: DNS, HTTP, admin, and the master's port.
-const PORTS: [u16; 4] = [8053, 8123, 9990, 5050];
+/// The ports of the page: DNS, HTTP, admin, DNS over TLS and over HTTPS, and the master's port.
+const PORTS: [u16; 6] = [8053, 8123, 9990, 8853, 8443, 5050];
 
 /// The page's blocks: their language and text.
 fn blocks(page: &str) -> Vec<(String, String)> {
@@ -51,7 +51,7 @@ fn run(dir: &Path, block: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_says_what_happens() {
     let master = Master::start(Says::document(STATE)).await;
-    let free: Vec<_> = (0..3)
+    let free: Vec<_> = (1..PORTS.len())
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
         .collect();
     let mut ports: Vec<_> = free
@@ -73,6 +73,8 @@ async fn the_page_says_what_happens() {
             "json" => fs::write(dir.path().join("config.json"), block).expect("written"),
             "sh" if block.starts_with("transom discovery ") => {
                 let flags = block.split_whitespace().skip(1);
+                // The next one has the same ports.
+                drop(daemon.take());
                 daemon = Some(Transom::start(dir.path(), flags));
                 let ready = format!("http://127.0.0.1:{}/ready", ports[2]);
                 eventually("discovery to be ready", || async {
@@ -109,7 +111,7 @@ async fn the_page_says_what_happens() {
             other => panic!("nobody knows what to do with a block of {other:?}"),
         }
     }
-    assert!(ran >= 8 && compared >= 8, "{ran} run, {compared} compared");
+    assert!(ran >= 12 && compared >= 11, "{ran} run, {compared} compared");
     let (status, output) = daemon.expect("it was started").interrupt();
     assert!(status.success(), "{output}");
 }

@@ -122,7 +122,7 @@ async fn the_manifest_that_the_page_shows_is_admitted() {
         let history = site.get(&format!("{url}/history")).await.expect("records");
         assert_eq!(
             history["records"][0]["sequence"], 2,
-            "{name} was admitted anew: {history}"
+            "{name} was admitted again: {history}"
         );
     }
     site.cluster.stop_after(site.daemon);

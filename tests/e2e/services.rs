@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use transom_tests::process::{Transom, binary};
 use transom_testkit::eventually;
 use transom_testkit::redis::RedisServer;
-use transom_tests::site::{Cluster, addresses, copy_components};
 use transom_tests::http;
+use transom_tests::process::{Transom, binary};
+use transom_tests::site::{Cluster, addresses, copy_components};
 
 /// Credentials, and no trusted networks: the leader must accept forwarded requests.
 const PROTECTED: &str = "trusted_networks = []\napi_username = \"user\"\napi_password = \"password\"\n";
@@ -95,10 +95,10 @@ impl Daemon {
 async fn each_framework_has_its_own_leader_and_ready_names_it() {
     let dir = tempfile::tempdir().expect("a directory");
     copy_components(&dir.path().join("plugins"));
-    let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
+    let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
     let apps = format!("[apps]\nport = 0\n{PROTECTED}");
     let both = format!("{apps}[workflow]\nport = 0\ncontainers = false\n");
-    let start = |name, sections| Daemon::start(dir.path(), name, cluster.master, redis.address, sections);
+    let start = |name, sections| Daemon::start(dir.path(), name, cluster.master, redis.address(), sections);
 
     let first = start("first", &apps);
     first.shows(&[("apps", &first, true)]).await;
@@ -151,10 +151,10 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_cannot_start_stops_the_others_with_a_clear_error() {
+async fn a_service_that_cannot_start_stops_the_others_and_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     copy_components(&dir.path().join("plugins"));
-    let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
+    let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port();
     let discovery = format!(
@@ -164,7 +164,8 @@ async fn a_service_that_cannot_start_stops_the_others_with_a_clear_error() {
     let configuration = format!(
         "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{}\"\n[store]\nserver = \"{}\"\nlease_seconds = 60\n\
          [plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n{others}{discovery}",
-        cluster.master, redis.address
+        cluster.master,
+        redis.address()
     );
     fs::write(dir.path().join("broken.toml"), configuration).expect("written");
     let mut broken = Transom::start(dir.path(), ["serve", "--config", "broken.toml"]);
@@ -175,8 +176,8 @@ async fn a_service_that_cannot_start_stops_the_others_with_a_clear_error() {
     assert!(output.contains(&expected), "{output}");
     assert!(output.contains("--port discovery=N"), "{output}");
 
-    // It has released whatever it held: the next daemon need not wait for the end of its leases.
-    let daemon = Daemon::start(dir.path(), "next", cluster.master, redis.address, others);
+    // It holds no lease: the next daemon need not wait for the end of one.
+    let daemon = Daemon::start(dir.path(), "next", cluster.master, redis.address(), others);
     daemon
         .shows(&[("apps", &daemon, true), ("workflow", &daemon, true)])
         .await;

@@ -8,17 +8,9 @@ mod tests {
 
     use crate::steps::{SELECTION, cargo, root};
 
-    /// Small crates that build scripts need with few features and the daemon with more, or the other
-    /// way round. Equal features would cost more than the second compilation.
-    const COMPILED_TWICE: [&str; 4] = [
-        // The build script of cranelift-codegen needs constants of the interpreter. The interpreter
-        // itself would delay Cranelift, on which most of a build waits.
-        "cranelift-bitset",
-        "pulley-interpreter",
-        "wasmtime-internal-core",
-        // A hundred lines.
-        "fnv",
-    ];
+    /// The build script of cranelift-codegen needs constants of the interpreter. With the daemon's
+    /// features the interpreter itself would delay Cranelift, for which most of a build waits.
+    const COMPILED_TWICE: [&str; 3] = ["cranelift-bitset", "pulley-interpreter", "wasmtime-internal-core"];
 
     /// `name@version` of every crate of a build, with its features: several sets where macros and
     /// build scripts need other features than programs.

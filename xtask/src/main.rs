@@ -17,6 +17,8 @@ mod components;
 #[cfg(test)]
 mod dependencies;
 mod dev;
+#[cfg(test)]
+mod doctests;
 mod needs;
 mod steps;
 mod test;

@@ -11,7 +11,7 @@ use crate::steps::root;
 mod airflow;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 6] = [
+const NEEDS: [(&str, &[&str], &str); 8] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -22,7 +22,10 @@ const NEEDS: [(&str, &[&str], &str); 6] = [
     ("java", &["/usr/bin/java"], "default-jre-headless"),
     // What the page about discovery is read with.
     ("dig", &["/usr/bin/dig"], "bind9-dnsutils"),
+    // The client of DNS over HTTPS and over QUIC.
+    ("kdig", &["/usr/bin/kdig"], "knot-dnsutils"),
     ("curl", &["/usr/bin/curl"], "curl"),
+    ("openssl", &["/usr/bin/openssl"], "openssl"),
     // The name server that follows the zone.
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
 ];

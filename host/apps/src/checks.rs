@@ -104,20 +104,20 @@ impl Checker {
         if self
             .running
             .get(&instance.id)
-            .is_some_and(|(incarnation, _)| *incarnation == instance.incarnation)
+            .is_some_and(|(incarnation, _)| *incarnation == instance.replica.incarnation)
         {
             return;
         }
         self.end(&instance.id);
         let token = self.token.child_token();
         self.running
-            .insert(instance.id.clone(), (instance.incarnation, token.clone()));
+            .insert(instance.id.clone(), (instance.replica.incarnation, token.clone()));
         let looks = Looks {
             app: Arc::clone(app),
             check: check.clone(),
             record: Arc::clone(record),
             instance: instance.id.clone(),
-            incarnation: instance.incarnation,
+            incarnation: instance.replica.incarnation,
             policies: Arc::clone(&self.policies),
             agents: self.agents.clone(),
             reports: self.reports.clone(),

@@ -28,6 +28,8 @@ pub struct Config {
     pub events: Events,
     /// The minimum interval of REVIVE calls for tasks that fit no offer.
     pub revive_interval: Duration,
+    /// Timeout of one call of the store.
+    pub store_timeout: Duration,
 }
 
 /// Where checks run: in this daemon or in the agents.
@@ -81,6 +83,7 @@ impl Default for Config {
             env_vars_prefix: String::new(),
             events: Events::default(),
             revive_interval: Duration::from_secs(1),
+            store_timeout: transom_store::typed::TIMEOUT,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use transom_framework::ServiceError;
 
+use transom_store::typed;
+
 /// Errors of the whole service. Errors of a single request are returned to its client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -13,9 +15,9 @@ pub enum Error {
     Store {
         /// The operation that failed.
         doing: &'static str,
-        /// The error of the store.
+        /// The error of the store: any but a record that cannot be decoded.
         #[source]
-        source: transom_store::Error,
+        source: typed::Error,
     },
     /// A record in the store cannot be decoded.
     #[error("apps: record {key} in the state store cannot be decoded; it is damaged or of another version")]
@@ -26,6 +28,16 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+}
+
+impl Error {
+    /// The error of a store operation, for example "reading apps".
+    pub(crate) fn of_store(doing: &'static str, error: typed::Error) -> Self {
+        match error {
+            typed::Error::Record { key, source } => Self::Record { key, source },
+            source => Self::Store { doing, source },
+        }
+    }
 }
 
 impl ServiceError for Error {

@@ -4,33 +4,23 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use transom_cluster::TaskId;
-use transom_cluster::v1::{CheckStatusInfo, TaskState};
+use transom_cluster::v1::CheckStatusInfo;
 use transom_plugin_host::probe::{Failure, Outcome};
 use transom_plugin_host::shown;
+use transom_replicas::{Condition, Member, Replica, TaskView};
 use transom_scheduler::TaskRecord;
 
 use crate::bus::shapes::TaskFacts;
-use crate::condition::Condition;
-use crate::deploy::InstanceView;
 use crate::ids::{AppId, InstanceId};
-use crate::model::UnreachableStrategy;
 use crate::time::Moment;
 
-/// An instance and its current task.
+/// An instance: the life of a replica, and what the service knows about its current task.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
-    /// Number of the current task, counted from 1.
-    pub(crate) incarnation: u32,
-    /// The version of the app from which the task is launched.
-    pub(crate) version: Moment,
-    pub(crate) condition: Condition,
-    /// The time of the last change of the condition.
-    pub(crate) since: Moment,
-    /// Whether it should run; false once it is being removed.
-    pub(crate) wanted: bool,
-    /// Whether the current task is being killed for a replacement, which is not a failure.
-    pub(crate) killed: bool,
+    /// Its condition and current task. The version is that of the app from which the task is
+    /// launched.
+    pub(crate) replica: Replica<Moment>,
     /// The scheduler's task record, once the task is launched.
     pub(crate) record: Option<Arc<TaskRecord>>,
     /// The last result of this daemon's check.
@@ -41,15 +31,10 @@ pub(crate) struct Instance {
 
 impl Instance {
     /// A new instance without a task.
-    pub(crate) fn new(app: &AppId, version: Moment) -> Self {
+    pub(crate) fn new(app: &AppId, version: Moment, now: Moment) -> Self {
         Self {
             id: InstanceId::new(app),
-            incarnation: 1,
-            version,
-            condition: Condition::Scheduled,
-            since: Moment::now(),
-            wanted: true,
-            killed: false,
+            replica: Replica::new(version, now.timestamp()),
             record: None,
             found: None,
             failure: None,
@@ -60,28 +45,28 @@ impl Instance {
     pub(crate) fn of_record(record: &Arc<TaskRecord>) -> Option<Self> {
         let (id, incarnation) = InstanceId::of_task(&record.id)?;
         let version = record.version.parse().ok()?;
-        let since = Moment::from(record.started_at.unwrap_or(record.updated_at));
-        let mut instance = Self {
+        Some(Self {
             id,
-            incarnation,
-            version,
-            condition: Condition::Provisioned,
-            since,
-            wanted: true,
-            killed: false,
-            record: None,
+            replica: Replica::of_task(version, incarnation, &view(record)),
+            record: Some(Arc::clone(record)),
             found: None,
             failure: None,
-        };
-        instance.condition = condition_of(record);
-        instance.wanted = !record.killing;
-        instance.record = Some(Arc::clone(record));
-        Some(instance)
+        })
+    }
+
+    /// The condition of the instance.
+    pub(crate) fn condition(&self) -> Condition {
+        self.replica.condition
+    }
+
+    /// The version of the app from which the current task is launched.
+    pub(crate) fn version(&self) -> Moment {
+        self.replica.version
     }
 
     /// The id of the current task.
     pub(crate) fn task(&self) -> TaskId {
-        self.id.task(self.incarnation)
+        self.id.task(self.replica.incarnation)
     }
 
     /// Whether `name` is the id of this instance or of its current task.
@@ -89,71 +74,19 @@ impl Instance {
         self.id.as_str() == name || self.task().as_str() == name
     }
 
-    /// Applies a task record from the scheduler. Returns whether the condition changed.
-    pub(crate) fn update(&mut self, record: &Arc<TaskRecord>) -> bool {
-        let condition = condition_of(record);
-        self.record = Some(Arc::clone(record));
-        let gave_up = self.condition == Condition::UnreachableInactive && condition == Condition::Unreachable;
-        if condition == self.condition || gave_up {
-            return false;
+    /// Replaces the replica. With the next task, what was known about the last one is dropped.
+    pub(crate) fn set_replica(&mut self, replica: Replica<Moment>) {
+        if replica.incarnation != self.replica.incarnation {
+            self.record = None;
+            self.found = None;
+            self.failure = None;
         }
-        self.condition = condition;
-        self.since = Moment::now();
-        true
-    }
-
-    /// Prepares the next task of this instance.
-    pub(crate) fn reschedule(&mut self, version: Moment) {
-        self.incarnation += 1;
-        self.version = version;
-        self.condition = Condition::Scheduled;
-        self.since = Moment::now();
-        self.killed = false;
-        self.record = None;
-        self.found = None;
-        self.failure = None;
-    }
-
-    /// Whether an unreachable instance is due to be replaced or removed.
-    pub(crate) fn overdue(&self, strategy: UnreachableStrategy, now: Moment) -> Overdue {
-        let UnreachableStrategy::Enabled {
-            inactive_after_seconds,
-            expunge_after_seconds,
-        } = strategy
-        else {
-            return Overdue::No;
-        };
-        let waited = now.millis_since(self.since);
-        match self.condition {
-            Condition::Unreachable if waited >= i64::from(inactive_after_seconds) * 1000 => Overdue::GiveUp,
-            // Upstream checks for these only periodically, first after five minutes: a restarted
-            // agent gets its tasks back.
-            Condition::UnreachableInactive
-                if waited
-                    >= (i64::from(expunge_after_seconds) - i64::from(inactive_after_seconds)) * 1000
-                        + GRACE =>
-            {
-                Overdue::Forget
-            }
-            _ => Overdue::No,
-        }
+        self.replica = replica;
     }
 
     /// The instance as deployments see it. `config` is the app's current configuration.
-    pub(crate) fn seen(&self, config: Moment) -> InstanceView {
-        // An instance that was unreachable and returns is as old as its task, so that its
-        // replacement is killed first.
-        let started = self.record.as_ref().and_then(|record| record.started_at);
-        let since = started
-            .filter(|_| self.condition == Condition::Running)
-            .map_or(self.since, Moment::from);
-        InstanceView {
-            id: self.id.clone(),
-            condition: self.condition,
-            since,
-            wanted: self.wanted,
-            old: self.version < config,
-        }
+    pub(crate) fn member(&self, config: Moment) -> Member<InstanceId> {
+        self.replica.member(self.id.clone(), self.version() < config)
     }
 
     /// The last check result, of this daemon or of the agent, in the form of `checkResult`.
@@ -179,32 +112,16 @@ impl Instance {
     }
 }
 
-/// Time for which an inactive instance is kept beyond its strategy, in milliseconds.
-const GRACE: i64 = 300_000;
-
-/// The action for an unreachable instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overdue {
-    No,
-    /// Replace it, but accept it again if it returns in time.
-    GiveUp,
-    Forget,
-}
-
-fn condition_of(record: &TaskRecord) -> Condition {
-    let Some(status) = &record.status else {
-        // An intent, or a launch without a status update so far.
-        return if record.is_terminal() {
-            Condition::Dropped
-        } else {
-            Condition::Provisioned
-        };
-    };
-    if let (TaskState::Other(_), Some(_)) = (&record.state, record.started_at) {
-        // A task in an unknown state that has started is still alive.
-        return Condition::Running;
+/// The task of a record, as the life of its replica takes it.
+pub(crate) fn view(record: &TaskRecord) -> TaskView<'_> {
+    TaskView {
+        state: &record.state,
+        status: record.status.as_ref(),
+        terminal: record.is_terminal(),
+        started_at: record.started_at,
+        updated_at: record.updated_at,
+        killing: record.killing,
     }
-    Condition::of(&record.state, status.reason.as_deref(), status.message.as_deref())
 }
 
 /// Formats a result of this daemon's probes.
@@ -298,23 +215,5 @@ mod tests {
             Outcome::Custom(r#"{"a\u202e": ["\u001b[2J", {"b": "\u009b2J ä\n"}], "n": 1}"#.to_owned());
         let expected = json!({"plugin": {"a\\u{202e}": ["\\u{1b}[2J", {"b": "\\u{9b}2J ä\\u{a}"}], "n": 1}});
         assert_eq!(outcome(&found), expected);
-    }
-
-    #[test]
-    fn who_is_not_heard_of() {
-        let app = AppId::parse("/a").unwrap();
-        let mut instance = Instance::new(&app, Moment::now());
-        let after = |seconds: i64, instance: &Instance| instance.since.plus_millis(seconds * 1000);
-        let strategy = UnreachableStrategy::Enabled {
-            inactive_after_seconds: 10,
-            expunge_after_seconds: 30,
-        };
-        assert_eq!(instance.overdue(strategy, after(1000, &instance)), Overdue::No);
-        instance.condition = Condition::Unreachable;
-        assert_eq!(instance.overdue(strategy, after(9, &instance)), Overdue::No);
-        assert_eq!(instance.overdue(strategy, after(10, &instance)), Overdue::GiveUp);
-        instance.condition = Condition::UnreachableInactive;
-        assert_eq!(instance.overdue(strategy, after(100, &instance)), Overdue::No);
-        assert_eq!(instance.overdue(strategy, after(320, &instance)), Overdue::Forget);
     }
 }

@@ -8,8 +8,8 @@
 //! # Structure
 //!
 //! * `model`: definitions, their parsing and their rules. `deploy`: the next actions of a
-//!   deployment. `backoff`, `condition`, `instance`: the life of an instance. All pure, tested with
-//!   tables of cases.
+//!   deployment. Both pure, tested with tables of cases; so is the life of instances, in
+//!   [`transom_replicas`]. `instance`: what apps add to it.
 //! * `core`: one actor that owns apps, instances and deployments; readers see snapshots. `task`:
 //!   turns an instance into a task.
 //! * `checks`: runs checks with the check-probe components. `bus`: events, filtered by the events
@@ -45,10 +45,8 @@
 #![forbid(unsafe_code)]
 
 mod api;
-mod backoff;
 mod bus;
 mod checks;
-mod condition;
 mod config;
 mod core;
 mod deploy;
@@ -64,6 +62,7 @@ mod task;
 mod testing;
 mod time;
 
+pub use self::core::term::Dependencies;
 pub use bus::PlanForm;
 pub use config::{Checks, Config, Events, Exec, Network};
 pub use error::Error;

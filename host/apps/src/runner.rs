@@ -2,18 +2,23 @@
 //! stores. Between two terms readers see the last known state.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
 
 use crate::core::mirror::{CatchUp, Mirror};
-use crate::core::term::{Handles, TermDependencies};
-use crate::{Error, Result};
+use crate::core::snapshot::Snapshot;
+use crate::core::term::{Dependencies, Handles};
+use crate::{Config, Error, Result};
 
 /// Runs the service, as leader or standby.
 #[derive(Debug)]
 pub struct Runner {
-    pub(crate) dependencies: TermDependencies,
+    pub(crate) config: Config,
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) dependencies: Dependencies,
     pub(crate) leader: Leader<Handles>,
     pub(crate) mirror: Mirror,
     pub(crate) syncs: mpsc::Receiver<CatchUp>,
@@ -27,7 +32,10 @@ impl FrameworkService for Runner {
     }
 
     async fn lead(&mut self, term: LeaderTerm) -> Result<()> {
-        let (handles, running) = self.dependencies.start(term).await?;
+        let (handles, running) = self
+            .dependencies
+            .start(&self.config, &self.snapshot, term)
+            .await?;
         let installed = self.leader.install(handles);
         // Requests that waited for the mirror read the core's view now.
         while let Ok(sync) = self.syncs.try_recv() {

@@ -4,22 +4,17 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::HeaderName;
-use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use transom_cluster::Client;
-use transom_cluster::agent::Agents;
 use transom_framework::{Leader, ServiceHandle};
-use transom_plugin_host::Plugins;
 use transom_store::{Leadership, Store};
 use transom_web::{AccessRules, BoundPort};
 
 use crate::api::{self, Api, Shared};
 use crate::core::mirror::Mirror;
 use crate::core::snapshot::Snapshot;
-use crate::core::term::{Metrics, TermDependencies};
+use crate::core::term::Dependencies;
 use crate::runner::Runner;
-use crate::seams::Policies;
 use crate::{Config, Error, Result};
 
 /// Capacity of the queue of requests that wait for the mirror to catch up.
@@ -60,24 +55,8 @@ impl Bound {
     pub async fn start(
         self,
         store: Arc<dyn Store>,
-        plugins: Plugins,
-        cluster: &Client,
+        dependencies: Dependencies,
         election: watch::Receiver<Leadership>,
-        registry: &mut Registry,
-        token: CancellationToken,
-    ) -> Result<(ServiceHandle, Runner)> {
-        let (policies, agents) = (Arc::new(plugins), Some(cluster.agents()));
-        self.start_with(store, policies, agents, election, registry, token)
-            .await
-    }
-
-    pub(crate) async fn start_with(
-        self,
-        store: Arc<dyn Store>,
-        policies: Arc<dyn Policies>,
-        agents: Option<Agents>,
-        election: watch::Receiver<Leadership>,
-        registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(ServiceHandle, Runner)> {
         let Self { config, port } = self;
@@ -88,23 +67,19 @@ impl Bound {
         mirror.load().await?;
         let (syncs, syncs_in) = mpsc::channel(SYNCS);
         let name = config.framework_name.clone();
-        let shared = Shared {
+        let api = Api(Arc::new(Shared {
             config: config.clone(),
             addr: port.addr(),
             scheme: port.scheme(),
             snapshot: Arc::clone(&snapshot),
-            policies: Arc::clone(&policies),
+            policies: Arc::clone(&dependencies.policies),
             leader: leader.clone(),
-        };
-        let router = api::router(&Api(Arc::new(shared)), forwarder, syncs);
+        }));
+        let router = api::router(&api, forwarder, syncs);
         let runner = Runner {
-            dependencies: TermDependencies {
-                config,
-                snapshot,
-                policies,
-                agents,
-                metrics: Metrics::register(registry),
-            },
+            config,
+            snapshot,
+            dependencies,
             leader: leader.clone(),
             mirror,
             syncs: syncs_in,

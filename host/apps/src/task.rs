@@ -69,7 +69,7 @@ struct Build {
 }
 
 impl BuildTask for Build {
-    fn build(&self, placement: &Placement) -> TaskInfo {
+    fn build(&self, placement: &Placement) -> Option<TaskInfo> {
         let app = &self.app;
         let check = app
             .check
@@ -83,7 +83,7 @@ impl BuildTask for Build {
             kill_grace: grace.map(|seconds| Duration::from_secs(u64::from(seconds))),
             ..Task::new(app.id.task_name(), self.command(placement))
         };
-        task.into()
+        Some(task.into())
     }
 
     /// Instances of an older configuration are being replaced; `UNIQUE` must not block a restart.

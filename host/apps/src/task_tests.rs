@@ -32,7 +32,7 @@ fn built_app(app: App, ports: &[u16], settings: &LaunchSettings) -> Value {
         host_ports: ports.to_vec(),
     };
     let spec = run_spec(&Arc::new(app), settings);
-    serde_json::to_value(spec.build.task().unwrap().build(&placement)).unwrap()
+    serde_json::to_value(spec.build.task().unwrap().build(&placement).unwrap()).unwrap()
 }
 
 /// Definitions and the `TaskInfo` of each, down to the last field.

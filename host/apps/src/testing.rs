@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -36,23 +35,27 @@ use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
 use transom_plugin_host::{CallError, Change};
 use transom_scheduler::{
-    AgentLocation, Event, PendingTask, Phase, SchedulerApi, SubscriptionStatus, TaskRecord, TaskRequest,
-    Tasks,
+    AgentLocation, Event, Events, PendingTask, Phase, SchedulerApi, SubscriptionStatus, TaskRecord,
+    TaskRequest, Tasks,
 };
-use transom_store::Leadership;
+use transom_store::{Batch, Entry, Leadership, Store};
 
+use crate::core::term::{Dependencies, Metrics};
 use crate::seams::{Policies, View};
 use crate::{Config, Runner as AppsRunner};
 
 /// The limit of every wait in a test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Events that a test may send without being read.
+const MAX_EVENTS: usize = 65_536;
+
 /// A scheduler that launches requested tasks and kills released ones immediately, unless configured
 /// otherwise.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     inner: Mutex<Inner>,
-    events: Mutex<mpsc::UnboundedSender<Event>>,
+    events: Mutex<mpsc::Sender<Event>>,
     /// Whether submitted tasks run without a call of the test.
     pub(crate) obliging: AtomicBool,
 }
@@ -65,26 +68,26 @@ struct Inner {
 }
 
 impl Cluster {
-    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
-        let (events, receiver) = mpsc::unbounded_channel();
+    pub(crate) fn new() -> (Arc<Self>, Events) {
+        let (events, receiver) = mpsc::channel(MAX_EVENTS);
         let cluster = Self {
             inner: Mutex::default(),
             events: Mutex::new(events),
             obliging: AtomicBool::new(true),
         };
-        (Arc::new(cluster), receiver)
+        (Arc::new(cluster), receiver.into())
     }
 
     /// Connects a new service, which receives the events from now on.
-    pub(crate) fn reattach(&self) -> mpsc::UnboundedReceiver<Event> {
-        let (events, receiver) = mpsc::unbounded_channel();
+    pub(crate) fn reattach(&self) -> Events {
+        let (events, receiver) = mpsc::channel(MAX_EVENTS);
         *self.events.lock().unwrap() = events;
-        receiver
+        receiver.into()
     }
 
     pub(crate) fn send(&self, event: Event) {
         // The service may be down.
-        let _ = self.events.lock().unwrap().send(event);
+        let _ = self.events.lock().unwrap().try_send(event);
     }
 
     /// The requested tasks that are not launched yet.
@@ -184,9 +187,8 @@ fn record(wanted: &TaskRequest, first_port: u16) -> TaskRecord {
     }
 }
 
-#[async_trait]
 impl SchedulerApi for Cluster {
-    async fn submit(&self, tasks: Vec<TaskRequest>) -> transom_scheduler::Result<()> {
+    fn submit(&self, tasks: Vec<TaskRequest>) {
         {
             let mut inner = self.inner.lock().unwrap();
             inner
@@ -196,18 +198,19 @@ impl SchedulerApi for Cluster {
         if self.obliging.load(Ordering::SeqCst) {
             self.launch();
         }
-        Ok(())
     }
 
-    async fn kill(&self, tasks: Vec<TaskId>, _grace: Option<Duration>) -> transom_scheduler::Result<()> {
+    fn kill(&self, tasks: Vec<TaskId>, _grace: Option<Duration>) {
         for task in tasks {
-            self.inner.lock().unwrap().wanted.remove(&task);
-            self.update(&task, TaskState::Killed, None);
+            if self.inner.lock().unwrap().wanted.remove(&task).is_some() {
+                self.send(Event::NeverLaunched(task));
+            } else {
+                self.update(&task, TaskState::Killed, None);
+            }
         }
-        Ok(())
     }
 
-    async fn purge(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+    fn purge(&self, tasks: Vec<TaskId>) {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
             assert!(
@@ -216,7 +219,6 @@ impl SchedulerApi for Cluster {
             );
             inner.tasks.remove(&task);
         }
-        Ok(())
     }
 
     fn tasks(&self) -> Arc<Tasks> {
@@ -402,11 +404,95 @@ impl View for ScriptedView {
     }
 }
 
+/// A store that does not commit while the test holds it: as a stuck disk does, it commits
+/// everything later, in order, even if the caller no longer waits.
+#[derive(Debug)]
+pub(crate) struct HeldStore {
+    inner: Arc<dyn Store>,
+    /// Commits that still pass; `None`: all.
+    passing: watch::Sender<Option<usize>>,
+    waiting: watch::Sender<usize>,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl HeldStore {
+    fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            passing: watch::Sender::new(None),
+            waiting: watch::Sender::new(0),
+            turn: Arc::default(),
+        })
+    }
+
+    /// Holds all commits after so many.
+    pub(crate) fn hold_after(&self, passing: usize) {
+        self.waiting.send_replace(0);
+        self.passing.send_replace(Some(passing));
+    }
+
+    pub(crate) fn release(&self) {
+        self.passing.send_replace(None);
+    }
+
+    /// Waits until a commit is held.
+    pub(crate) async fn holding(&self) {
+        let mut waiting = self.waiting.subscribe();
+        let held = waiting.wait_for(|waiting| *waiting > 0);
+        tokio::time::timeout(TEST_TIMEOUT, held).await.unwrap().unwrap();
+    }
+
+    /// Whether one more commit passes now.
+    fn pass(&self) -> bool {
+        let mut passes = true;
+        self.passing.send_modify(|passing| match passing {
+            Some(0) => passes = false,
+            Some(left) => *left -= 1,
+            None => {}
+        });
+        passes
+    }
+}
+
+#[async_trait]
+impl Store for HeldStore {
+    async fn get(&self, key: &str) -> transom_store::Result<Option<Entry>> {
+        self.inner.get(key).await
+    }
+
+    async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
+        self.inner.scan(prefix).await
+    }
+
+    async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
+        let passes = self.pass();
+        let (inner, turn) = (Arc::clone(&self.inner), Arc::clone(&self.turn));
+        let mut passing = self.passing.subscribe();
+        if !passes {
+            self.waiting.send_modify(|waiting| *waiting += 1);
+        }
+        let commit = tokio::spawn(async move {
+            let _turn = turn.lock().await;
+            if !passes {
+                passing.wait_for(Option::is_none).await.unwrap();
+            }
+            inner.commit(batch).await
+        });
+        commit.await.unwrap()
+    }
+
+    async fn watch(&self, prefix: &str) -> transom_store::Result<transom_store::Watch> {
+        self.inner.watch(prefix).await
+    }
+}
+
 /// A service under test.
 pub(crate) struct World {
     pub(crate) apps: ServiceHandle,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) components: Arc<Components>,
+    pub(crate) store: Arc<HeldStore>,
+    registry: Registry,
     token: CancellationToken,
     leading: JoinHandle<AppsRunner>,
     dir: tempfile::TempDir,
@@ -414,46 +500,52 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::start_with_store_timeout(transom_store::typed::TIMEOUT).await
+    }
+
+    pub(crate) async fn start_with_store_timeout(timeout: Duration) -> Self {
         let (cluster, events) = Cluster::new();
-        Self::with(cluster, events, Components::new(), tempfile::tempdir().unwrap()).await
+        let dir = tempfile::tempdir().unwrap();
+        Self::with(cluster, events, Components::new(), dir, timeout).await
     }
 
     async fn with(
         cluster: Arc<Cluster>,
-        events: mpsc::UnboundedReceiver<Event>,
+        events: Events,
         components: Arc<Components>,
         dir: tempfile::TempDir,
+        store_timeout: Duration,
     ) -> Self {
         let token = CancellationToken::new();
-        let events = futures::stream::unfold(events, |mut events| async {
-            events.recv().await.map(|event| (event, events))
-        });
         let scheduler: Arc<dyn SchedulerApi> = cluster.clone();
         let policies: Arc<dyn Policies> = components.clone();
-        let mut config = Config::default();
+        let mut config = Config {
+            store_timeout,
+            ..Config::default()
+        };
         config.port.port = 0;
-        let store = transom_store::open(&format!("file:{}", dir.path().display()))
+        let mut registry = Registry::default();
+        let dependencies = Dependencies {
+            policies,
+            agents: None,
+            metrics: Metrics::register(&mut registry),
+        };
+        let inner = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
+        let store = HeldStore::new(inner);
         let (_, standing) = watch::channel(Leadership::Leader);
         let (apps, mut runner) = config
             .bind()
             .await
             .unwrap()
-            .start_with(
-                store.clone(),
-                policies,
-                None,
-                standing,
-                &mut Registry::default(),
-                token.clone(),
-            )
+            .start(store.clone(), dependencies, standing, token.clone())
             .await
             .unwrap();
         let term = LeaderTerm {
             scheduler,
-            events: events.boxed(),
-            store,
+            events,
+            store: store.clone(),
             token: token.clone(),
         };
         let leading = tokio::spawn(async move {
@@ -465,10 +557,22 @@ impl World {
             apps,
             cluster,
             components,
+            store,
+            registry,
             token,
             leading,
             dir,
         }
+    }
+
+    /// The number of events published on the bus.
+    pub(crate) fn published(&self) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("transom_apps_events_total "));
+        line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
     }
 
     /// Stops the service.
@@ -488,7 +592,7 @@ impl World {
     pub(crate) async fn restart(self) -> Self {
         let (cluster, components, dir) = self.stop().await;
         let events = cluster.reattach();
-        Self::with(cluster, events, components, dir).await
+        Self::with(cluster, events, components, dir, transom_store::typed::TIMEOUT).await
     }
 }
 

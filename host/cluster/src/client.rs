@@ -382,7 +382,7 @@ fn target(from: &Url, location: &str) -> std::result::Result<Url, &'static str> 
         return Err("it would change between http and https");
     }
     if !to.has_host() || !to.username().is_empty() || to.password().is_some() {
-        return Err("it must name a host and nobody's credentials");
+        return Err("it must name a host and no credentials");
     }
     Ok(to)
 }
@@ -419,10 +419,7 @@ mod tests {
             ("http://b:5050/x?y=1", Ok("http://b:5050/x?y=1")),
             ("/master/x", Ok("http://a:5050/master/x")),
             ("https://b:5050/x", Err("it would change between http and https")),
-            (
-                "//u:p@b:5050/x",
-                Err("it must name a host and nobody's credentials"),
-            ),
+            ("//u:p@b:5050/x", Err("it must name a host and no credentials")),
             ("http://", Err("it is not a URL")),
             ("//:99999/", Err("it is not a URL")),
         ] {

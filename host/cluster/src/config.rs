@@ -4,6 +4,7 @@ use crate::detector::{SCHEME, ZooKeeper, masked};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::time::Duration;
+use transom_common::Secret;
 use url::Url;
 
 /// The configuration of the connection to the cluster manager.
@@ -89,22 +90,13 @@ impl Default for Config {
     }
 }
 
-/// A user name and a password for HTTP Basic. The password is never logged.
-#[derive(Clone)]
+/// A user name and a password for HTTP Basic.
+#[derive(Clone, Debug)]
 pub struct Credentials {
     /// The principal.
     pub username: String,
     /// Its secret.
-    pub password: String,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("username", &self.username)
-            .field("password", &"***")
-            .finish()
-    }
+    pub password: Secret,
 }
 
 /// A service account: its login is signed with its key and returns a token.

@@ -192,7 +192,7 @@ impl Http {
         if let Some(login) = &self.login {
             sending = sending.header(AUTHORIZATION, login.header(request.token, deadline).await?);
         } else if let Some(credentials) = &self.config.credentials {
-            sending = sending.basic_auth(&credentials.username, Some(&credentials.password));
+            sending = sending.basic_auth(&credentials.username, Some(credentials.password.reveal()));
         }
         let deadline = match &self.guard {
             Some(guard) if request.acts => deadline.min(end_of(guard.as_ref(), request)?),

@@ -48,7 +48,7 @@ pub(crate) fn prune_list<T: DeserializeOwned>(document: &mut Value, pointer: &st
     list.retain(|entry| match T::deserialize(entry) {
         Ok(_) => true,
         Err(error) => {
-            tracing::warn!(list = pointer, %error, "an entry of what the cluster told cannot be read and is left out");
+            tracing::warn!(list = pointer, %error, "skipping an invalid entry of a list");
             false
         }
     });

@@ -265,7 +265,7 @@ async fn the_recorded_redirect_leads_where_it_says() {
 async fn redirects_that_lead_astray_are_not_followed() {
     for (location, why) in [
         ("https://elsewhere:1/", "between http and https"),
-        ("//u:p@elsewhere:1/", "nobody's credentials"),
+        ("//u:p@elsewhere:1/", "no credentials"),
     ] {
         let server = Server::start(move |_| redirect(location)).await;
         let error = client(&[server.name()]).state().await.unwrap_err();

@@ -108,7 +108,7 @@ async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
     assert!(text.ends_with("no master is registered at /a/mesos"), "{text}");
     let fourth = register(&masters, "/a/mesos", 5080).await;
     assert_eq!(
-        next_leader("somebody leads again", &mut changes).await.node,
+        next_leader("a master leads again", &mut changes).await.node,
         fourth
     );
 
@@ -129,7 +129,7 @@ async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
 }
 
 #[tokio::test]
-async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is_made_anew() {
+async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is_opened_again() {
     let mut server = ZooKeeper::start().await;
     let masters = server.client().await;
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
@@ -169,8 +169,8 @@ async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     // Another master, whose registration has a number that was there before.
     create(&masters, "/mesos/x_", b"", Acls::anyone_all()).await;
-    let anew = register(&masters, "/mesos", 5090).await;
-    assert_ne!(anew, first);
+    let again = register(&masters, "/mesos", 5090).await;
+    assert_ne!(again, first);
     within("the leader is found in a new session", async {
         while client.leader().is_none_or(|leader| leader.port != 5090) {
             changes.next().await;
@@ -185,7 +185,7 @@ async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is
         matches!(&error, Error::Unreachable { .. } | Error::NoMaster { .. }),
         "{error:?}"
     );
-    assert_eq!(client.leader().unwrap().node, anew);
+    assert_eq!(client.leader().unwrap().node, again);
     within("the client closes", client.close()).await;
 }
 
@@ -317,7 +317,7 @@ async fn subscriptions_end_when_the_leader_moves_and_find_the_new_one() {
     register(&masters, "/mesos", second.address.port()).await;
     let mut changes = client.leader_changes();
     masters.delete(&format!("/mesos/{lowest}"), None).await.unwrap();
-    next_leader("the same master leads anew", &mut changes).await;
+    next_leader("the same master leads again", &mut changes).await;
     assert!(timeout(Duration::from_millis(100), events.next()).await.is_err());
     client.close().await;
 }

@@ -48,11 +48,18 @@ mod tests {
     }
 
     #[test]
-    fn jitter_takes_away_at_most_half() {
-        for _ in 0..100 {
-            let wait = BACKOFF.jittered(2);
-            let range = Duration::from_secs(2)..=Duration::from_secs(4);
-            assert!(range.contains(&wait), "{wait:?}");
+    fn jitter_takes_away_at_most_half_and_varies() {
+        for (attempts, seconds) in [(0, 1), (2, 4), (u32::MAX, 60)] {
+            let whole = Duration::from_secs(seconds);
+            let waits: Vec<_> = (0..50).map(|_| BACKOFF.jittered(attempts)).collect();
+            assert!(
+                waits.iter().all(|wait| (whole / 2..=whole).contains(wait)),
+                "{attempts}: {waits:?}"
+            );
+            assert!(
+                waits.iter().any(|wait| *wait != waits[0]),
+                "{attempts}: no jitter"
+            );
         }
     }
 }

@@ -116,8 +116,8 @@ pub struct Config {
     pub set_truncate_bit: bool,
     /// Networks of clients whose queries are forwarded; others are REFUSED.
     pub allow_recursion: Vec<IpNet>,
-    /// UDP answers per second and source network (/24, /56). Above it most answers are dropped, as an
-    /// attack on that network is assumed; 0: no limit.
+    /// Answers per second and source network (/24, /56) over UDP and HTTPS. Above it most UDP answers are
+    /// dropped, as an attack on that network is assumed, and HTTPS requests are rejected; 0: no limit.
     pub responses_per_second: u32,
 
     /// Whether unhealthy tasks have no records.
@@ -131,7 +131,11 @@ pub struct Config {
 
     /// The port of DNS over TLS on `listener`, if any.
     pub tls_port: Option<u16>,
-    /// Its certificate chain, a PEM file; reloaded when it changes.
+    /// The port of DNS over HTTPS on `listener`, if any.
+    pub https_port: Option<u16>,
+    /// The port of DNS over QUIC on `listener`, if any; for builds with the feature `quic`.
+    pub quic_port: Option<u16>,
+    /// The certificate chain of these three, a PEM file; reloaded when it changes.
     pub tls_certificate: Option<PathBuf>,
     /// The certificate's key, a PEM file; reloaded when it changes.
     pub tls_key: Option<PathBuf>,
@@ -233,6 +237,8 @@ impl Default for Config {
             framework_ttl: BTreeMap::new(),
             weight_label: None,
             tls_port: None,
+            https_port: None,
+            quic_port: None,
             tls_certificate: None,
             tls_key: None,
             also_notify: Vec::new(),

@@ -1,6 +1,6 @@
 //! Lookups over DNS.
 //!
-//! * [`listeners`] carry packets: UDP, TCP and TLS.
+//! * [`listeners`] carry packets: over UDP, TCP, TLS, HTTPS and QUIC.
 //! * [`handler`] decodes, answers and encodes them; common queries take a fast path, all others pass through
 //!   a handler of hickory-server. [`respond`] is the interface between listeners and handler.
 //! * [`forward`] forwards queries for external names, for clients that [`acl`] allows.

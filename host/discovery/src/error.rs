@@ -18,12 +18,13 @@ pub enum Error {
     },
     /// The DNS port cannot be bound.
     #[error(
-        "`dns` cannot listen on {addr} ({protocol}); stop the program that uses the port or choose another with `--port dns=N`"
+        "`dns` cannot listen on {addr} ({protocol}); stop the program that uses the port or choose another with {}",
+        setting(.protocol)
     )]
     Dns {
         /// The address.
         addr: SocketAddr,
-        /// `UDP` or `TCP`.
+        /// `UDP`, `TCP`, `TLS`, `HTTPS` or `QUIC`.
         protocol: &'static str,
         /// The error of the system.
         #[source]
@@ -32,4 +33,14 @@ pub enum Error {
     /// The HTTP port cannot be bound.
     #[error(transparent)]
     Http(#[from] transom_web::Error),
+}
+
+/// What moves the port of a protocol.
+fn setting(protocol: &str) -> &'static str {
+    match protocol {
+        "TLS" => "`discovery.tls_port`",
+        "HTTPS" => "`discovery.https_port`",
+        "QUIC" => "`discovery.quic_port`",
+        _ => "`--port dns=N`",
+    }
 }

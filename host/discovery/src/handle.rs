@@ -7,6 +7,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use transom_common::error_chain;
 use transom_web::{Limits, Listener};
 
 use crate::cluster_follower::ClusterFollower;
@@ -26,6 +27,8 @@ pub struct Discovery {
     shared: Arc<Shared>,
     dns: Option<SocketAddr>,
     tls: Option<SocketAddr>,
+    https: Option<SocketAddr>,
+    quic: Option<SocketAddr>,
     http: Option<SocketAddr>,
     tasks: TaskTracker,
 }
@@ -57,6 +60,8 @@ impl Config {
             shared: Arc::clone(&shared),
             dns: sockets.as_ref().map(dns::Sockets::addr),
             tls: sockets.as_ref().and_then(dns::Sockets::tls_addr),
+            https: sockets.as_ref().and_then(dns::Sockets::https_addr),
+            quic: sockets.as_ref().and_then(dns::Sockets::quic_addr),
             http: listener.as_ref().map(Listener::local_addr),
             tasks: tasks.clone(),
         };
@@ -83,7 +88,10 @@ impl Config {
                 transom_web::serve(listener, router, Limits::default(), token.clone(), SHUTDOWN_GRACE);
             tasks.spawn(async move {
                 if let Err(error) = serving.await {
-                    tracing::error!(%error, "the discovery HTTP server stopped with an error");
+                    tracing::error!(
+                        error = error_chain(&error),
+                        "the discovery HTTP server stopped with an error"
+                    );
                 }
             });
         }
@@ -113,6 +121,16 @@ impl Discovery {
     /// Where DNS over TLS is answered.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         self.tls
+    }
+
+    /// Where DNS over HTTPS is answered.
+    pub fn https_addr(&self) -> Option<SocketAddr> {
+        self.https
+    }
+
+    /// Where DNS over QUIC is answered.
+    pub fn quic_addr(&self) -> Option<SocketAddr> {
+        self.quic
     }
 
     /// Where HTTP is answered.

@@ -20,10 +20,11 @@ pub(crate) struct QueryLabels {
     pub(crate) rcode: &'static str,
 }
 
-/// Labels of an answer over UDP that was dropped or truncated by rate limiting.
+/// Labels of an answer that rate limiting withheld.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct LimitedLabels {
-    /// `drop`: nothing was sent; `slip`: an empty answer with the TC bit was sent.
+    /// Over UDP, `drop`: nothing was sent; `slip`: an empty answer with the TC bit was sent. Over HTTPS, `reject`:
+    /// status 429.
     pub(crate) action: &'static str,
 }
 
@@ -73,7 +74,7 @@ impl Metrics {
         );
         registry.register(
             "transom_discovery_rate_limited",
-            "UDP answers that rate limiting dropped (drop) or truncated (slip)",
+            "Answers that rate limiting dropped (drop) or truncated (slip) over UDP, or replaced by 429 over HTTPS (reject)",
             metrics.limited.clone(),
         );
         registry.register(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use transom_common::error_chain;
+use transom_store::typed;
 use transom_web::ApiError;
 
 /// The channel of a reply; `E` is the error of the service.
@@ -13,9 +14,10 @@ pub type Reply<T, E> = oneshot::Sender<Result<T, E>>;
 /// Why an actor did not carry out a request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ActorError {
-    /// The store did not accept the change; it is unknown whether an unavailable store applied it.
+    /// The store did not accept the change, or not in time; it is unknown whether an unavailable
+    /// store applied it.
     #[error("the state store did not confirm the change")]
-    Store(#[source] Arc<transom_store::Error>),
+    Store(#[source] Arc<typed::Error>),
     /// This daemon is stopping, or is no longer the leader.
     #[error("this daemon is stopping, or is no longer the leader")]
     Stopped,
@@ -24,8 +26,8 @@ pub enum ActorError {
     TimedOut,
 }
 
-impl From<transom_store::Error> for ActorError {
-    fn from(error: transom_store::Error) -> Self {
+impl From<typed::Error> for ActorError {
+    fn from(error: typed::Error) -> Self {
         Self::Store(Arc::new(error))
     }
 }

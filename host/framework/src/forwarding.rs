@@ -16,7 +16,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{RequestExt, Router};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 use tokio::time::{Instant, timeout};
 use transom_web::{ApiError, Credentials, ForwardError, Forwarder};
 
@@ -50,7 +50,7 @@ pub struct Forwarding<H> {
     leader: Leader<H>,
     forwarder: Forwarder,
     policy: fn(&Method, &str) -> Route,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    authorization: Option<HeaderValue>,
     after_write: Option<Arc<AfterWrite>>,
 }
 
@@ -61,7 +61,7 @@ impl<H> Forwarding<H> {
             leader,
             forwarder,
             policy,
-            headers: Vec::new(),
+            authorization: None,
             after_write: None,
         }
     }
@@ -70,11 +70,12 @@ impl<H> Forwarding<H> {
     /// even if it does not trust this daemon's address.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<&Credentials>) -> Self {
-        let value = credentials.map(|credentials| HeaderValue::from_str(&credentials.authorization()));
-        if let Some(Ok(mut value)) = value {
+        self.authorization = credentials.and_then(|credentials| {
+            // Base64 is always a valid value.
+            let mut value = HeaderValue::from_str(&credentials.authorization()).ok()?;
             value.set_sensitive(true);
-            self.headers.push((header::AUTHORIZATION, value));
-        }
+            Some(value)
+        });
         self
     }
 
@@ -113,7 +114,11 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         if let Some(RequestedUri(uri)) = head.extensions.get() {
             outward.uri = uri.clone();
         }
-        outward.headers.extend(self.headers.iter().cloned());
+        if let Some(authorization) = &self.authorization {
+            outward
+                .headers
+                .insert(header::AUTHORIZATION, authorization.clone());
+        }
         loop {
             let LeaderAddress::Other(address) = leader else {
                 // This daemon was elected meanwhile.
@@ -184,8 +189,11 @@ impl<H> Clone for Forwarding<H> {
             leader: self.leader.clone(),
             forwarder: self.forwarder.clone(),
             policy: self.policy,
-            headers: self.headers.clone(),
+            authorization: self.authorization.clone(),
             after_write: self.after_write.clone(),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

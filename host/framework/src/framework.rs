@@ -12,15 +12,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::{Client, LeadershipGuard, v1};
 use transom_common::error_chain;
 use transom_plugin_host::Plugins;
-use transom_scheduler::{Event, Metrics, SchedulerApi};
+use transom_scheduler::{Events, Metrics, SchedulerApi};
 use transom_store::{Election, LeaseTerm, Store, Term};
 
 use crate::{Error, Installed, Result, ServiceError};
@@ -44,12 +43,12 @@ pub trait FrameworkService: Send + 'static {
     -> impl Future<Output = std::result::Result<(), Self::Error>> + Send;
 }
 
-/// What a service leads with.
+/// The resources of a service for the time that it leads.
 pub struct LeaderTerm {
     /// The scheduler of the framework.
     pub scheduler: Arc<dyn SchedulerApi>,
     /// Its events, in order.
-    pub events: BoxStream<'static, Event>,
+    pub events: Events,
     /// A store that refuses writes when another daemon leads.
     pub store: Arc<dyn Store>,
     /// Cancelled when the term ends.
@@ -226,13 +225,10 @@ impl Framework {
             framework: self.info.name.clone(),
             source,
         })?;
-        let events = futures::stream::unfold(events, |mut events| async {
-            events.next().await.map(|event| (event, events))
-        });
         let outcome = service
             .lead(LeaderTerm {
                 scheduler: Arc::new(scheduler.clone()),
-                events: events.boxed(),
+                events,
                 store: term.fenced_store(),
                 token: token.clone(),
             })

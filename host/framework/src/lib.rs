@@ -1,5 +1,5 @@
-//! What every service with a framework needs: an elected leader, forwarding to it, and running the
-//! framework while the lease is held.
+//! The common part of services with a framework: an elected leader, forwarding to it, and running
+//! the framework while the lease is held.
 //!
 //! * [`Leader`]: which daemon leads, and the handles that only the leader has.
 //! * [`Forwarding`]: a middleware that serves a request, redirects it or forwards it to the leader.

@@ -1,4 +1,4 @@
-//! A running service for the rest of the daemon: its port, its framework and how they are.
+//! A running service for the rest of the daemon: the state of its port and its framework.
 
 use std::fmt;
 use std::net::SocketAddr;

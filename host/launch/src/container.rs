@@ -155,18 +155,18 @@ mod tests {
         serde_json::to_value(ContainerInfo::from(container)).unwrap()
     }
 
-    fn alpine(force_pull: bool) -> Option<Image> {
-        Some(Image {
+    fn alpine(force_pull: bool) -> Image {
+        Image {
             name: "alpine:3.20".to_owned(),
             force_pull,
-        })
+        }
     }
 
     #[test]
     fn image_is_pulled_as_each_containerizer_expects() {
         for force_pull in [true, false] {
             let docker = Container {
-                image: alpine(force_pull),
+                image: Some(alpine(force_pull)),
                 ..Container::new(Containerizer::docker())
             };
             let expected = json!({
@@ -175,7 +175,7 @@ mod tests {
             });
             assert_eq!(info(docker), expected);
             let mesos = Container {
-                image: alpine(force_pull),
+                image: Some(alpine(force_pull)),
                 ..Container::new(Containerizer::Mesos)
             };
             let image = json!({"type": "DOCKER", "docker": {"name": "alpine:3.20"}, "cached": !force_pull});

@@ -25,6 +25,7 @@
 //! The scheduler adds what the placement decides: task id, agent and resources.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod check;
 mod command;

@@ -17,6 +17,7 @@ use std::{
 use support::{Cluster, Framework, PATIENCE, group_lives, journal, modern, restart_at_once, task};
 use transom_minicluster::Registry;
 use transom_replay::client::{self, Request};
+use transom_testkit::wait_for;
 
 /// Time to wait for events that must not occur.
 const QUIET: Duration = Duration::from_millis(300);
@@ -385,7 +386,12 @@ async fn a_master_with_a_registry_says_nothing_until_the_agents_are_back() {
         "it is down"
     );
     until_cut(&mut framework).await;
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    wait_for("the master to be up again", async || {
+        client::exchange(cluster.master(), &Request::get("/state"))
+            .await
+            .is_ok()
+    })
+    .await;
     let mut framework = again(cluster.master(), &framework).await;
     let recovered = cluster.get("/slaves").await;
     assert_eq!(recovered["slaves"], json!([]));

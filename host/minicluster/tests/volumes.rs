@@ -12,6 +12,7 @@ mod support;
 use serde_json::{Value, json};
 use std::{path::Path, time::Duration};
 use support::{Cluster, Framework, journal, modern, scalar, task};
+use transom_testkit::wait_for;
 
 fn recorded(name: &str) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -114,7 +115,7 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     let volumes = kept
         .join(offer["agent_id"]["value"].as_str().unwrap())
         .join("volumes/roles/alpha/vol-1");
-    until(|| {
+    wait_for("the files of the volume", async || {
         let volume = std::fs::read_dir(&volumes)
             .unwrap()
             .next()
@@ -162,17 +163,8 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
         cluster.get("/slaves").await["slaves"][0]["unreserved_resources"]["disk"],
         1024.0
     );
-    until(|| count() == 0).await;
+    wait_for("the volume to be deleted", async || count() == 0).await;
     cluster.stop().await;
-}
-
-/// Waits for a change on the disk.
-async fn until(holds: impl Fn() -> bool) {
-    let end = std::time::Instant::now() + support::PATIENCE;
-    while !holds() {
-        assert!(std::time::Instant::now() < end, "it does not happen");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@
 //! Placement, health, deployments with several steps, and everything that clients see.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod backoff;
 mod condition;

@@ -14,6 +14,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;

@@ -95,8 +95,8 @@ fn offer(n: u32) -> v1::Offer {
 struct Nothing;
 
 impl BuildTask for Nothing {
-    fn build(&self, _placement: &Placement) -> v1::TaskInfo {
-        v1::TaskInfo::default()
+    fn build(&self, _placement: &Placement) -> Option<v1::TaskInfo> {
+        Some(v1::TaskInfo::default())
     }
 }
 

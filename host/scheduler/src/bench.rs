@@ -12,6 +12,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 use transom_cluster::v1;
+use transom_common::Backoff;
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_store::Store;
@@ -23,7 +24,6 @@ use crate::matching::queue::Queue;
 use crate::matching::round::Round;
 use crate::matching::{Offers, OpenOffer, Requirements};
 use crate::store::ledger::Ledger;
-use crate::subscription::retry::Backoff;
 use crate::{Result, RunSpec, TaskRecord, TaskRequest, Tasks};
 
 /// The matcher's questions, answered without a component.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
+use transom_common::Backoff;
 use transom_plugin_host::Plugins;
 use transom_store::Store;
 
 use crate::actor::{Dependencies, Timeouts};
 use crate::matching::matcher::PluginMatchers;
-use crate::subscription::retry::Backoff;
 use crate::{Events, Metrics, Result, Scheduler};
 
 /// The scheduler of one framework. [`Config::new`] sets the default times.

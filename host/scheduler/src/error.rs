@@ -1,8 +1,7 @@
-//! The errors of the scheduler's handle.
-
-use std::fmt::Write as _;
+//! The errors of the scheduler.
 
 use transom_cluster::TaskId;
+use transom_store::typed;
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -13,17 +12,9 @@ pub enum Error {
     Store {
         /// The operation, for example "loading tasks".
         doing: &'static str,
-        /// The error of the store.
+        /// The error of the store: any but a record that cannot be decoded.
         #[source]
-        source: transom_store::Error,
-    },
-    /// The state store timed out.
-    #[error("the state store timed out after {seconds} s while {doing}")]
-    StoreTimeout {
-        /// The operation, for example "loading tasks".
-        doing: &'static str,
-        /// The timeout.
-        seconds: u64,
+        source: typed::Error,
     },
     /// A stored record cannot be decoded by this version.
     #[error("record `{key}` in the state store cannot be decoded")]
@@ -34,16 +25,7 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// A record cannot be encoded.
-    #[error("the record of task `{task}` cannot be encoded")]
-    Encode {
-        /// The task.
-        task: TaskId,
-        /// The encoding error.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// `purge` was called for a task that is not terminal.
+    /// `purge` was requested for a task that is not terminal.
     #[error("task `{task}` is not terminal; kill it and wait for a terminal state before purging it")]
     NotTerminal {
         /// The task.
@@ -57,28 +39,22 @@ pub enum Error {
         /// The problem, for example "has no members".
         wrong: &'static str,
     },
-    /// The scheduler has stopped and takes no more requests.
-    #[error("the scheduler has stopped")]
-    Stopped,
 }
 
 impl Error {
-    /// Whether the same call would always fail: the call itself is wrong.
-    pub fn is_permanent(&self) -> bool {
-        matches!(self, Self::BadGroup { .. } | Self::Encode { .. })
+    /// The error of a store operation, for example "loading tasks".
+    pub(crate) fn of_store(doing: &'static str, error: typed::Error) -> Self {
+        match error {
+            typed::Error::Record { key, source } => Self::Record { key, source },
+            source => Self::Store { doing, source },
+        }
+    }
+
+    /// Whether the store rejected a write because a key was not as expected.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if source.is_conflict())
     }
 }
 
 /// This crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
-
-/// The text of an error and of all its sources, in one line.
-pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
-}

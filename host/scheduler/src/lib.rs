@@ -2,9 +2,11 @@
 //! into accepted offers, and the master's events into stored, ordered events.
 //!
 //! A service (apps, workflow) holds a [`Scheduler`] and the one [`Events`]. It
-//! [`submit`](Scheduler::submit)s tasks, follows their events, [`kill`](Scheduler::kill)s them and
-//! finally [`purge`](Scheduler::purge)s their records. [`Scheduler::tasks`], [`Scheduler::pending`]
-//! and [`Scheduler::subscription`] read immutable snapshots and never wait.
+//! [`submit`](SchedulerApi::submit)s tasks, follows their events, [`kill`](SchedulerApi::kill)s them
+//! and finally [`purge`](SchedulerApi::purge)s their records. Requests never wait: they are queued
+//! inside, merged per task, and repeated while the store or the master is unavailable.
+//! [`SchedulerApi::tasks`], [`SchedulerApi::pending`] and [`SchedulerApi::subscription`] read
+//! immutable snapshots and never wait either.
 //!
 //! # Promises
 //!
@@ -14,8 +16,10 @@
 //! * A status is stored before the service receives it and before it is acknowledged. A repeated
 //!   status (same `uuid`) is acknowledged again but not delivered again.
 //! * Events are never dropped: while the service reads none, none are read from the master.
+//! * No request is lost and none holds up another. One that can never be carried out is an
+//!   [`Event::Rejected`]; a task that is withdrawn before its launch is an [`Event::NeverLaunched`].
 //! * Only the matcher decides where a task may run. Without it nothing is launched, and
-//!   [`Scheduler::pending`] reports that.
+//!   [`SchedulerApi::pending`] reports that.
 //! * An orphaned task (not in the store, or completed according to its record) is killed until it
 //!   is gone.
 //! * While the store is unavailable nothing is launched or acknowledged; both continue afterwards.
@@ -80,6 +84,6 @@ pub use api::request::{
 };
 pub use api::scheduler_api::SchedulerApi;
 pub use config::Config;
-pub use error::{Error, Result, error_chain};
+pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;
 pub use metrics::Metrics;

@@ -64,16 +64,16 @@ pub(crate) fn offer(id: &str, agent: &str, cpus: f64, ports: &[(u64, u64)]) -> v
 pub(crate) struct Sleep;
 
 impl BuildTask for Sleep {
-    fn build(&self, placement: &Placement) -> v1::TaskInfo {
+    fn build(&self, placement: &Placement) -> Option<v1::TaskInfo> {
         let command = v1::CommandInfo {
             value: Some("sleep 1000".to_owned()),
             ..v1::CommandInfo::default()
         };
-        v1::TaskInfo {
+        Some(v1::TaskInfo {
             name: placement.task.to_string(),
             command: Some(command),
             ..v1::TaskInfo::default()
-        }
+        })
     }
 
     fn metadata(&self, placement: &Placement) -> serde_json::Value {

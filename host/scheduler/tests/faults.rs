@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use support::{Cluster, Subject, fault, kill_process, reach, until};
 use transom_cluster::Credentials;
 use transom_minicluster::Registry;
+use transom_scheduler::SchedulerApi;
 use transom_store::Store;
 
 async fn store(dir: &tempfile::TempDir) -> Arc<dyn Store> {
@@ -33,7 +34,7 @@ async fn six(change: impl FnOnce(&mut transom_minicluster::Config)) -> (Cluster,
     let masters = [cluster.running.master(), cluster.running.standby().unwrap()];
     let mut subject = Subject::start(reach(&masters), store(&dir).await).await;
     for _ in 0..6 {
-        subject.job.add().await;
+        subject.job.add();
     }
     subject.job.run_turn("at first", &cluster).await;
     (cluster, subject, dir)
@@ -244,7 +245,7 @@ async fn framework_subscribes_only_with_valid_credentials() {
         principal: principal.map(str::to_owned),
         credentials: credentials.map(|(username, password)| Credentials {
             username: username.to_owned(),
-            password: password.to_owned(),
+            password: password.into(),
         }),
         ..reach(&[cluster.running.master()])
     };
@@ -264,7 +265,7 @@ async fn framework_subscribes_only_with_valid_credentials() {
     }
     let mut subject =
         Subject::start(with(Some(("keeper", "right")), Some("keeper")), store(&dir).await).await;
-    subject.job.add().await;
+    subject.job.add();
     subject.job.run_turn("let in", &cluster).await;
     subject.stop().await;
     cluster.stop().await;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use support::{Cluster, Subject, kill_process, reach, until};
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
-use transom_scheduler::Reason;
+use transom_scheduler::{Reason, SchedulerApi};
 use transom_testkit::redis::{PASSWORD, RedisServer};
 
 async fn store(server: &RedisServer) -> std::sync::Arc<dyn transom_store::Store> {
@@ -53,7 +53,7 @@ async fn survives(outage: Outage) {
     let store = store(&redis).await;
     let mut subject = Subject::start(reach(&[cluster.running.master()]), store).await;
     for _ in 0..2 {
-        subject.job.add().await;
+        subject.job.add();
     }
     subject.job.run_turn("before the outage", &cluster).await;
     let before = cluster.launches();
@@ -64,7 +64,7 @@ async fn survives(outage: Outage) {
     }
     // One task ends, one more is wanted.
     kill_process(before.first().unwrap());
-    subject.job.add().await;
+    subject.job.add();
     until("the end of the task to be the master's", async || {
         let state = cluster.state().await;
         let task = &state["frameworks"][0]["tasks"][0];

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use transom_common::Secret;
 
 use crate::file::FileStore;
 use crate::redis::RedisStore;
@@ -21,7 +22,7 @@ pub struct Config {
     /// The Redis user; without one the password is that of the default user.
     pub user: Option<String>,
     /// The Redis password.
-    pub password: Option<Password>,
+    pub password: Option<Secret>,
     /// The number of the Redis database, from 0.
     pub database: Option<u16>,
     /// TLS to the Redis; `rediss://` alone means TLS with the system's root certificates.
@@ -30,22 +31,6 @@ pub struct Config {
     pub call_timeout: Duration,
     /// The timeout of one attempt to connect to a Redis.
     pub connect_timeout: Duration,
-}
-
-/// A password, omitted from [`fmt::Debug`].
-#[derive(Clone, PartialEq, Eq)]
-pub struct Password(String);
-
-impl<T: Into<String>> From<T> for Password {
-    fn from(password: T) -> Self {
-        Self(password.into())
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password(***)")
-    }
 }
 
 impl fmt::Debug for Config {
@@ -178,8 +163,8 @@ impl Config {
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
         }
-        if let Some(Password(password)) = &self.password {
-            settings = settings.set_password(password);
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password.reveal());
         }
         if let Some(database) = self.database {
             settings = settings.set_db(database.into());

@@ -185,11 +185,6 @@ impl Term {
         self.validity.clone()
     }
 
-    /// The term's number, greater than that of every term before.
-    pub fn number(&self) -> u64 {
-        self.validity.0.load().fencing
-    }
-
     /// Cancelled when the term is over.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
@@ -208,7 +203,7 @@ impl Term {
             tracing::info!(
                 election = lease.name,
                 error,
-                "releasing the lease failed; it expires by itself"
+                "releasing the lease failed; it expires at its end"
             );
         }
     }

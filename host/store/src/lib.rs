@@ -23,6 +23,9 @@
 //! Failures: a lost race is an [`Error::Conflict`] and changed nothing. After
 //! [`Error::Unavailable`] a commit may or may not have been applied; read before trying again.
 //!
+//! [`typed`] stores JSON records with one deadline for every call; services use it instead of the
+//! trait.
+//!
 //! [`open`] opens the store at the configured address, [`Config`] has more settings: the embedded
 //! store ([`file`](mod@file)) or a Redis ([`redis`](mod@redis)). Both pass the same tests (module
 //! `conformance`).
@@ -40,6 +43,7 @@ pub mod file;
 mod lease;
 pub mod limits;
 pub mod redis;
+pub mod typed;
 mod watch;
 
 use std::fmt::Debug;
@@ -50,7 +54,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use batch::{Batch, Change, Fence};
-pub use config::{Config, Password, Tls};
+pub use config::{Config, Tls};
 pub use election::{Election, Leadership, LeaseTerm, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;

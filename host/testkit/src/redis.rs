@@ -147,12 +147,12 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server starts");
-        let (sender, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::sync_channel(256);
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        // Reads until the server ends, because a full pipe would block it.
+        // Reads until the server ends, because a full pipe would block it; later lines are dropped.
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
+                let _ = sender.try_send(line);
             }
         });
         self.child = Some(child);

@@ -72,7 +72,7 @@ impl fmt::Display for Addresses {
     }
 }
 
-/// What has started so far, to be stopped if a later part cannot start.
+/// The parts that have started so far; they are stopped if a later part cannot start.
 #[derive(Default)]
 struct Started {
     services: Vec<Box<dyn Service>>,
@@ -95,9 +95,9 @@ impl Daemon {
     /// Starts every service that `settings` enable. `file` is where the settings came from.
     ///
     /// # Errors
-    /// A port in use, a store that another process has open, a missing plugin directory. Whatever
-    /// has started by then has stopped when this returns. An unreachable master is not an error:
-    /// the services log it and retry.
+    /// A port in use, a store that another process has open, a missing plugin directory. The
+    /// services that had started have stopped when this returns. An unreachable master is not an
+    /// error: the services log it and retry.
     pub(crate) async fn start(
         settings: Settings,
         file: &Path,
@@ -227,9 +227,13 @@ async fn start_all(
         reserved: &reserved,
         token,
         clusters: &mut started.clusters,
+        frameworks: Vec::new(),
     };
     for service in bound {
         started.services.push(service.start(&mut context).await?);
+    }
+    for run in context.frameworks {
+        run();
     }
     Ok((plugins, admin, registry))
 }

@@ -1,4 +1,4 @@
-//! Who may use a port.
+//! Access to a port.
 //!
 //! * [`PortConfig`]: all settings of a port, and the rule about exposure.
 //! * [`AccessPolicy`]: credentials and trusted networks, with a [`Requirement`] for each path.

@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
+use transom_common::error_chain;
 
 use crate::{Error, Result};
 
@@ -115,7 +116,10 @@ impl Certificate {
                 tracing::info!(file = %self.files.certificate.display(), "certificate reloaded");
             }
             Err(error) => {
-                tracing::warn!(%error, "the new certificate is invalid; keeping the old one");
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "the new certificate is invalid; keeping the old one"
+                );
             }
         }
     }

@@ -27,6 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+use transom_common::error_chain;
 
 use self::refusals::{Refusals, Turn};
 use self::streams::{Budgets, Slot};
@@ -259,7 +260,7 @@ async fn connection<S>(
                     let Ok(response) = router.oneshot(request).await;
                     slot.pass(response, &token)
                 }
-                Err(rejection) => rejection,
+                Err(rejection) => rejection.into_response(),
             };
             Ok::<_, Infallible>(turn.until_written(response))
         }
@@ -281,7 +282,7 @@ async fn connection<S>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%client, %error, "connection lost");
+        tracing::debug!(%client, error = error_chain(&error), "connection lost");
     }
 }
 

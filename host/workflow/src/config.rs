@@ -25,6 +25,8 @@ pub struct Config {
     /// The minimum interval of REVIVE calls for tasks that fit no offer: short, because jobs are
     /// short and their start delay matters.
     pub revive_interval: Duration,
+    /// Timeout of one call of the store.
+    pub store_timeout: Duration,
 }
 
 /// Defaults of jobs, and what all of them get.
@@ -112,6 +114,7 @@ impl Default for Config {
             completed_retention: Duration::from_hours(24),
             max_jobs: 100_000,
             revive_interval: Duration::from_millis(200),
+            store_timeout: transom_store::typed::TIMEOUT,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use transom_framework::ServiceError;
 
+use transom_store::typed;
+
 /// Errors of the service. Errors of requests are in their responses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -14,9 +16,9 @@ pub enum Error {
     Store {
         /// The operation.
         doing: &'static str,
-        /// The error of the store.
+        /// The error of the store: any but a record that cannot be decoded.
         #[source]
-        source: transom_store::Error,
+        source: typed::Error,
     },
     /// A record in the store cannot be read.
     #[error(
@@ -29,6 +31,16 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+}
+
+impl Error {
+    /// The error of a store operation, for example "reading jobs".
+    pub(crate) fn of_store(doing: &'static str, error: typed::Error) -> Self {
+        match error {
+            typed::Error::Record { key, source } => Self::Record { key, source },
+            source => Self::Store { doing, source },
+        }
+    }
 }
 
 impl ServiceError for Error {

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use transom_scheduler::error_chain;
+use transom_common::error_chain;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;

@@ -1,16 +1,16 @@
-//! The snapshot for readers: the newest run of every job, and the feed of changes in order.
+//! The snapshot for readers: the newest run of every job, the feed of changes in order, and the
+//! active jobs.
 //!
-//! A look-up reads an immutable map and never waits; a change copies one of many maps, so its cost
-//! does not depend on the number of jobs. The feed is under a lock for as long as it takes to copy
-//! a page.
+//! All of it is one immutable value behind an `ArcSwap`, so that a reader never waits and sees all
+//! parts of one change, or none. The maps are persistent ([`imbl`]): a change copies only the path
+//! to it, so its cost grows with the logarithm of the number of jobs. Only the core writes.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use imbl::{HashMap, OrdMap};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use transom_cluster::TaskId;
@@ -18,9 +18,7 @@ use transom_common::HostPort;
 
 use crate::ids::{ChangeSeq, JobId};
 use crate::job_state::JobState;
-
-/// Number of maps; a change copies one of them.
-const SHARDS: usize = 1024;
+use crate::model::Spec;
 
 /// A job's newest run, as clients see it.
 #[derive(Clone, Debug)]
@@ -42,12 +40,30 @@ pub(crate) struct View {
     pub(crate) agent: Option<Arc<HostPort>>,
 }
 
-type Shard = HashMap<JobId, Arc<View>>;
+/// A job that has not ended.
+#[derive(Debug)]
+pub(crate) struct ActiveJob {
+    pub(crate) id: JobId,
+    pub(crate) queued_at: Timestamp,
+    pub(crate) spec: Arc<Spec>,
+}
+
+/// All pending and running jobs by task id.
+pub(crate) type ActiveJobs = HashMap<TaskId, Arc<ActiveJob>>;
+
+/// One state of the index.
+#[derive(Clone, Debug, Default)]
+struct Jobs {
+    newest: HashMap<JobId, Arc<View>>,
+    changes: OrdMap<ChangeSeq, Arc<View>>,
+    active: ActiveJobs,
+    /// The last change, which may have been deleted.
+    last: ChangeSeq,
+}
 
 /// See the module.
 pub(crate) struct JobIndex {
-    shards: Vec<ArcSwap<Shard>>,
-    change_feed: RwLock<BTreeMap<ChangeSeq, Arc<View>>>,
+    jobs: ArcSwap<Jobs>,
     last: watch::Sender<ChangeSeq>,
 }
 
@@ -66,73 +82,89 @@ pub(crate) struct Page {
 impl JobIndex {
     pub(crate) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
-            change_feed: RwLock::default(),
+            jobs: ArcSwap::default(),
             last: watch::Sender::new(ChangeSeq::default()),
         }
     }
 
     pub(crate) fn get(&self, id: &JobId) -> Option<Arc<View>> {
-        self.shard(id).load().get(id).cloned()
+        self.jobs.load().newest.get(id).cloned()
     }
 
-    /// Replaces the view of a job.
+    /// The active job that runs as this task, or will.
+    pub(crate) fn active(&self, task: &TaskId) -> Option<Arc<ActiveJob>> {
+        self.jobs.load().active.get(task).cloned()
+    }
+
+    /// All active jobs.
+    pub(crate) fn all_active(&self) -> ActiveJobs {
+        self.jobs.load().active.clone()
+    }
+
+    /// Shows a run, which is the newest of its job.
     pub(crate) fn put(&self, view: View) {
-        let view = Arc::new(view);
-        let id = view.id.clone();
-        let before = self.change(&id, |shard| shard.insert(id.clone(), Arc::clone(&view)));
-        let mut change_feed = self.change_feed.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = before {
-            change_feed.remove(&before.changed);
-        }
-        let changed = view.changed;
-        change_feed.insert(changed, view);
-        drop(change_feed);
-        self.last
-            .send_if_modified(|last| std::mem::replace(last, changed.max(*last)) < changed);
+        self.change(|jobs| jobs.put(view));
+    }
+
+    /// Shows an active run, which is the newest of its job.
+    pub(crate) fn admit(&self, view: View, job: ActiveJob) {
+        self.change(|jobs| {
+            jobs.active.insert(view.task.clone(), Arc::new(job));
+            jobs.put(view);
+        });
+    }
+
+    /// Shows a run, unless its job has a newer one.
+    pub(crate) fn update(&self, view: View) {
+        self.change(|jobs| jobs.update(view));
+    }
+
+    /// The same for a run that is no longer active.
+    pub(crate) fn end(&self, view: View) {
+        self.change(|jobs| {
+            jobs.active.remove(&view.task);
+            jobs.update(view);
+        });
     }
 
     /// Removes a run, unless the job has a newer one.
     pub(crate) fn remove(&self, id: &JobId, task: &TaskId) {
         let shown = self.get(id).is_some_and(|view| view.task == *task);
-        if !shown {
-            return;
-        }
-        if let Some(before) = self.change(id, |shard| shard.remove(id)) {
-            let mut change_feed = self.change_feed.write().unwrap_or_else(PoisonError::into_inner);
-            change_feed.remove(&before.changed);
+        if shown {
+            self.change(|jobs| {
+                if let Some(before) = jobs.newest.remove(id) {
+                    jobs.changes.remove(&before.changed);
+                }
+            });
         }
     }
 
-    /// Removes everything.
-    pub(crate) fn clear(&self) {
-        for shard in &self.shards {
-            shard.store(Arc::default());
-        }
-        let mut change_feed = self.change_feed.write().unwrap_or_else(PoisonError::into_inner);
-        change_feed.clear();
-    }
-
-    /// No change has a lower sequence number: the last change may have been deleted.
-    pub(crate) fn set_floor(&self, number: ChangeSeq) {
-        self.last.send_replace(number);
+    /// Removes everything, at the start of a term. No change has a lower sequence number than
+    /// `floor`: the last change may have been deleted.
+    pub(crate) fn clear(&self, floor: ChangeSeq) {
+        self.change(|jobs| {
+            *jobs = Jobs {
+                last: floor,
+                ..Jobs::default()
+            };
+        });
     }
 
     /// At most `limit` changes after `since`.
     pub(crate) fn since(&self, since: ChangeSeq, limit: usize) -> Page {
-        let change_feed = self.change_feed.read().unwrap_or_else(PoisonError::into_inner);
-        let last = *self.last.borrow();
-        let reset = since > last;
+        let jobs = self.jobs.load();
+        let reset = since > jobs.last;
         let from = if reset { ChangeSeq::default() } else { since };
         let after = (Bound::Excluded(from), Bound::Unbounded);
-        let changes: Vec<Arc<View>> = change_feed
+        let changes: Vec<Arc<View>> = jobs
+            .changes
             .range(after)
             .take(limit)
             .map(|(_, view)| Arc::clone(view))
             .collect();
         let next = match changes.last() {
             Some(view) if changes.len() == limit => view.changed,
-            _ => last,
+            _ => jobs.last,
         };
         Page { changes, next, reset }
     }
@@ -144,25 +176,35 @@ impl JobIndex {
 
     /// The number of jobs.
     pub(crate) fn len(&self) -> usize {
-        self.change_feed
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.jobs.load().newest.len()
     }
 
-    /// Only the core writes, so nothing is lost between reading and writing.
-    fn change(&self, id: &JobId, change: impl FnOnce(&mut Shard) -> Option<Arc<View>>) -> Option<Arc<View>> {
-        let shard = self.shard(id);
-        let mut next = Shard::clone(&shard.load());
-        let before = change(&mut next);
-        shard.store(Arc::new(next));
-        before
+    /// Publishes the next state, then notifies.
+    fn change(&self, change: impl FnOnce(&mut Jobs)) {
+        let mut jobs = Jobs::clone(&self.jobs.load());
+        change(&mut jobs);
+        let now = jobs.last;
+        self.jobs.store(Arc::new(jobs));
+        self.last
+            .send_if_modified(|last| std::mem::replace(last, now) != now);
+    }
+}
+
+impl Jobs {
+    fn update(&mut self, view: View) {
+        let newest = self.newest.get(&view.id);
+        if newest.is_none_or(|newest| newest.task == view.task) {
+            self.put(view);
+        }
     }
 
-    fn shard(&self, id: &JobId) -> &ArcSwap<Shard> {
-        let mut hasher = DefaultHasher::new();
-        id.hash(&mut hasher);
-        &self.shards[(hasher.finish() % SHARDS as u64) as usize]
+    fn put(&mut self, view: View) {
+        let view = Arc::new(view);
+        self.last = self.last.max(view.changed);
+        if let Some(before) = self.newest.insert(view.id.clone(), Arc::clone(&view)) {
+            self.changes.remove(&before.changed);
+        }
+        self.changes.insert(view.changed, view);
     }
 }
 
@@ -234,7 +276,7 @@ mod tests {
     #[test]
     fn unknown_position_resets_the_feed() {
         let index = JobIndex::new();
-        index.set_floor(ChangeSeq(4));
+        index.clear(ChangeSeq(4));
         index.put(view("a", "a", 5, JobState::Staging));
         let page = index.since(ChangeSeq(99), 10);
         assert!(page.reset);

@@ -1,61 +1,22 @@
 //! How a job becomes a Mesos task: command, container, environment, ports, labels.
 //!
 //! Jobs with equal needs share one [`RunSpec`], so that they are matched together; the job of a
-//! task is looked up in [`ActiveJobs`] when it is placed.
+//! task is looked up in the [`JobIndex`] when it is placed.
 
 mod container;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use transom_cluster::TaskId;
 use transom_cluster::v1::{TaskInfo, Uri, Visibility};
 use transom_launch::{Command, Discovery, Environment, Port, Program, Task};
 use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::config::Defaults;
-use crate::ids::JobId;
+use crate::job_index::{ActiveJob, JobIndex};
 use crate::model::{self, Spec};
-
-/// A job that has not ended.
-#[derive(Debug)]
-pub(crate) struct ActiveJob {
-    pub(crate) id: JobId,
-    pub(crate) queued_at: Timestamp,
-    pub(crate) spec: Arc<Spec>,
-}
-
-/// All pending and running jobs by task id. The lock is held for one look-up.
-#[derive(Debug, Default)]
-pub(crate) struct ActiveJobs(Mutex<HashMap<TaskId, Arc<ActiveJob>>>);
-
-impl ActiveJobs {
-    pub(crate) fn insert(&self, task: TaskId, job: Arc<ActiveJob>) {
-        self.lock().insert(task, job);
-    }
-
-    pub(crate) fn remove(&self, task: &TaskId) {
-        self.lock().remove(task);
-    }
-
-    pub(crate) fn get(&self, task: &TaskId) -> Option<Arc<ActiveJob>> {
-        self.lock().get(task).cloned()
-    }
-
-    pub(crate) fn all(&self) -> Vec<(TaskId, Arc<ActiveJob>)> {
-        let all = self.lock();
-        all.iter()
-            .map(|(task, job)| (task.clone(), Arc::clone(job)))
-            .collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<ActiveJob>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The needs of a job as far as the scheduler matches them: equal jobs are matched together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,9 +76,9 @@ pub(crate) struct RunSpecCache {
 const MIN_SWEEP: usize = 256;
 
 impl RunSpecCache {
-    pub(crate) fn new(active: Arc<ActiveJobs>, defaults: Arc<Defaults>) -> Self {
+    pub(crate) fn new(index: Arc<JobIndex>, defaults: Arc<Defaults>) -> Self {
         Self {
-            build: Arc::new(Build { active, defaults }),
+            build: Arc::new(Build { index, defaults }),
             known: HashMap::new(),
             sweep_at: MIN_SWEEP,
             made: 0,
@@ -187,17 +148,15 @@ impl RunSpecCache {
 
 #[derive(Debug)]
 pub(crate) struct Build {
-    active: Arc<ActiveJobs>,
+    index: Arc<JobIndex>,
     defaults: Arc<Defaults>,
 }
 
 impl BuildTask for Build {
-    fn build(&self, placement: &Placement) -> TaskInfo {
-        // A job is removed only after its task was killed, so a task without one is not needed; the
-        // master rejects it because it has no command.
-        self.active
-            .get(&placement.task)
-            .map_or_else(TaskInfo::default, |job| task(&job, &self.defaults, placement))
+    /// A task whose job has ended is no longer wanted.
+    fn build(&self, placement: &Placement) -> Option<TaskInfo> {
+        let job = self.index.active(&placement.task)?;
+        Some(task(&job, &self.defaults, placement))
     }
 
     fn counts_as_placed(&self, _record: &TaskRecord) -> bool {

@@ -1,9 +1,11 @@
 //! Jobs as tasks.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use transom_scheduler::AgentLocation;
 
 use super::*;
+use crate::ids::JobId;
 use crate::model;
 
 fn defaults() -> Defaults {
@@ -233,7 +235,7 @@ fn commands_run_as_processes_without_containers() {
 #[test]
 fn jobs_with_equal_needs_share_a_run_spec() {
     let defaults = Arc::new(defaults());
-    let mut run_specs = RunSpecCache::new(Arc::default(), Arc::clone(&defaults));
+    let mut run_specs = RunSpecCache::new(Arc::new(JobIndex::new()), Arc::clone(&defaults));
     let mut constraints = |body: Value| run_specs.run_spec(&spec(&body, &defaults));
     let first = constraints(json!({"command": ["a"], "image": "one"}));
     let same = constraints(json!({"command": ["b"], "image": "two", "environment": {"X": "y"}}));
@@ -251,7 +253,7 @@ fn jobs_with_equal_needs_share_a_run_spec() {
 #[test]
 fn job_without_resources_gets_the_minimum_cpus() {
     let defaults = defaults();
-    let mut run_specs = RunSpecCache::new(Arc::new(ActiveJobs::default()), Arc::new(defaults.clone()));
+    let mut run_specs = RunSpecCache::new(Arc::new(JobIndex::new()), Arc::new(defaults.clone()));
     for (body, expected) in [
         (json!({"cpus": 0, "mem_limit": 0, "disk": 0}), (0.01, 0.0, 0.0)),
         (

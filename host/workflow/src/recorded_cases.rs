@@ -61,7 +61,7 @@ async fn responses_match_the_recordings() {
         };
         config.port.credentials = Some(Credentials {
             username: "user".to_owned(),
-            password: "password".to_owned(),
+            password: "password".into(),
         });
         let site = Site::start_with(config).await;
         if let Some(updates) = case.given["updates"].as_array() {

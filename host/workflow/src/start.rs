@@ -17,7 +17,6 @@ use crate::api::{self, Api, Shared};
 use crate::core::term::{Handles, TermDependencies};
 use crate::dependencies::{AgentDirectory, ClusterAdapter, Matcher};
 use crate::job_index::JobIndex;
-use crate::launch::ActiveJobs;
 use crate::metrics::Metrics;
 use crate::runner::Runner;
 use crate::{Config, Error, Result};
@@ -92,11 +91,10 @@ pub(crate) fn assemble(
     registry: &mut Registry,
     stopping: CancellationToken,
 ) -> (Router, Runner) {
-    let (index, active) = (Arc::new(JobIndex::new()), Arc::new(ActiveJobs::default()));
+    let index = Arc::new(JobIndex::new());
     let shared = Shared {
         config: config.clone(),
         index: Arc::clone(&index),
-        active: Arc::clone(&active),
         matcher: Arc::clone(&matcher),
         cluster: Arc::clone(&cluster),
         leader: leader.clone(),
@@ -106,7 +104,6 @@ pub(crate) fn assemble(
         dependencies: TermDependencies {
             config,
             index,
-            active,
             metrics: Metrics::register(registry),
             matcher,
             cluster,

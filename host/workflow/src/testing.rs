@@ -12,7 +12,6 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::Bytes;
-use futures::StreamExt;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
@@ -31,10 +30,10 @@ use transom_plugin_host::matcher::{
     Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
 };
 use transom_scheduler::{
-    AgentLocation, Event, PendingTask, Phase, Placement, Reason, Reasons, SchedulerApi, SubscriptionStatus,
-    TaskRecord, TaskRequest, Tasks,
+    AgentLocation, Event, Events, PendingTask, Phase, Placement, Reason, Reasons, SchedulerApi,
+    SubscriptionStatus, TaskRecord, TaskRequest, Tasks,
 };
-use transom_store::{Leadership, Store};
+use transom_store::{Batch, Entry, Leadership, Store};
 use transom_web::Forwarder;
 
 use crate::api::access_rules;
@@ -44,11 +43,14 @@ use crate::{Config, start};
 /// Maximum wait in a test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Events that a test may send without being read.
+const MAX_EVENTS: usize = 1024;
+
 /// A scheduler that launches on request of the test.
 #[derive(Debug)]
 pub(crate) struct Scripted {
     inner: Mutex<Inner>,
-    events: Mutex<mpsc::UnboundedSender<Event>>,
+    events: Mutex<mpsc::Sender<Event>>,
     changed: watch::Sender<()>,
 }
 
@@ -64,23 +66,23 @@ impl Scripted {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             inner: Mutex::default(),
-            events: Mutex::new(mpsc::unbounded_channel().0),
+            events: Mutex::new(mpsc::channel(1).0),
             changed: watch::Sender::new(()),
         })
     }
 
     /// A new core listens from now on.
-    fn attach(&self) -> mpsc::UnboundedReceiver<Event> {
-        let (events, receiver) = mpsc::unbounded_channel();
+    fn attach(&self) -> Events {
+        let (events, receiver) = mpsc::channel(MAX_EVENTS);
         *self.events.lock().unwrap() = events;
         // Demand is not stored.
         self.inner.lock().unwrap().wanted.clear();
-        receiver
+        receiver.into()
     }
 
     fn send(&self, event: Event) {
         // The service may be stopped.
-        let _ = self.events.lock().unwrap().send(event);
+        let _ = self.events.lock().unwrap().try_send(event);
     }
 
     /// Waits until something holds of what is wanted, launched and forgotten.
@@ -119,7 +121,7 @@ impl Scripted {
                     agent: place(),
                     host_ports: vec![31_000; wanted.spec.ports.len()],
                 };
-                let info = wanted.spec.build.task().unwrap().build(&placement);
+                let info = wanted.spec.build.task().unwrap().build(&placement).unwrap();
                 Some((wanted, info))
             })
             .await;
@@ -225,9 +227,8 @@ fn record(wanted: &TaskRequest) -> TaskRecord {
     }
 }
 
-#[async_trait]
 impl SchedulerApi for Scripted {
-    async fn submit(&self, tasks: Vec<TaskRequest>) -> transom_scheduler::Result<()> {
+    fn submit(&self, tasks: Vec<TaskRequest>) {
         let mut inner = self.inner.lock().unwrap();
         for wanted in tasks {
             if !inner.tasks.contains_key(&wanted.id) {
@@ -236,23 +237,22 @@ impl SchedulerApi for Scripted {
         }
         drop(inner);
         self.changed.send_replace(());
-        Ok(())
     }
 
-    async fn kill(&self, tasks: Vec<TaskId>, _: Option<Duration>) -> transom_scheduler::Result<()> {
+    fn kill(&self, tasks: Vec<TaskId>, _: Option<Duration>) {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
-            inner.wanted.remove(&task);
-            if let Some(record) = inner.tasks.get_mut(&task) {
+            if inner.wanted.remove(&task).is_some() {
+                self.send(Event::NeverLaunched(task));
+            } else if let Some(record) = inner.tasks.get_mut(&task) {
                 Arc::make_mut(record).killing = true;
             }
         }
         drop(inner);
         self.changed.send_replace(());
-        Ok(())
     }
 
-    async fn purge(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+    fn purge(&self, tasks: Vec<TaskId>) {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
             if let Some(record) = inner.tasks.get(&task) {
@@ -263,7 +263,6 @@ impl SchedulerApi for Scripted {
         }
         drop(inner);
         self.changed.send_replace(());
-        Ok(())
     }
 
     fn tasks(&self) -> Arc<Tasks> {
@@ -299,6 +298,71 @@ impl SchedulerApi for Scripted {
             master: None,
             since: Timestamp::now(),
         }
+    }
+}
+
+/// A store that does not commit while the test holds it: as a stuck disk does, it commits
+/// everything later, in order, even if the caller no longer waits.
+#[derive(Debug)]
+pub(crate) struct HeldStore {
+    inner: Arc<dyn Store>,
+    held: watch::Sender<bool>,
+    waiting: watch::Sender<usize>,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl HeldStore {
+    fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            held: watch::Sender::new(false),
+            waiting: watch::Sender::new(0),
+            turn: Arc::default(),
+        })
+    }
+
+    pub(crate) fn hold(&self) {
+        self.waiting.send_replace(0);
+        self.held.send_replace(true);
+    }
+
+    pub(crate) fn release(&self) {
+        self.held.send_replace(false);
+    }
+
+    /// Waits until a commit is held.
+    pub(crate) async fn holding(&self) {
+        let mut waiting = self.waiting.subscribe();
+        let held = waiting.wait_for(|waiting| *waiting > 0);
+        tokio::time::timeout(TEST_TIMEOUT, held).await.unwrap().unwrap();
+    }
+}
+
+#[async_trait]
+impl Store for HeldStore {
+    async fn get(&self, key: &str) -> transom_store::Result<Option<Entry>> {
+        self.inner.get(key).await
+    }
+
+    async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
+        self.inner.scan(prefix).await
+    }
+
+    async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
+        let (inner, turn, mut held) = (
+            Arc::clone(&self.inner),
+            Arc::clone(&self.turn),
+            self.held.subscribe(),
+        );
+        if *held.borrow() {
+            self.waiting.send_modify(|waiting| *waiting += 1);
+        }
+        let commit = tokio::spawn(async move {
+            let _turn = turn.lock().await;
+            held.wait_for(|held| !held).await.unwrap();
+            inner.commit(batch).await
+        });
+        commit.await.unwrap()
     }
 }
 
@@ -433,6 +497,18 @@ impl Site {
         site
     }
 
+    /// The same, with a store that the test can hold.
+    pub(crate) async fn start_with_held_store(config: Config) -> (Self, Arc<HeldStore>) {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = transom_store::open(&format!("file:{}", dir.path().display()))
+            .await
+            .unwrap();
+        let store = HeldStore::new(inner);
+        let mut site = Self::over(config, store.clone(), Scripted::new());
+        site.dir = Some(dir);
+        (site, store)
+    }
+
     fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
@@ -449,13 +525,10 @@ impl Site {
             token.clone(),
         );
         let events = scheduler.attach();
-        let events = futures::stream::unfold(events, |mut events| async {
-            events.recv().await.map(|event| (event, events))
-        });
         let router = config.port.protect(router, access_rules());
         let term = LeaderTerm {
             scheduler: Arc::clone(&scheduler) as Arc<dyn SchedulerApi>,
-            events: events.boxed(),
+            events,
             store: Arc::clone(&store),
             token: token.clone(),
         };

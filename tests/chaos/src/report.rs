@@ -86,7 +86,7 @@ impl fmt::Display for Report {
         writeln!(f, "faults: {}", faults.join(", "))?;
         writeln!(
             f,
-            "the daemon ended by itself {} times; the slowest recovery took {:.1} s\n",
+            "the daemon ended unexpectedly {} times; the slowest recovery took {:.1} s\n",
             self.unasked_ends, self.slowest_recovery
         )?;
         let mut table = Table::new();

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::query::Query;
 use super::task;
-use crate::condition::Condition;
 use crate::core::snapshot::{AppView, Snapshot};
+use transom_replicas::Condition;
 
 /// The embedded parts of an app's document.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
     let count = |conditions: &[Condition]| {
         view.instances
             .iter()
-            .filter(|one| conditions.contains(&one.condition))
+            .filter(|one| conditions.contains(&one.condition()))
             .count()
     };
     shown["tasksStaged"] = json!(count(&[Condition::Staging, Condition::Starting]));
@@ -92,7 +92,7 @@ fn stats(view: &AppView) -> Value {
     let mut group = |name: &str, chosen: Vec<&&crate::instance::Instance>| {
         if !chosen.is_empty() {
             let count =
-                |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition)).count();
+                |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition())).count();
             let staged = count(|condition| matches!(condition, Condition::Staging | Condition::Starting));
             let running = count(|condition| condition == Condition::Running);
             let counts = json!({"staged": staged, "running": running, "healthy": 0, "unhealthy": 0});
@@ -101,15 +101,21 @@ fn stats(view: &AppView) -> Value {
     };
     group(
         "startedAfterLastScaling",
-        all.iter().filter(|instance| instance.version >= scaled).collect(),
+        all.iter()
+            .filter(|instance| instance.version() >= scaled)
+            .collect(),
     );
     group(
         "withLatestConfig",
-        all.iter().filter(|instance| instance.version >= config).collect(),
+        all.iter()
+            .filter(|instance| instance.version() >= config)
+            .collect(),
     );
     group(
         "withOutdatedConfig",
-        all.iter().filter(|instance| instance.version < config).collect(),
+        all.iter()
+            .filter(|instance| instance.version() < config)
+            .collect(),
     );
     group("totalSummary", all.iter().collect());
     stats

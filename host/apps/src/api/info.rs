@@ -35,7 +35,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
     let config = &api.0.config;
     let connection = api.0.leader.subscription();
     let (port, tls) = (api.0.addr.port(), config.port.tls.is_some());
-    let (http_port, https_port) = if tls { (0, port) } else { (port, 0) };
+    let ports = if tls { [0, port] } else { [port, 0] };
     let mut info = json!({
         "name": config.framework_name,
         "version": API_VERSION,
@@ -57,7 +57,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
         "zookeeper_config": {
             "zk": "", "zk_connection_timeout": 0, "zk_max_versions": 25, "zk_session_timeout": 0, "zk_timeout": 0,
         },
-        "http_config": {"http_port": http_port, "https_port": https_port},
+        "http_config": {"http_port": ports[0], "https_port": ports[1]},
     });
     if let Some(leader) = api.0.leader.address() {
         info["leader"] = json!(leader);

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::bus::shapes::ip_addresses;
-use crate::condition::Condition;
 use crate::core::snapshot::AppView;
 use crate::instance::Instance;
 use crate::time::Moment;
+use transom_replicas::Condition;
 
 /// The launched tasks of an app.
 pub(super) fn of_app(view: &AppView, check_failure: bool) -> Vec<Value> {
@@ -20,11 +20,11 @@ pub(super) fn of_app(view: &AppView, check_failure: bool) -> Vec<Value> {
 /// One task; `None` while the instance is not launched. `check_failure` adds why its check has no
 /// newer result.
 pub(super) fn shown(view: &AppView, instance: &Instance, check_failure: bool) -> Option<Value> {
-    if matches!(instance.condition, Condition::Scheduled) {
+    if matches!(instance.condition(), Condition::Scheduled) {
         return None;
     }
     let record = instance.record.as_ref()?;
-    let definition = view.definition(instance.version);
+    let definition = view.definition(instance.version());
     let moment = |timestamp: Timestamp| json!(Moment::from(timestamp));
     let mut task = json!({
         "appId": view.app.id,
@@ -37,7 +37,7 @@ pub(super) fn shown(view: &AppView, instance: &Instance, check_failure: bool) ->
         "slaveId": record.agent.id.as_str(),
         "state": record.state.as_str(),
         "stagedAt": moment(record.staged_at.unwrap_or(record.intended_at)),
-        "version": instance.version,
+        "version": instance.version(),
         "localVolumes": [],
         "role": definition.role,
     });

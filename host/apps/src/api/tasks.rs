@@ -11,9 +11,9 @@ use uuid::Uuid;
 use super::apps::{deployed, deployment_header, ended, manner};
 use super::query::Query;
 use super::{Api, task};
-use crate::condition::Condition;
 use crate::core::command::Command;
 use crate::time::Moment;
+use transom_replicas::Condition;
 
 /// `GET /v2/tasks`
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
@@ -34,7 +34,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
         .apps
         .values()
         .flat_map(|view| view.instances.iter().map(move |instance| (view, instance)));
-    let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition));
+    let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition()));
     let tasks: Vec<Value> = chosen
         .filter_map(|(view, instance)| task::shown(view, instance, check_failure))
         .collect();

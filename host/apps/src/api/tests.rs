@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
 use transom_plugin_host::matcher::ConstraintError;
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason};
 use transom_scheduler::Event;
+use transom_store::Store;
 
 use crate::Config;
 use crate::testing::{World, until};
@@ -1054,10 +1056,75 @@ async fn info_has_only_upstream_s_keys() {
 }
 
 #[tokio::test]
+async fn snapshot_is_published_before_the_events_of_the_same_change() {
+    let world = World::start().await;
+    let before = world.published();
+    let mut definition = sleeper("/web");
+    definition["instances"] = json!(0);
+    // The definition is stored, and the core waits for the end of its deployment to be stored.
+    world.store.hold_after(1);
+    let (created, ()) = tokio::join!(world.send("POST", "/v2/apps", definition), async {
+        world.store.holding().await;
+        assert_eq!(world.call("GET", "/v2/apps/web", None).await.status, 404);
+        assert_eq!(
+            world.published(),
+            before,
+            "nothing is published that no reader sees"
+        );
+        world.store.release();
+    });
+    assert_eq!(created.status, 201, "{created:?}");
+    assert!(world.published() > before);
+    assert_eq!(world.call("GET", "/v2/apps/web", None).await.status, 200);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn hanging_store_is_answered_with_503_until_it_recovers() {
+    let world = World::start_with_store_timeout(Duration::from_secs(2)).await;
+    let none = |id: &str| {
+        let mut definition = sleeper(id);
+        definition["instances"] = json!(0);
+        definition
+    };
+    let created = world.send("POST", "/v2/apps", none("/before")).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let published = world.published();
+    world.store.hold_after(0);
+    let refused = world.send("POST", "/v2/apps", none("/a")).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(refused.headers["retry-after"], "5");
+    let refused = world.call("DELETE", "/v2/apps/before", None).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    // Nothing is reported as done.
+    assert_eq!(world.call("GET", "/v2/apps/a", None).await.status, 404);
+    assert_eq!(world.call("GET", "/v2/apps/before", None).await.status, 200);
+    assert_eq!(world.published(), published);
+    world.store.release();
+    let created = world.send("POST", "/v2/apps", none("/b")).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    // What the store committed too late is undone.
+    until("the store has what clients see", async || {
+        let stored = world.store.scan("apps/apps/").await.unwrap();
+        let apps: Vec<Value> = stored
+            .iter()
+            .map(|entry| serde_json::from_slice(&entry.value).unwrap())
+            .collect();
+        let ids: Vec<&Value> = apps.iter().map(|app| &app["app"]["id"]).collect();
+        ids == ["/b", "/before"] && apps.iter().all(|app| app["gone"] == json!(false))
+    })
+    .await;
+    let world = world.restart().await;
+    assert_eq!(world.call("GET", "/v2/apps/a", None).await.status, 404);
+    assert_eq!(world.call("GET", "/v2/apps/before", None).await.status, 200);
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn nobody_else_may_reach_the_port() {
     let mut config = Config::default();
     (config.port.listener, config.port.port) = ("0.0.0.0".parse().unwrap(), 0);
-    let error = transom_scheduler::error_chain(&config.bind().await.unwrap_err());
+    let error = transom_common::error_chain(&config.bind().await.unwrap_err());
     assert!(
         error.contains("`apps.listener` is 0.0.0.0") && error.contains("or use 127.0.0.1"),
         "{error}"

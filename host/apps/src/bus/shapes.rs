@@ -10,11 +10,11 @@ use transom_cluster::v1::TaskStatus;
 use transom_plugin_host::Change;
 
 use super::{Listener, MAX_EVENT};
-use crate::condition::Condition;
 use crate::deploy::{Deployment, Step};
 use crate::ids::{AppId, InstanceId};
 use crate::model::App;
 use crate::time::Moment;
+use transom_replicas::Condition;
 
 /// The form of plan steps, unless the subscriber selects light plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use transom_framework::ActorError;
 use transom_plugin_host::probe::{Failure, Outcome};
+use transom_store::typed;
 
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -72,6 +73,12 @@ pub(crate) enum Refusal {
 impl From<ActorError> for Refusal {
     fn from(error: ActorError) -> Self {
         Self::Actor(error)
+    }
+}
+
+impl From<typed::Error> for Refusal {
+    fn from(error: typed::Error) -> Self {
+        Self::Actor(error.into())
     }
 }
 

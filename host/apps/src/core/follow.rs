@@ -4,34 +4,38 @@ use std::sync::Arc;
 
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
+use transom_common::error_chain;
+use transom_replicas::{Condition, Input};
 use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
 use super::command::{Look, Report};
-use super::snapshot::TaskFailure;
 use crate::bus::shapes;
-use crate::condition::Condition;
 use crate::ids::{AppId, InstanceId};
-use crate::instance::Overdue;
-use crate::time::Moment;
+use crate::instance::{Instance, view};
 
 impl Core {
     pub(super) async fn event(&mut self, event: Event) {
         match event {
             Event::Registered { framework_id, master } => {
-                self.bus
-                    .publish(shapes::registered(framework_id.as_str(), master.as_deref()));
+                self.drafts
+                    .push(shapes::registered(framework_id.as_str(), master.as_deref()));
             }
-            Event::Reregistered { master } => self.bus.publish(shapes::reregistered(master.as_deref())),
-            Event::Disconnected => self.bus.publish(shapes::disconnected()),
+            Event::Reregistered { master } => self.drafts.push(shapes::reregistered(master.as_deref())),
+            Event::Disconnected => self.drafts.push(shapes::disconnected()),
             Event::Launched(record) => self.launched(&record),
             Event::Updated(record) => self.updated(&record).await,
+            // Its instance was removed with the withdrawal.
+            Event::NeverLaunched(task) => tracing::debug!(%task, "task withdrawn before its launch"),
+            Event::Rejected { task, reason } => {
+                tracing::error!(%task, error = error_chain(&*reason), "the scheduler rejected a request");
+            }
             Event::Message {
                 agent,
                 executor,
                 data,
             } => {
-                self.bus.publish(shapes::framework_message(
+                self.drafts.push(shapes::framework_message(
                     agent.as_str(),
                     executor.as_str(),
                     &data,
@@ -48,7 +52,7 @@ impl Core {
         let (instance, incarnation) = InstanceId::of_task(task)?;
         let app = instance.app()?;
         let known = self.apps.get(&app)?.instances.get(&instance)?;
-        (known.incarnation == incarnation).then_some((app, instance))
+        (known.replica.incarnation == incarnation).then_some((app, instance))
     }
 
     fn launched(&mut self, record: &Arc<TaskRecord>) {
@@ -56,83 +60,47 @@ impl Core {
             return self.stray(record);
         };
         self.dirty.insert(app.clone());
-        let Some(known) = self
-            .apps
-            .get_mut(&app)
-            .and_then(|state| state.instances.get_mut(&instance))
-        else {
-            return;
-        };
-        if known.condition == Condition::Scheduled {
-            known.update(record);
+        if let Some(known) = self.instance_mut(&app, &instance) {
+            if known.condition() != Condition::Scheduled {
+                return;
+            }
+            known.record = Some(Arc::clone(record));
         }
+        self.step(&app, &instance, Input::Launched(view(record)));
     }
 
     async fn updated(&mut self, record: &Arc<TaskRecord>) {
         let Some((app, instance)) = self.place(&record.id) else {
             return self.stray(record);
         };
-        let Some(known) = self
-            .apps
-            .get_mut(&app)
-            .and_then(|state| state.instances.get_mut(&instance))
-        else {
+        let Some(known) = self.instance_mut(&app, &instance) else {
             return;
         };
         let before = known.check_result();
-        let changed = known.update(record);
-        let (condition, found, version) = (known.condition, known.check_result(), known.version.to_string());
+        known.record = Some(Arc::clone(record));
+        let found = known
+            .check_result()
+            .filter(|found| before.as_ref() != Some(found));
+        let version = known.version().to_string();
         let facts = known.facts(&app, &version);
-        if let Some(status) = &record.status {
-            self.bus.publish(shapes::status_update(facts, status));
+        let status = record
+            .status
+            .as_ref()
+            .map(|status| shapes::status_update(facts, status));
+        let checked = found.map(|found| shapes::check_result_changed(facts, record.id.as_str(), &found));
+        if let Some(draft) = status {
+            self.drafts.push(draft);
         }
-        if changed && condition.is_public() {
-            self.bus.publish(shapes::instance_changed(facts, condition));
-        }
-        if let Some(found) = found.filter(|found| before.as_ref() != Some(found)) {
-            self.bus
-                .publish(shapes::check_result_changed(facts, record.id.as_str(), &found));
+        self.step(&app, &instance, Input::Updated(view(record)));
+        if let Some(draft) = checked {
+            self.drafts.push(draft);
         }
         self.look_after(&app, &instance);
-        if condition.is_terminal() {
-            self.ended(&app, &instance, record);
-        }
         self.reconcile(&app).await;
     }
 
-    /// The current task of an instance is terminal: the next one follows, unless the instance is
-    /// being removed.
-    fn ended(&mut self, app: &AppId, instance: &InstanceId, record: &TaskRecord) {
-        self.checker.end(instance);
-        self.demands.forget(record.id.clone());
-        let Some(state) = self.apps.get_mut(app) else {
-            return;
-        };
-        let Some(known) = state.instances.get(instance) else {
-            return;
-        };
-        let (condition, killed, wanted) = (known.condition, known.killed, known.wanted);
-        if matches!(
-            condition,
-            Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
-        ) && !killed
-        {
-            state.record.last_failure = Some(failure(app, known.version, record));
-        }
-        if !wanted || state.record.gone {
-            state.instances.remove(instance);
-            return;
-        }
-        if condition.is_failure() && !killed {
-            state.backoff.failed(&state.record.app, Moment::now());
-        }
-        let version = state.record.app.version;
-        if let Some(known) = state.instances.get_mut(instance) {
-            known.reschedule(version);
-        }
-        if let Some(known) = state.instances.get(instance) {
-            self.demands.want(state.wanted(known));
-        }
+    fn instance_mut(&mut self, app: &AppId, instance: &InstanceId) -> Option<&mut Instance> {
+        self.apps.get_mut(app)?.instances.get_mut(instance)
     }
 
     /// An orphan of this framework: a task of an instance that was given up, or that was launched
@@ -146,11 +114,11 @@ impl Core {
             let instance = InstanceId::of_task(&record.id).map(|(instance, _)| instance);
             let name = instance.as_ref().map_or(record.id.as_str(), InstanceId::as_str);
             let app = AppId::parse(&record.run_spec).ok();
-            self.bus
-                .publish(shapes::unknown_terminated(name, app.as_ref(), condition));
-            self.demands.forget(record.id.clone());
+            self.drafts
+                .push(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.scheduler.purge(vec![record.id.clone()]);
         } else if !record.killing {
-            self.demands.release(record.id.clone());
+            self.scheduler.kill(vec![record.id.clone()], None);
         }
     }
 
@@ -163,11 +131,11 @@ impl Core {
                 .as_ref()
                 .map_or(status.task_id.as_str(), InstanceId::as_str);
             let app = instance.as_ref().and_then(InstanceId::app);
-            self.bus
-                .publish(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.drafts
+                .push(shapes::unknown_terminated(name, app.as_ref(), condition));
         } else {
             tracing::warn!(task = %status.task_id, "killing an orphaned task");
-            self.demands.release(status.task_id.clone());
+            self.scheduler.kill(vec![status.task_id.clone()], None);
         }
     }
 
@@ -182,7 +150,7 @@ impl Core {
             return;
         };
         // A report about an earlier task of the instance.
-        if known.incarnation != report.incarnation {
+        if known.replica.incarnation != report.incarnation {
             return;
         }
         match report.look {
@@ -193,14 +161,14 @@ impl Core {
                     return;
                 }
                 known.found = Some(found);
-                let version = known.version.to_string();
+                let version = known.version().to_string();
                 if let Some(result) = known.check_result() {
                     let draft = shapes::check_result_changed(
                         known.facts(&app, &version),
                         known.task().as_str(),
                         &result,
                     );
-                    self.bus.publish(draft);
+                    self.drafts.push(draft);
                 }
             }
             // The last result stays, and the failure explains why there is no newer one.
@@ -217,63 +185,31 @@ impl Core {
 
     /// Handles the periodic tick.
     pub(super) async fn tick(&mut self) {
-        let now = Moment::now();
-        let mut overdue = Vec::new();
+        let mut lost = Vec::new();
         for (id, state) in &self.apps {
-            let strategy = state.record.app.unreachable_strategy;
-            for instance in state.instances.values() {
-                let due = instance.overdue(strategy, now);
-                if due != Overdue::No {
-                    overdue.push((id.clone(), instance.id.clone(), due));
-                }
-            }
+            let unreachable = state.instances.values().filter(|instance| {
+                matches!(
+                    instance.condition(),
+                    Condition::Unreachable | Condition::UnreachableInactive
+                )
+            });
+            lost.extend(unreachable.map(|instance| (id.clone(), instance.id.clone())));
         }
-        for (app, instance, due) in &overdue {
-            self.give_up(app, instance, *due);
+        for (app, instance) in &lost {
+            if !self.step(app, instance, Input::Tick) {
+                continue;
+            }
+            if self.instance_mut(app, instance).is_none() {
+                tracing::info!(%instance, "instance unreachable for longer than expungeAfterSeconds; expunged");
+                self.checker.end(instance);
+            }
             self.reconcile(app).await;
         }
+        self.repair_unconfirmed().await;
         // Deployments whose end could not be stored yet.
         let waiting: Vec<AppId> = self.deployments.keys().cloned().collect();
         for id in waiting {
             self.reconcile(&id).await;
         }
-    }
-
-    fn give_up(&mut self, app: &AppId, instance: &InstanceId, due: Overdue) {
-        if due == Overdue::Forget {
-            tracing::info!(%instance, "instance unreachable for longer than expungeAfterSeconds; expunged");
-            self.decommission(app, instance);
-            if let Some(state) = self.apps.get_mut(app) {
-                state.instances.remove(instance);
-            }
-            return;
-        }
-        let Some(known) = self
-            .apps
-            .get_mut(app)
-            .and_then(|state| state.instances.get_mut(instance))
-        else {
-            return;
-        };
-        known.condition = Condition::UnreachableInactive;
-        let version = known.version.to_string();
-        self.bus.publish(shapes::instance_changed(
-            known.facts(app, &version),
-            Condition::UnreachableInactive,
-        ));
-    }
-}
-
-fn failure(app: &AppId, version: Moment, record: &TaskRecord) -> TaskFailure {
-    let message = record.status.as_ref().and_then(|status| status.message.clone());
-    TaskFailure {
-        app_id: app.clone(),
-        host: record.agent.hostname.clone(),
-        message: message.unwrap_or_default(),
-        state: record.state.as_str().to_owned(),
-        task_id: record.id.to_string(),
-        slave_id: Some(record.agent.id.to_string()),
-        timestamp: Moment::from(record.updated_at),
-        version,
     }
 }

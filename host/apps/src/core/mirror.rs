@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwap;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::{mpsc, oneshot};
 use transom_cluster::TaskId;
+use transom_common::error_chain;
 use transom_scheduler::TaskRecord;
+use transom_store::typed::{self, decode};
 use transom_store::{Entry, Notice, Store, Watch};
 
-use super::persist::{AppRecord, decode};
+use super::persist::AppRecord;
 use super::snapshot::{AppView, Snapshot};
 use crate::deploy::Deployment;
 use crate::ids::AppId;
@@ -101,11 +102,9 @@ impl Mirror {
 
     /// Reads everything, then every change. Returns when it must start over.
     async fn keep_up(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Result<()> {
-        let failed = |source| Error::Store {
-            doing: "watching it",
-            source,
-        };
-        let mut watch = self.store.watch(&self.prefix).await.map_err(failed)?;
+        let failed = |error| Error::of_store("watching it", error);
+        let watch = self.store.watch(&self.prefix);
+        let mut watch = typed::within(typed::TIMEOUT, watch).await.map_err(failed)?;
         self.load().await?;
         if std::mem::take(&mut self.said) {
             tracing::info!("standby view is up to date again");
@@ -115,7 +114,7 @@ impl Mirror {
             let first = tokio::select! {
                 notice = watch.next() => match notice {
                     Some(notice) => Some(notice),
-                    None => return Err(failed(transom_store::Error::Closed)),
+                    None => return Err(failed(transom_store::Error::Closed.into())),
                 },
                 Some(sync) = syncs.recv() => {
                     waiting.push(sync);
@@ -153,20 +152,14 @@ impl Mirror {
 
     async fn read(&self, key: String) -> Result<Option<Entry>> {
         let key = format!("{}{key}", self.prefix);
-        let failed = |source| Error::Store {
-            doing: "reading what changed",
-            source,
-        };
-        self.store.get(&key).await.map_err(failed)
+        let entry = typed::within(typed::TIMEOUT, self.store.get(&key)).await;
+        entry.map_err(|error| Error::of_store("reading what changed", error))
     }
 
     async fn scan(&self, part: &str) -> Result<Vec<Entry>> {
         let prefix = format!("{}{part}", self.prefix);
-        let failed = |source| Error::Store {
-            doing: "reading everything",
-            source,
-        };
-        self.store.scan(&prefix).await.map_err(failed)
+        let entries = typed::within(typed::TIMEOUT, self.store.scan(&prefix)).await;
+        entries.map_err(|error| Error::of_store("reading everything", error))
     }
 }
 

@@ -1,14 +1,14 @@
 //! The actor that owns apps, instances and deployments.
 //!
-//! It handles requests, scheduler events and check results one at a time. It stores a definition
-//! before it answers the request, then publishes the change as an immutable [`Snapshot`] and on the
-//! bus. The core never waits for the scheduler ([`outbox`]). While the store is unavailable,
-//! requests are rejected and running deployments pause.
+//! It handles requests, scheduler events and check results one at a time. It stores a definition,
+//! then publishes the change as an immutable [`Snapshot`], then on the bus, and then answers the
+//! request: a subscriber or client that reads finds what it was told. The core never waits for the
+//! scheduler, and for the store only until a timeout. While the store is unavailable, requests are
+//! rejected and running deployments pause.
 
 pub(crate) mod command;
 mod follow;
 pub(crate) mod mirror;
-mod outbox;
 mod persist;
 pub(crate) mod snapshot;
 pub(crate) mod term;
@@ -17,46 +17,41 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_scheduler::{Event, RunSpec, SchedulerApi, TaskRequest};
+use transom_common::error_chain;
+use transom_replicas::{Condition, Directive, Effect, Input, LaunchBackoff, Member, Policy, step};
+use transom_scheduler::{Events, RunSpec, SchedulerApi, TaskRequest};
 use transom_store::Store;
+use transom_store::typed::{self, TypedStore};
 
-use crate::Result;
-use crate::backoff::Backoff;
-use crate::bus::{Bus, PlanForm, shapes};
+use crate::bus::{Bus, Draft, PlanForm, shapes};
 use crate::checks::Checker;
-use crate::condition::Condition;
-use crate::deploy::machine::{self, Directive, InstanceView};
-use crate::deploy::{ActionKind, Deployment};
+use crate::deploy::{self, ActionKind, Deployment, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::task::{LaunchSettings, is_ours, run_spec};
 use crate::time::Moment;
+use crate::{Config, Result};
 use command::{Command, Report};
-use outbox::Demands;
-use persist::{AppRecord, Changes, Repository};
-use snapshot::{AppView, Snapshot};
+use persist::{AppRecord, Changes, Repository, Touched};
+use snapshot::{AppView, Snapshot, TaskFailure};
 
 /// Interval of the work that depends on time alone: unreachable instances and retried writes.
 const TICK: Duration = Duration::from_secs(1);
 /// How often one app is reconciled before the core does anything else; far more than any plan has
 /// steps.
 const MAX_PASSES: usize = 100;
-/// Capacity of the channel to the outbox, in batches of demands.
-const OUTBOX: usize = 1;
 
 /// The dependencies of the core.
 pub(crate) struct Parts {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
-    pub(crate) events: BoxStream<'static, Event>,
+    pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) reports: mpsc::Receiver<Report>,
     pub(crate) checker: Checker,
@@ -72,14 +67,15 @@ pub(crate) struct Stored {
     repository: Repository,
     apps: Vec<AppRecord>,
     deployments: Vec<Deployment>,
-    /// The number of this start.
+    /// The number of this term.
     pub(crate) term: u64,
 }
 
 impl Stored {
-    /// Reads everything and increments the number of starts.
-    pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
-        let repository = Repository::new(store, prefix);
+    /// Reads everything and begins a term.
+    pub(crate) async fn load(store: Arc<dyn Store>, config: &Config) -> Result<Self> {
+        let store = TypedStore::new(store, &config.prefix).with_timeout(config.store_timeout);
+        let repository = Repository::new(store);
         let (apps, deployments) = repository.load().await?;
         let term = repository.next_term().await?;
         Ok(Self {
@@ -96,7 +92,7 @@ struct AppState {
     record: AppRecord,
     /// The run spec of new tasks.
     spec: Arc<RunSpec>,
-    backoff: Backoff,
+    backoff: LaunchBackoff,
     instances: BTreeMap<InstanceId, Instance>,
 }
 
@@ -106,21 +102,26 @@ impl AppState {
         Self {
             record,
             spec,
-            backoff: Backoff::default(),
+            backoff: LaunchBackoff::default(),
             instances: BTreeMap::new(),
         }
     }
 
-    fn seen(&self) -> Vec<InstanceView> {
+    fn members(&self) -> Vec<Member<InstanceId>> {
         let config = self.record.app.config_version();
         self.instances
             .values()
-            .map(|instance| instance.seen(config))
+            .map(|instance| instance.member(config))
             .collect()
     }
 
+    /// The rules for each instance.
+    fn policy(&self) -> Policy<Moment> {
+        policy::instance(&self.record.app, !self.record.gone)
+    }
+
     fn wanted(&self, instance: &Instance) -> TaskRequest {
-        let not_before = self.backoff.until(Moment::now()).map(Moment::timestamp);
+        let not_before = self.backoff.until(Moment::now().timestamp());
         TaskRequest {
             id: instance.task(),
             spec: Arc::clone(&self.spec),
@@ -142,15 +143,20 @@ impl AppState {
 /// The actor.
 pub(crate) struct Core {
     repository: Repository,
+    /// Records whose last write failed with an unknown result: the store may have another state
+    /// than this core.
+    unconfirmed: Touched,
+    scheduler: Arc<dyn SchedulerApi>,
     checker: Checker,
     bus: Bus,
+    /// Events that are published on the bus once the snapshot shows what they report.
+    drafts: Vec<Draft>,
     role: String,
     launch: LaunchSettings,
     plan_form: PlanForm,
     apps: BTreeMap<AppId, AppState>,
     /// At most one for each app.
     deployments: BTreeMap<AppId, Deployment>,
-    demands: Demands,
     /// Apps whose view has to be rebuilt.
     dirty: BTreeSet<AppId>,
     last_version: Option<Moment>,
@@ -176,23 +182,23 @@ pub(crate) fn start(
     } = parts;
     let mut core = Core {
         repository: stored.repository,
+        unconfirmed: Touched::default(),
+        scheduler,
         checker: parts.checker,
         bus: parts.bus,
+        drafts: Vec::new(),
         role: parts.role,
         launch: parts.launch,
         plan_form: parts.plan_form,
         apps: BTreeMap::new(),
         deployments: BTreeMap::new(),
-        demands: Demands::default(),
         dirty: BTreeSet::new(),
         last_version: None,
         snapshot: parts.snapshot,
         published: false,
     };
-    core.rebuild(stored.apps, stored.deployments, &scheduler.tasks());
+    core.rebuild(stored.apps, stored.deployments);
     core.publish();
-    let (outbox, demands) = mpsc::channel(OUTBOX);
-    tracker.spawn(outbox::run(scheduler, demands, token.clone()));
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
@@ -210,7 +216,6 @@ pub(crate) fn start(
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
                 Some(report) = reports.recv() => core.report(report),
-                Ok(permit) = outbox.reserve(), if !core.demands.is_empty() => permit.send(std::mem::take(&mut core.demands)),
                 _ = ticks.tick() => core.tick().await,
             }
             core.publish();
@@ -221,12 +226,8 @@ pub(crate) fn start(
 
 impl Core {
     /// Combines the stored state and the scheduler's tasks.
-    fn rebuild(
-        &mut self,
-        apps: Vec<AppRecord>,
-        deployments: Vec<Deployment>,
-        tasks: &transom_scheduler::Tasks,
-    ) {
+    fn rebuild(&mut self, apps: Vec<AppRecord>, deployments: Vec<Deployment>) {
+        let tasks = self.scheduler.tasks();
         for record in apps {
             let id = record.app.id.clone();
             self.last_version = self.last_version.max(Some(record.app.version));
@@ -237,16 +238,19 @@ impl Core {
             self.last_version = self.last_version.max(Some(deployment.version));
             self.deployments.insert(deployment.app.clone(), deployment);
         }
+        let (mut purge, mut kill) = (Vec::new(), Vec::new());
         for record in tasks.values() {
             let state = AppId::parse(&record.run_spec)
                 .ok()
                 .and_then(|id| self.apps.get_mut(&id));
             match (state, Instance::of_record(record)) {
-                _ if record.is_terminal() => self.demands.forget(record.id.clone()),
+                _ if record.is_terminal() => purge.push(record.id.clone()),
                 (Some(state), Some(instance)) => drop(state.instances.insert(instance.id.clone(), instance)),
-                _ => self.demands.release(record.id.clone()),
+                _ => kill.push(record.id.clone()),
             }
         }
+        self.scheduler.purge(purge);
+        self.scheduler.kill(kill, None);
         let ids: Vec<AppId> = self.apps.keys().cloned().collect();
         for id in ids {
             let running: Vec<InstanceId> = self.apps[&id].instances.keys().cloned().collect();
@@ -275,12 +279,11 @@ impl Core {
                 .map(|action| action.action);
             let deploying = running.is_some();
             let directive = match (self.apps.get(id), action) {
-                (Some(state), Some(action)) => machine::advance(action, &state.record.app, &state.seen()),
-                (Some(state), None) if !state.record.gone => machine::keep(&state.record.app, &state.seen()),
-                _ => Directive {
-                    done: true,
-                    ..Directive::default()
-                },
+                (Some(state), Some(action)) => deploy::advance(action, &state.record.app, &state.members()),
+                (Some(state), None) if !state.record.gone => {
+                    deploy::keep(&state.record.app, &state.members())
+                }
+                _ => Directive::done(),
             };
             self.obey(id, &directive);
             // Removing an unlaunched instance or starting one may allow the next action
@@ -295,35 +298,83 @@ impl Core {
     }
 
     /// Removes and starts instances.
-    fn obey(&mut self, id: &AppId, directive: &Directive) {
+    fn obey(&mut self, id: &AppId, directive: &Directive<InstanceId>) {
         for instance in &directive.decommission {
             self.decommission(id, instance);
         }
         let Some(state) = self.apps.get_mut(id) else {
             return;
         };
+        let mut requests = Vec::new();
         for _ in 0..directive.start {
-            let instance = Instance::new(id, state.record.app.version);
-            self.demands.want(state.wanted(&instance));
+            let instance = Instance::new(id, state.record.app.version, Moment::now());
+            requests.push(state.wanted(&instance));
             state.instances.insert(instance.id.clone(), instance);
         }
+        self.scheduler.submit(requests);
     }
 
     /// Removes an instance for good. An unlaunched instance is removed immediately; if its launch
     /// is already under way, the task becomes an orphan and is released when it appears.
     fn decommission(&mut self, id: &AppId, instance: &InstanceId) {
         self.checker.end(instance);
+        self.step(id, instance, Input::Decommission);
+    }
+
+    /// Applies what happened to an instance, and executes what follows. Returns whether anything
+    /// followed.
+    fn step(&mut self, id: &AppId, instance: &InstanceId, input: Input<'_>) -> bool {
         let Some(state) = self.apps.get_mut(id) else {
-            return;
+            return false;
         };
+        let policy = state.policy();
         let Some(known) = state.instances.get_mut(instance) else {
-            return;
+            return false;
         };
-        self.demands.release(known.task());
-        known.wanted = false;
-        if known.condition == Condition::Scheduled {
-            state.instances.remove(instance);
+        let now = Moment::now();
+        let (next, effects) = step(&known.replica, input, &policy, now.timestamp());
+        let mut launch = false;
+        for effect in &effects {
+            match *effect {
+                Effect::Changed(condition) if condition.is_public() => {
+                    let version = known.version().to_string();
+                    self.drafts
+                        .push(shapes::instance_changed(known.facts(id, &version), condition));
+                }
+                Effect::Changed(_) => {}
+                Effect::Kill { incarnation } => self.scheduler.kill(vec![instance.task(incarnation)], None),
+                Effect::Ended {
+                    incarnation,
+                    condition,
+                    restarting,
+                } => {
+                    self.checker.end(instance);
+                    self.scheduler.purge(vec![instance.task(incarnation)]);
+                    let unexpected = matches!(
+                        condition,
+                        Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
+                    );
+                    if let (true, Some(record)) = (unexpected && !restarting, &known.record) {
+                        state.record.last_failure = Some(TaskFailure::new(id, known.version(), record));
+                    }
+                }
+                Effect::Launch { after_failure } => {
+                    launch = true;
+                    if after_failure {
+                        let policy = policy::backoff(&state.record.app);
+                        state.backoff.failed(&policy, now.timestamp());
+                    }
+                }
+            }
         }
+        match next {
+            Some(replica) => known.set_replica(replica),
+            None => drop(state.instances.remove(instance)),
+        }
+        if launch && let Some(known) = state.instances.get(instance) {
+            self.scheduler.submit(vec![state.wanted(known)]);
+        }
+        !effects.is_empty()
     }
 
     /// Proceeds after a completed step or ends the deployment. Returns false when the deployment is
@@ -337,11 +388,11 @@ impl Core {
         let stopped = done == Some(ActionKind::StopApplication);
         if last {
             let mut changes = Changes::default();
-            self.repository.delete_deployment(&mut changes, &deployment_id);
+            changes.delete_deployment(&deployment_id);
             if stopped {
-                self.repository.delete_app(&mut changes, id);
+                changes.delete_app(id);
             }
-            if let Err(error) = self.repository.commit(changes).await {
+            if let Err(error) = self.commit(changes).await {
                 tracing::warn!(
                     deployment = deployment_id,
                     error = error_chain(&error),
@@ -352,13 +403,13 @@ impl Core {
         }
         if stopped {
             self.apps.remove(id);
-            self.bus.publish(shapes::app_terminated(id));
+            self.drafts.push(shapes::app_terminated(id));
         }
         let Some(deployment) = self.deployments.get_mut(id) else {
             return false;
         };
         if done.is_some() {
-            self.bus.publish(shapes::deployment_step(
+            self.drafts.push(shapes::deployment_step(
                 "deployment_step_success",
                 deployment,
                 self.plan_form,
@@ -366,19 +417,65 @@ impl Core {
         }
         deployment.current += 1;
         if last {
-            self.bus
-                .publish(shapes::deployment_ended(deployment, self.plan_form, None));
+            self.drafts
+                .push(shapes::deployment_ended(deployment, self.plan_form, None));
             self.deployments.remove(id);
             return false;
         }
         // The current step is not stored: a step that is already complete finishes immediately when
         // it is evaluated again.
-        self.bus.publish(shapes::deployment_step(
+        self.drafts.push(shapes::deployment_step(
             "deployment_info",
             deployment,
             self.plan_form,
         ));
         true
+    }
+
+    /// Commits changes, before they are made here.
+    async fn commit(&mut self, changes: Changes) -> typed::Result<()> {
+        let touched = changes.touched.clone();
+        let outcome = self.repository.commit(changes).await;
+        if outcome.as_ref().is_err_and(typed::Error::is_unconfirmed) {
+            self.unconfirmed.extend(touched);
+        }
+        outcome
+    }
+
+    /// Stores the present state of records whose last write failed with an unknown result: their
+    /// clients were told that nothing was done.
+    async fn repair_unconfirmed(&mut self) {
+        if self.unconfirmed.is_empty() {
+            return;
+        }
+        let outcome = match self.unconfirmed_state() {
+            Ok(changes) => self.repository.commit(changes).await,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => self.unconfirmed = Touched::default(),
+            Err(error) => tracing::warn!(
+                error = error_chain(&error),
+                "repairing unconfirmed records in the store failed; retrying"
+            ),
+        }
+    }
+
+    fn unconfirmed_state(&self) -> typed::Result<Changes> {
+        let mut changes = Changes::default();
+        for id in &self.unconfirmed.apps {
+            match self.apps.get(id) {
+                Some(state) => changes.put_app(&state.record)?,
+                None => changes.delete_app(id),
+            }
+        }
+        for id in &self.unconfirmed.deployments {
+            match self.deployments.values().find(|deployment| deployment.id == *id) {
+                Some(deployment) => changes.put_deployment(deployment)?,
+                None => changes.delete_deployment(id),
+            }
+        }
+        Ok(changes)
     }
 
     /// Starts or stops the check of an instance, depending on its condition and on the app's check.
@@ -391,13 +488,13 @@ impl Core {
             .record
             .versions
             .iter()
-            .find(|app| app.version == known.version)
+            .find(|app| app.version == known.version())
             .unwrap_or(&state.record.app);
         let ours = definition
             .check
             .as_ref()
             .is_some_and(|check| is_ours(check, self.launch.checks));
-        if ours && known.condition == Condition::Running {
+        if ours && known.condition() == Condition::Running {
             self.checker.begin(definition, known);
         } else {
             self.checker.end(instance);
@@ -411,8 +508,15 @@ impl Core {
         version
     }
 
-    /// Publishes the changes to readers.
+    /// Publishes the changes to readers, then the events about them.
     fn publish(&mut self) {
+        self.publish_snapshot();
+        for draft in self.drafts.drain(..) {
+            self.bus.publish(draft);
+        }
+    }
+
+    fn publish_snapshot(&mut self) {
         if self.dirty.is_empty() && self.published {
             return;
         }

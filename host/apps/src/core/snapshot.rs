@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use transom_scheduler::TaskRecord;
 
 use crate::deploy::Deployment;
 use crate::ids::AppId;
@@ -63,4 +64,21 @@ pub(crate) struct TaskFailure {
     pub(crate) slave_id: Option<String>,
     pub(crate) timestamp: Moment,
     pub(crate) version: Moment,
+}
+
+impl TaskFailure {
+    /// The failure of the task that this record shows.
+    pub(crate) fn new(app: &AppId, version: Moment, record: &TaskRecord) -> Self {
+        let message = record.status.as_ref().and_then(|status| status.message.clone());
+        Self {
+            app_id: app.clone(),
+            host: record.agent.hostname.clone(),
+            message: message.unwrap_or_default(),
+            state: record.state.as_str().to_owned(),
+            task_id: record.id.to_string(),
+            slave_id: Some(record.agent.id.to_string()),
+            timestamp: Moment::from(record.updated_at),
+            version,
+        }
+    }
 }

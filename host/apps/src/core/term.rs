@@ -6,8 +6,10 @@ use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+use transom_cluster::Client;
 use transom_cluster::agent::Agents;
 use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
+use transom_plugin_host::Plugins;
 use transom_scheduler::{SchedulerApi, SubscriptionStatus};
 
 use super::command::Command;
@@ -54,21 +56,35 @@ impl Metrics {
     }
 }
 
-/// What every term needs in addition to its scheduler and its store.
+/// The other parts of the daemon that the service uses, and its metrics.
 #[derive(Debug)]
-pub(crate) struct TermDependencies {
-    pub(crate) config: Config,
-    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+pub struct Dependencies {
     pub(crate) policies: Arc<dyn Policies>,
     /// The agents' API, for checks; none in tests.
     pub(crate) agents: Option<Agents>,
     pub(crate) metrics: Metrics,
 }
 
-impl TermDependencies {
+impl Dependencies {
+    /// The plugin host and the cluster manager. The metrics are registered in `registry`.
+    pub fn new(plugins: Plugins, cluster: &Client, registry: &mut Registry) -> Self {
+        Self {
+            policies: Arc::new(plugins),
+            agents: Some(cluster.agents()),
+            metrics: Metrics::register(registry),
+        }
+    }
+}
+
+impl Dependencies {
     /// Reads the stored state and starts the core on it.
-    pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
-        let stored = Stored::load(term.store, &self.config.prefix).await?;
+    pub(crate) async fn start(
+        &self,
+        config: &Config,
+        snapshot: &Arc<ArcSwap<Snapshot>>,
+        term: LeaderTerm,
+    ) -> Result<(Handles, RunningTerm)> {
+        let stored = Stored::load(term.store, config).await?;
         // Every task of this term ends with it.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMANDS);
@@ -96,13 +112,13 @@ impl TermDependencies {
             reports,
             checker,
             bus: bus.clone(),
-            role: self.config.role.clone(),
+            role: config.role.clone(),
             launch: LaunchSettings {
-                checks: self.config.checks,
-                env_vars_prefix: self.config.env_vars_prefix.as_str().into(),
+                checks: config.checks,
+                env_vars_prefix: config.env_vars_prefix.as_str().into(),
             },
-            plan_form: self.config.events.plan_format,
-            snapshot: Arc::clone(&self.snapshot),
+            plan_form: config.events.plan_format,
+            snapshot: Arc::clone(snapshot),
         };
         let core = super::start(stored, parts, &tracker, token.clone());
         let handles = Handles {

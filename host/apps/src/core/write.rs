@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
+use transom_replicas::{Condition, Input, LaunchBackoff};
 use uuid::Uuid;
 
 use super::command::{Change, Command, Killed, Origin, Refusal, Which, Written};
 use super::persist::{AppRecord, Changes, MAX_VERSIONS};
 use super::{AppState, Core};
 use crate::bus::shapes;
-use crate::condition::Condition;
 use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -29,7 +29,7 @@ struct Next {
 
 impl Core {
     pub(super) async fn command(&mut self, command: Command) {
-        // The snapshot is published before the reply, so that a client reads what it wrote. A
+        // Snapshot and events are published before the reply, so that a client reads what it wrote. A
         // client that has disconnected changes nothing.
         match command {
             Command::Write {
@@ -98,7 +98,7 @@ impl Core {
         let Next { app: target, restart } = self.next(&id, present.as_ref(), change, version)?;
         if let Some(lock) = self.deployments.get(&id).filter(|_| !force) {
             let refusal = Refusal::Locked(vec![lock.id.clone()]);
-            self.bus.publish(shapes::group_changed(
+            self.drafts.push(shapes::group_changed(
                 &id,
                 version,
                 Some("App is locked by one or more deployments."),
@@ -125,21 +125,18 @@ impl Core {
     }
 
     /// Stores changes, all of them or none.
-    async fn store(&self, prepared: &[Prepared]) -> Result<(), Refusal> {
+    async fn store(&mut self, prepared: &[Prepared]) -> Result<(), Refusal> {
         let mut changes = Changes::default();
         for one in prepared {
             if let Some(record) = &one.record {
-                self.repository.put_app(&mut changes, record);
+                changes.put_app(record)?;
             }
-            self.repository.put_deployment(&mut changes, &one.deployment);
+            changes.put_deployment(&one.deployment)?;
             if let Some(replaced) = self.deployments.get(&one.id) {
-                self.repository.delete_deployment(&mut changes, &replaced.id);
+                changes.delete_deployment(&replaced.id);
             }
         }
-        self.repository
-            .commit(changes)
-            .await
-            .map_err(|error| Refusal::Actor(error.into()))
+        Ok(self.commit(changes).await?)
     }
 
     /// Starts the deployment of a stored change. `origin` is the client in the `api_post_event`.
@@ -162,10 +159,10 @@ impl Core {
             .take_over(&id, record, present.as_ref())
             .ok_or_else(|| Refusal::NoApp(id.clone()))?;
         if let Some(origin) = origin {
-            self.bus
-                .publish(shapes::api_post(&origin.client, &origin.uri, &shown));
+            self.drafts
+                .push(shapes::api_post(&origin.client, &origin.uri, &shown));
         }
-        self.bus.publish(shapes::group_changed(&id, version, None));
+        self.drafts.push(shapes::group_changed(&id, version, None));
         let written = Written {
             deployment: deployment.id.clone(),
             version,
@@ -173,7 +170,7 @@ impl Core {
             created,
         };
         if deployment.step().is_some() {
-            self.bus.publish(shapes::deployment_step(
+            self.drafts.push(shapes::deployment_step(
                 "deployment_info",
                 &deployment,
                 self.plan_form,
@@ -334,8 +331,8 @@ impl Core {
     fn unfinished(&self, id: &AppId, present: &App, target: &App) -> Option<App> {
         let instances = self.apps.get(id)?.instances.values();
         let oldest = instances
-            .filter(|instance| instance.wanted)
-            .map(|instance| instance.version)
+            .filter(|instance| instance.replica.is_wanted())
+            .map(Instance::version)
             .min()?;
         (oldest < target.config_version()).then(|| App {
             version_info: Some(VersionInfo {
@@ -388,7 +385,7 @@ impl Core {
             .or_insert_with(|| AppState::new(record.clone(), &self.launch));
         state.record = record;
         if present.is_none_or(|present| present.config_version() != app.config_version()) {
-            state.backoff = crate::backoff::Backoff::default();
+            state.backoff = LaunchBackoff::default();
         }
         state.spec = crate::task::run_spec(&app, &self.launch);
         // Unlaunched instances are launched from the new definition, unless the deployment replaces
@@ -397,17 +394,19 @@ impl Core {
         let waiting: Vec<InstanceId> = state
             .instances
             .values()
-            .filter(|instance| instance.condition == Condition::Scheduled && instance.version >= config)
+            .filter(|instance| instance.condition() == Condition::Scheduled && instance.version() >= config)
             .map(|instance| instance.id.clone())
             .collect();
+        let mut requests = Vec::new();
         for instance in waiting {
             if let Some(known) = state.instances.get_mut(&instance) {
-                known.version = app.version;
+                known.replica.version = app.version;
             }
             if let Some(known) = state.instances.get(&instance) {
-                self.demands.want(state.wanted(known));
+                requests.push(state.wanted(known));
             }
         }
+        self.scheduler.submit(requests);
         Some(app)
     }
 
@@ -415,12 +414,12 @@ impl Core {
     /// unchanged.
     fn cancelled(&mut self, id: &AppId, reason: &str) {
         if let Some(deployment) = self.deployments.remove(id) {
-            self.bus.publish(shapes::deployment_step(
+            self.drafts.push(shapes::deployment_step(
                 "deployment_step_failure",
                 &deployment,
                 self.plan_form,
             ));
-            self.bus.publish(shapes::deployment_ended(
+            self.drafts.push(shapes::deployment_ended(
                 &deployment,
                 self.plan_form,
                 Some(reason),
@@ -436,7 +435,7 @@ impl Core {
             .map(|(id, _)| id.clone());
         let id = id.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
-        self.repository.delete_deployment(&mut changes, deployment);
+        changes.delete_deployment(deployment);
         // An app that was being deleted exists again: its removal stops.
         let revived = self
             .apps
@@ -447,12 +446,9 @@ impl Core {
                 ..state.record.clone()
             });
         if let Some(record) = &revived {
-            self.repository.put_app(&mut changes, record);
+            changes.put_app(record)?;
         }
-        self.repository
-            .commit(changes)
-            .await
-            .map_err(|error| Refusal::Actor(error.into()))?;
+        self.commit(changes).await?;
         if let (Some(record), Some(state)) = (revived, self.apps.get_mut(&id)) {
             state.record = record;
         }
@@ -579,13 +575,8 @@ impl Core {
             for instance in &one.instances {
                 if wipe {
                     self.decommission(app, &instance.id);
-                } else if let Some(known) = self
-                    .apps
-                    .get_mut(app)
-                    .and_then(|state| state.instances.get_mut(&instance.id))
-                {
-                    known.killed = true;
-                    self.demands.release(known.task());
+                } else {
+                    self.step(app, &instance.id, Input::Restart);
                 }
             }
             self.reconcile(app).await;
@@ -609,7 +600,7 @@ impl Killed {
     fn left(&self) -> u32 {
         let places = self.instances.iter().filter(|instance| {
             !matches!(
-                instance.condition,
+                instance.condition(),
                 Condition::Killing | Condition::UnreachableInactive
             )
         });
@@ -619,5 +610,5 @@ impl Killed {
 
 /// Launched and not being removed.
 fn may_be_killed(instance: &Instance) -> bool {
-    instance.condition != Condition::Scheduled && instance.wanted
+    instance.condition() != Condition::Scheduled && instance.replica.is_wanted()
 }

@@ -2,7 +2,6 @@
 
 use super::registration::{self, Format, Master};
 use super::{View, ZooKeeper};
-use rand::Rng;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +9,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use transom_common::Backoff;
 use zookeeper_client::{Client, Error, OneshotWatcher, SessionState, StateWatcher};
 
-/// The backoff after the first failure; it doubles with each further one.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The maximum backoff: after ZooKeeper has returned, it takes at most this time to find a leader.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// After ZooKeeper has returned, it takes at most the maximum to find a leader.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// The maximum number of masters to read; real clusters have a handful.
 const MAX_MASTERS: usize = 64;
 /// The timeout of closing a session.
@@ -53,21 +51,13 @@ pub(super) async fn keep(
             failures = 0;
         }
         tell_lost(&zookeeper, &lost, &views);
-        let wait = pause(failures);
+        let wait = BACKOFF.jittered(failures);
         failures = failures.saturating_add(1);
         tokio::select! {
             () = token.cancelled() => return,
             () = sleep(wait) => {}
         }
     }
-}
-
-/// Between half and all of the doubled backoff.
-fn pause(failures: u32) -> Duration {
-    let longest = FIRST_RETRY_DELAY
-        .saturating_mul(1 << failures.min(16))
-        .min(MAX_RETRY_DELAY);
-    longest.mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
 /// Logs the end of a session and its consequences: once for each reason.
@@ -296,26 +286,5 @@ impl Session {
             }
         }
         self.views.send_replace(Arc::new(view));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_bound_and_vary() {
-        for (failures, longest) in [(0, 100), (1, 200), (3, 800), (6, 5000), (u32::MAX, 5000)] {
-            let longest = Duration::from_millis(longest);
-            let pauses: Vec<_> = (0..50).map(|_| pause(failures)).collect();
-            assert!(
-                pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)),
-                "{failures}: {pauses:?}"
-            );
-            assert!(
-                pauses.iter().any(|pause| *pause != pauses[0]),
-                "{failures}: no jitter"
-            );
-        }
     }
 }

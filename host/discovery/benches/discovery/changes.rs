@@ -8,7 +8,7 @@ use tokio::net::UdpSocket;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::common::query;
-use crate::load::Load;
+use crate::load::{Load, OVER_UDP};
 use crate::site::{Site, named};
 use crate::usage;
 
@@ -30,7 +30,7 @@ pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
     let used = usage::cpu(site.pid()).saturating_sub(before);
 
     let updating = come_and_go(site, "beside", u32::MAX);
-    let asked = load.queries("a", "udp", site.dns(), site.pid());
+    let asked = load.queries("a", &OVER_UDP, site.dns(), site.pid());
     let beside = tokio::select! {
         () = updating => unreachable!("there are more than that"),
         asked = asked => asked,

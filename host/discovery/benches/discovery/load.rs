@@ -11,6 +11,8 @@ use tokio::process::Command;
 use crate::site::Names;
 use crate::usage;
 
+/// Two clients.
+pub(crate) const OVER_UDP: [&str; 4] = ["-m", "udp", "-c", "2"];
 /// Names of one kind that are asked for in turn.
 const MOST: usize = 20_000;
 
@@ -50,19 +52,26 @@ impl Load {
     /// A, SRV and missing names over UDP, and A over TCP.
     pub(crate) async fn dns(&self, server: SocketAddr, pid: u32) -> Value {
         json!({
-            "a": self.queries("a", "udp", server, pid).await,
-            "srv": self.queries("srv", "udp", server, pid).await,
-            "nxdomain": self.queries("nxdomain", "udp", server, pid).await,
-            "a_tcp": self.queries("a", "tcp", server, pid).await,
+            "a": self.queries("a", &OVER_UDP, server, pid).await,
+            "srv": self.queries("srv", &OVER_UDP, server, pid).await,
+            "nxdomain": self.queries("nxdomain", &OVER_UDP, server, pid).await,
+            "a_tcp": self.queries("a", &["-m", "tcp", "-c", "2"], server, pid).await,
         })
     }
 
-    pub(crate) async fn queries(&self, file: &str, mode: &str, server: SocketAddr, pid: u32) -> Value {
+    /// A over HTTPS, on one connection.
+    pub(crate) async fn over_https(&self, server: SocketAddr, pid: u32) -> Value {
+        self.queries("a", &["-m", "doh", "-c", "1"], server, pid).await
+    }
+
+    /// `mode`: the transport and the number of clients.
+    pub(crate) async fn queries(&self, file: &str, mode: &[&str], server: SocketAddr, pid: u32) -> Value {
         let before = usage::cpu(pid);
         let file: PathBuf = self.dir.path().join(file);
         let output = Command::new("dnsperf")
             .args(["-s", &server.ip().to_string(), "-p", &server.port().to_string()])
-            .args(["-m", mode, "-c", "2", "-q", "200", "-e"])
+            .args(mode)
+            .args(["-q", "200", "-e"])
             .args(["-l", &self.seconds.as_secs().to_string(), "-d"])
             .arg(file)
             .output()

@@ -65,6 +65,7 @@ async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
     eprintln!("  {} records", names.records);
     let load = Load::new(&names, seconds);
     let ours = load.dns(site.dns(), site.pid()).await;
+    let over_https = load.over_https(site.https(), site.pid()).await;
     let http = load.services(site.http(), site.pid()).await;
     let nsd = Nsd::start(&names.zone).await;
     let theirs = load.dns(nsd.addr(), nsd.pid()).await;
@@ -97,6 +98,7 @@ async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
         "queries_listening_on_all_addresses": all,
         "per_core_second_to_nsd": ratios(&ours),
         "per_core_second_to_nsd_listening_on_all_addresses": ratios(&all),
+        "a_over_https": over_https,
         "services_over_http": http,
         "changes": changes,
     })

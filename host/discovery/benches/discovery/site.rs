@@ -33,6 +33,11 @@ pub(crate) async fn serve(master: String) {
     })
     .unwrap();
     let loopback = [127, 0, 0, 1].into();
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&certificate, signed.cert.pem()).unwrap();
+    std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
     let listener = std::env::var(LISTENER).unwrap().parse().unwrap();
     let config = Config {
         listener,
@@ -43,6 +48,9 @@ pub(crate) async fn serve(master: String) {
         // Not while something is measured.
         refresh_seconds: 3600,
         allow_transfer: vec!["127.0.0.0/8".parse().unwrap()],
+        https_port: Some(0),
+        tls_certificate: Some(certificate),
+        tls_key: Some(key),
         ..Config::default()
     };
     let (token, mut registry) = (CancellationToken::new(), Registry::default());
@@ -52,8 +60,9 @@ pub(crate) async fn serve(master: String) {
     }
     let built = start.elapsed().as_millis();
     println!(
-        "{} {} {built}",
+        "{} {} {} {built}",
         discovery.dns_addr().unwrap(),
+        discovery.https_addr().unwrap(),
         discovery.http_addr().unwrap()
     );
     let mut rest = String::new();
@@ -76,6 +85,7 @@ pub(crate) struct Site {
     pub(crate) master: Master,
     child: Child,
     dns: SocketAddr,
+    https: SocketAddr,
     http: SocketAddr,
     built: u64,
     cpu: Duration,
@@ -106,6 +116,7 @@ impl Site {
         let mut word = || words.next().unwrap();
         Self {
             dns: word().parse().unwrap(),
+            https: word().parse().unwrap(),
             http: word().parse().unwrap(),
             built: word().parse().unwrap(),
             cpu: usage::cpu(child.id().unwrap()),
@@ -121,6 +132,11 @@ impl Site {
         } else {
             self.dns
         }
+    }
+
+    /// DNS over HTTPS.
+    pub(crate) fn https(&self) -> SocketAddr {
+        self.https
     }
 
     pub(crate) fn http(&self) -> SocketAddr {

@@ -8,6 +8,8 @@ use super::{Config, IpSource};
 use crate::dns::forward::ForwardPolicy;
 use crate::{Error, Result};
 
+/// Whether this build has DNS over QUIC, so that `quic_port` can be set.
+pub const HAS_QUIC: bool = cfg!(feature = "quic");
 /// The port of name servers.
 pub const DNS_PORT: u16 = 53;
 /// The default timeout of a resolver in seconds.
@@ -99,11 +101,22 @@ impl Config {
     }
 
     fn check_tls(&self) -> Result<()> {
-        match (&self.tls_port, &self.tls_certificate, &self.tls_key) {
+        if self.quic_port.is_some() && !HAS_QUIC {
+            return Err(wrong("quic_port")(
+                "this build has no DNS over QUIC; build it with `--features quic`",
+            ));
+        }
+        let ports = [
+            ("tls_port", self.tls_port),
+            ("https_port", self.https_port),
+            ("quic_port", self.quic_port),
+        ];
+        let used = ports.into_iter().find(|(_, port)| port.is_some());
+        match (used, &self.tls_certificate, &self.tls_key) {
             (None, None, None) | (Some(_), Some(_), Some(_)) => Ok(()),
-            (Some(_), ..) => Err(wrong("tls_port")("requires tls_certificate and tls_key")),
+            (Some((key, _)), ..) => Err(wrong(key)("requires tls_certificate and tls_key")),
             (None, ..) => Err(wrong("tls_certificate, tls_key")(
-                "require tls_port and each other",
+                "require each other and one of tls_port, https_port, quic_port",
             )),
         }
     }

@@ -63,6 +63,16 @@ pub enum ForwardPolicy {
     Parallel,
 }
 
+impl ForwardPolicy {
+    /// Its name in configurations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Parallel => "parallel",
+        }
+    }
+}
+
 /// The settings of a forwarder.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use hickory_proto::op::{Message, Metadata, Query, ResponseCode};
+use hickory_proto::op::{LowerQuery, Message, Metadata, Query, ResponseCode};
 use hickory_proto::rr::RecordType;
 use hickory_server::net::runtime::TokioTime;
 use hickory_server::server::{Request, RequestHandler};
@@ -231,7 +231,7 @@ impl Handler {
             return Reply::Silence;
         };
         let questions = request.queries.queries();
-        let kinds: Vec<_> = questions.iter().map(|question| question.query_type()).collect();
+        let kinds: Vec<_> = questions.iter().map(LowerQuery::query_type).collect();
         self.count(&kinds, info.response_code);
         write(out, &response.take())
     }
@@ -321,8 +321,12 @@ impl Respond for Handler {
     }
 
     fn is_within_rate(&self, client: Client, answer: &[u8]) -> bool {
-        let within = |limiter: &Limiter| limiter.check(client.ip, Class::of(answer)) == Action::Send;
-        self.limiter.as_ref().is_none_or(within)
+        let Some(limiter) = &self.limiter else { return true };
+        let is_within = limiter.check(client.ip, Class::of(answer)) == Action::Send;
+        if !is_within {
+            self.metrics.limited("reject");
+        }
+        is_within
     }
 }
 

@@ -1,5 +1,5 @@
 //! Response rate limiting over UDP, against amplification attacks with forged source addresses. Off by
-//! default.
+//! default. Answers over HTTPS are counted too; beyond the limit they are rejected.
 //!
 //! Answers are counted by source network (/24 or /56) and [`Class`], so that a flood of queries for
 //! missing names does not affect good answers. Each pair has a token bucket with the answers of one

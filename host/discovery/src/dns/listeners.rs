@@ -1,8 +1,13 @@
 //! The DNS ports: binding them, and serving them until the token is cancelled.
 //!
-//! [`udp`], [`tcp`] and [`tls`] carry packets, the latter two over [`connection`]s.
+//! [`udp`] and [`tcp`] carry packets, [`tls`] the same as [`tcp`] within TLS, [`https`] HTTP requests within
+//! TLS, and `quic` a query on each stream of a QUIC connection. [`connection`] has the queries of a TCP
+//! connection.
 
 pub mod connection;
+pub mod https;
+#[cfg(feature = "quic")]
+pub mod quic;
 mod tcp;
 pub mod tls;
 mod udp;
@@ -28,10 +33,13 @@ pub(crate) struct Sockets {
     tcp: TcpListener,
     addr: SocketAddr,
     tls: Option<(TcpListener, Certificate)>,
+    https: Option<(TcpListener, Certificate)>,
+    #[cfg(feature = "quic")]
+    quic: Option<(std::net::UdpSocket, Certificate)>,
 }
 
 impl Sockets {
-    /// Binds the port for UDP and TCP, and the one for TLS; port 0 finds one that is free for both.
+    /// Binds the port for UDP and TCP, and those of encrypted DNS; port 0 finds one that is free for both.
     pub(crate) async fn bind(config: &Config) -> Result<Self> {
         let addr = SocketAddr::from((config.listener, config.port));
         let mut tries = if addr.port() == 0 { BIND_ATTEMPTS } else { 1 };
@@ -42,20 +50,15 @@ impl Sockets {
                 bound => break bound?,
             }
         };
-        let mut tls = None;
-        if let (Some(port), Some(certificate), Some(key)) =
-            (config.tls_port, &config.tls_certificate, &config.tls_key)
-        {
-            let certificate = Certificate::read(certificate, key, Protocol::Tls).await?;
-            let addr = (config.listener, port).into();
-            let listener = TcpListener::bind(addr).await.map_err(|source| Error::Dns {
-                addr,
-                protocol: "TLS",
-                source,
-            })?;
-            tls = Some((listener, certificate));
-        }
-        Ok(Self { udp, tcp, addr, tls })
+        Ok(Self {
+            udp,
+            tcp,
+            addr,
+            tls: bind_tls(config, config.tls_port, Protocol::Tls, "TLS").await?,
+            https: bind_tls(config, config.https_port, Protocol::Https, "HTTPS").await?,
+            #[cfg(feature = "quic")]
+            quic: bind_quic(config).await?,
+        })
     }
 
     /// The address of UDP and TCP.
@@ -67,6 +70,70 @@ impl Sockets {
     pub(crate) fn tls_addr(&self) -> Option<SocketAddr> {
         self.tls.as_ref()?.0.local_addr().ok()
     }
+
+    /// The address of DNS over HTTPS.
+    pub(crate) fn https_addr(&self) -> Option<SocketAddr> {
+        self.https.as_ref()?.0.local_addr().ok()
+    }
+
+    /// The address of DNS over QUIC.
+    #[cfg(feature = "quic")]
+    pub(crate) fn quic_addr(&self) -> Option<SocketAddr> {
+        self.quic.as_ref()?.0.local_addr().ok()
+    }
+
+    /// The address of DNS over QUIC, which this build does not have.
+    #[cfg(not(feature = "quic"))]
+    #[allow(
+        clippy::unused_self,
+        reason = "the same function in a build with QUIC uses it"
+    )]
+    pub(crate) fn quic_addr(&self) -> Option<SocketAddr> {
+        None
+    }
+}
+
+/// The certificate for a port, if both are configured.
+async fn certificate(
+    config: &Config,
+    port: Option<u16>,
+    protocol: Protocol,
+) -> Result<Option<(SocketAddr, Certificate)>> {
+    let (Some(port), Some(certificate), Some(key)) = (port, &config.tls_certificate, &config.tls_key) else {
+        return Ok(None);
+    };
+    let certificate = Certificate::read(certificate, key, protocol).await?;
+    Ok(Some(((config.listener, port).into(), certificate)))
+}
+
+async fn bind_tls(
+    config: &Config,
+    port: Option<u16>,
+    protocol: Protocol,
+    name: &'static str,
+) -> Result<Option<(TcpListener, Certificate)>> {
+    let Some((addr, certificate)) = certificate(config, port, protocol).await? else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(addr).await.map_err(|source| Error::Dns {
+        addr,
+        protocol: name,
+        source,
+    })?;
+    Ok(Some((listener, certificate)))
+}
+
+#[cfg(feature = "quic")]
+async fn bind_quic(config: &Config) -> Result<Option<(std::net::UdpSocket, Certificate)>> {
+    let Some((addr, certificate)) = certificate(config, config.quic_port, Protocol::Quic).await? else {
+        return Ok(None);
+    };
+    let socket = std::net::UdpSocket::bind(addr).map_err(|source| Error::Dns {
+        addr,
+        protocol: "QUIC",
+        source,
+    })?;
+    Ok(Some((socket, certificate)))
 }
 
 async fn bind_both(addr: SocketAddr) -> Result<(Vec<UdpSocket>, TcpListener, SocketAddr)> {
@@ -86,23 +153,15 @@ async fn bind_both(addr: SocketAddr) -> Result<(Vec<UdpSocket>, TcpListener, Soc
 
 /// Answers queries and notifies secondaries until the token is cancelled.
 pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, token: CancellationToken) {
-    tracing::info!(listener = "dns", addr = %sockets.addr, "listening");
+    tracing::info!(
+        listener = "dns",
+        addr = %sockets.addr,
+        tls = ?sockets.tls_addr(),
+        https = ?sockets.https_addr(),
+        quic = ?sockets.quic_addr(),
+        "listening"
+    );
     let handler = Arc::new(handler);
-    let over_tls = async {
-        if let Some((listener, certificate)) = sockets.tls {
-            let addr = listener.local_addr().ok();
-            tracing::info!(listener = "dns over tls", ?addr, "listening");
-            let (handler, stops) = (Arc::clone(&handler), token.clone());
-            let converse = move |stream, client| {
-                let (handler, token) = (Arc::clone(&handler), stops.clone());
-                async move {
-                    serve_connection(stream, client, &*handler, ConnectionLimits::default(), &token).await;
-                }
-            };
-            let limits = tls::ListenerLimits::default();
-            tls::serve(listener, certificate, limits, converse, token.clone()).await;
-        }
-    };
     // Forwarded queries must not delay the shutdown.
     let stopping = async {
         token.cancelled().await;
@@ -116,8 +175,71 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
             tcp::ListenerLimits::default(),
             token.clone()
         ),
-        over_tls,
+        serve_tls(sockets.tls, &handler, &token),
+        serve_https(sockets.https, &handler, &token),
+        async {
+            #[cfg(feature = "quic")]
+            serve_quic(sockets.quic, &handler, &token).await;
+        },
         notify::serve(config.also_notify.clone(), Arc::clone(&handler), token.clone()),
         stopping,
     );
+}
+
+async fn serve_tls(
+    port: Option<(TcpListener, Certificate)>,
+    handler: &Arc<Handler>,
+    token: &CancellationToken,
+) {
+    let Some((listener, certificate)) = port else {
+        return;
+    };
+    let (handler, stops) = (Arc::clone(handler), token.clone());
+    let converse = move |stream, client| {
+        let (handler, token) = (Arc::clone(&handler), stops.clone());
+        async move {
+            serve_connection(stream, client, &*handler, ConnectionLimits::default(), &token).await;
+        }
+    };
+    let limits = tls::ListenerLimits::default();
+    tls::serve(listener, certificate, limits, converse, token.clone()).await;
+}
+
+async fn serve_https(
+    port: Option<(TcpListener, Certificate)>,
+    handler: &Arc<Handler>,
+    token: &CancellationToken,
+) {
+    let Some((listener, certificate)) = port else {
+        return;
+    };
+    let (handler, stops) = (Arc::clone(handler), token.clone());
+    let converse = move |stream, client| {
+        let (handler, token) = (Arc::clone(&handler), stops.clone());
+        async move { https::serve_requests(stream, client, handler, https::LIMITS, &token).await }
+    };
+    let limits = tls::ListenerLimits::default();
+    tls::serve(listener, certificate, limits, converse, token.clone()).await;
+}
+
+#[cfg(feature = "quic")]
+async fn serve_quic(
+    port: Option<(std::net::UdpSocket, Certificate)>,
+    handler: &Arc<Handler>,
+    token: &CancellationToken,
+) {
+    let Some((socket, certificate)) = port else { return };
+    let serving = quic::serve(
+        socket,
+        certificate,
+        quic::ListenerLimits::default(),
+        Arc::clone(handler),
+        token.clone(),
+    );
+    if let Err(error) = serving.await {
+        tracing::error!(
+            error = transom_common::error_chain(&error),
+            "cannot serve DNS over QUIC"
+        );
+    }
 }

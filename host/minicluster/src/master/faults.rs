@@ -126,7 +126,7 @@ static FAULTS: &[Fault] = &[
     },
     Fault {
         name: "rescind-offers",
-        what: "Takes back all offers, or those of one agent. What is free is offered again at the next allocation.",
+        what: "Takes back all offers, or those of one agent. Free resources are offered again at the next allocation.",
         parameters: &[("agent", "as above; all when absent")],
     },
 ];

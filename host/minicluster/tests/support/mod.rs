@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use transom_minicluster::{AgentConfig, Config, Minicluster};
 use transom_replay::client::{self, Request, Response, Stream};
+use transom_testkit::free_ports;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -102,12 +103,6 @@ impl Cluster {
             .await
             .unwrap()
     }
-}
-
-/// Consecutive ports that are currently free. They are only offered; few tests bind them.
-fn free_ports(count: u16) -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().min(u16::MAX - count)
 }
 
 /// The updates that a framework acknowledges automatically.

@@ -101,7 +101,7 @@ mod tests {
 
     fn since(text: Option<&Value>) -> Timestamp {
         let base: Timestamp = "2018-01-01T02:00:00.000Z".parse().unwrap();
-        let ago = if text == Some(&json!("now-1h")) { 1 } else { 0 };
+        let ago = i64::from(text == Some(&json!("now-1h")));
         base - SignedDuration::from_hours(ago)
     }
 

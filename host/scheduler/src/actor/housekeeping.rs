@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::v1::TaskState;
 use transom_cluster::{AgentId, Caller, v1};
+use transom_common::error_chain;
 
 use super::{Actor, MAX_CONCURRENT_CALLS};
-use crate::error::error_chain;
 use crate::matching::offer_demand::OfferCall;
 
 impl Actor {

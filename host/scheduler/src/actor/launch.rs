@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::v1::{self, TaskState};
 use transom_cluster::{Caller, OfferId, TaskId};
+use transom_common::error_chain;
 
-use super::launch_builder::{self, BuiltInstance, Launches};
+use super::launch_builder::{self, BuiltInstance, Launches, Outcome};
 use super::{Actor, MAX_CONCURRENT_CALLS};
-use crate::error::error_chain;
 use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::round::{PlacedInstances, PlannedLaunch, Round};
-use crate::store::ledger::{BATCH, conflict};
+use crate::store::ledger::BATCH;
 use crate::{Event, Phase, Reason, RunSpec, TaskRecord};
 
 /// Time limit of one round; then the actor does its other work.
@@ -151,9 +151,13 @@ impl Actor {
     async fn launch(&mut self, caller: &Caller, planned: Vec<PlannedLaunch>, now: Timestamp) {
         let mut by_offer: BTreeMap<OfferId, Vec<BuiltInstance>> = BTreeMap::new();
         for planned in planned {
-            let built = launch_builder::build(&planned, &self.agents, caller.framework_id(), now);
-            if let Some(built) = built {
-                by_offer.entry(planned.assigned.offer).or_default().push(built);
+            match launch_builder::build(&planned, &self.agents, caller.framework_id(), now) {
+                Outcome::Built(built) => by_offer.entry(planned.assigned.offer).or_default().push(built),
+                Outcome::NotWanted => {
+                    self.queue.remove(&planned.assigned.id);
+                    self.never_launched(planned.assigned.id);
+                }
+                Outcome::Impossible => {}
             }
         }
         let mut by_offer = by_offer.into_iter().peekable();
@@ -244,7 +248,7 @@ impl Actor {
     /// Nothing was accepted. A task that turns out to be in the store already is no longer pending.
     async fn intents_refused(&mut self, error: &crate::Error, intents: &[Arc<TaskRecord>]) {
         self.store_failed(error);
-        if conflict(error) {
+        if error.is_conflict() {
             for intent in intents {
                 match self.ledger.reload(&intent.id).await {
                     Ok(Some(record)) => {

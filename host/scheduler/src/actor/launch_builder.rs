@@ -14,6 +14,16 @@ use crate::{
     TaskRecord,
 };
 
+/// The result of building one instance.
+pub(super) enum Outcome {
+    Built(BuiltInstance),
+    /// The service no longer wants it.
+    NotWanted,
+    /// Its agent is gone (a round does not remove agents), or there are fewer allocations than
+    /// parts (requirements prevent that).
+    Impossible,
+}
+
 /// One instance, ready to be stored and launched.
 pub(super) struct BuiltInstance {
     pub(super) records: Vec<TaskRecord>,
@@ -54,16 +64,19 @@ impl Launches {
     }
 }
 
-/// Builds one instance. `None` only if the agent is gone (a round does not remove agents) or if
-/// there are fewer allocations than parts (requirements prevent that).
+/// Builds one instance.
 pub(super) fn build(
     planned: &PlannedLaunch,
     agents: &Agents,
     framework: Option<&FrameworkId>,
     now: Timestamp,
-) -> Option<BuiltInstance> {
-    let (place, attributes) = agents.get(planned.assigned.agent)?;
-    let (first, rest) = planned.assigned.taken.parts.split_first()?;
+) -> Outcome {
+    let Some((place, attributes)) = agents.get(planned.assigned.agent) else {
+        return Outcome::Impossible;
+    };
+    let Some((first, rest)) = planned.assigned.taken.parts.split_first() else {
+        return Outcome::Impossible;
+    };
     let intent = Intent {
         planned,
         place,
@@ -71,8 +84,12 @@ pub(super) fn build(
         now,
     };
     match &planned.spec.build {
-        Build::Task(build) => Some(intent.task(&**build, first)),
-        Build::Group(group) => intent.group(group, first, rest, framework),
+        Build::Task(build) => intent
+            .task(&**build, first)
+            .map_or(Outcome::NotWanted, Outcome::Built),
+        Build::Group(group) => intent
+            .group(group, first, rest, framework)
+            .map_or(Outcome::Impossible, Outcome::Built),
     }
 }
 
@@ -85,21 +102,23 @@ struct Intent<'a> {
 }
 
 impl Intent<'_> {
-    fn task(&self, build: &dyn BuildTask, share: &PartAllocation) -> BuiltInstance {
+    /// `None`: the service no longer wants it.
+    fn task(&self, build: &dyn BuildTask, share: &PartAllocation) -> Option<BuiltInstance> {
         let id = self.planned.assigned.id.clone();
         let placement = Placement {
             task: id.clone(),
             agent: AgentLocation::clone(self.place),
             host_ports: share.host_ports.clone(),
         };
-        let info = self.info(id.clone(), share, build.build(&placement));
+        let info = self.info(id.clone(), share, build.build(&placement)?);
         let metadata = build.metadata(&placement);
-        BuiltInstance {
+        Some(BuiltInstance {
             records: vec![self.record(id, None, share.host_ports.clone(), metadata)],
             launch: Launch::Task(Box::new(info)),
-        }
+        })
     }
 
+    /// `None`: there are fewer allocations than parts.
     fn group(
         &self,
         group: &Group,

@@ -1,24 +1,26 @@
 //! The actor: the only owner of the queue, the offers, the agents and the task records.
 //!
-//! It works in turns. A turn takes what has arrived (commands, events of the subscription, a change
-//! of the matcher, a timer) and then: stores, delivers and acknowledges statuses ([`updates`]),
-//! sends kills and reconciliations that are due ([`housekeeping`]), matches pending tasks for at
+//! It works in turns. A turn takes what has arrived (requests, events of the subscription, a change
+//! of the matcher, a timer) and then: carries out the requests of the service ([`requests`]),
+//! stores, delivers and acknowledges statuses ([`updates`]), sends kills and reconciliations that are due ([`housekeeping`]), matches pending tasks for at
 //! most one round and launches them ([`launch`]), declines unused offers, and publishes snapshots
 //! and events. Calls to store, master and matcher run one after the other within a turn
 //! (independent ones concurrently), each with a deadline.
 //!
-//! Every turn serves commands, even while the service reads no events, so a service may call the
-//! handle from its event loop.
+//! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
+//! add them from its event loop. Every turn carries them out, even while the service reads no
+//! events.
 
 mod housekeeping;
 mod launch;
 mod launch_builder;
+mod requests;
 mod start;
 #[cfg(test)]
 mod tests;
 mod updates;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,9 +31,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::scheduler::Event as ClusterEvent;
 use transom_cluster::{AgentId, Caller, TaskId, v1};
+use transom_common::Backoff;
+use transom_common::error_chain;
 
-use crate::api::handle::{Command, Shared};
-use crate::error::error_chain;
+use crate::api::handle::Shared;
+use crate::api::request_queue::Requests;
 use crate::matching::agents::Agents;
 use crate::matching::matcher::MatcherHost;
 use crate::matching::matcher_client::MatcherClient;
@@ -40,10 +44,9 @@ use crate::matching::offer_pool::Pool;
 use crate::matching::queue::Queue;
 use crate::metrics::Metrics;
 use crate::store::ledger::Ledger;
-use crate::store::transition;
-use crate::subscription::retry::{Backoff, Retry, Schedule};
+use crate::subscription::retry::{Retry, Schedule};
 use crate::subscription::{NewSubscription, SubscriptionEvent};
-use crate::{Build, Error, Event, Reason, Result, SubscriptionStatus, TaskRecord, TaskRequest};
+use crate::{Error, Event, Reason, SubscriptionStatus};
 
 pub(crate) use start::Dependencies;
 
@@ -103,11 +106,14 @@ struct Actor {
     times: Timeouts,
     metrics: Metrics,
     shared: Arc<Shared>,
-    commands: mpsc::Receiver<Command>,
+    /// Requests that wait for the store.
+    requests: Requests,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
     /// Events that do not fit into the queue to the service.
     outbox: VecDeque<Event>,
+    /// Events that are delivered once the next snapshots are published.
+    after_publish: Vec<Event>,
     stalled_since: Option<Instant>,
     inbound: Vec<Inbound>,
     ledger: Ledger,
@@ -142,7 +148,8 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
-                Some(command) = self.commands.recv() => self.take_commands(command).await,
+                // The next turn carries them out.
+                () = self.shared.requests.added() => {}
                 // There is room for an event; the next turn delivers it.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
                 Some(event) = self.subscription_events.recv(), if reads_cluster => self.take_subscription_events(event),
@@ -166,6 +173,7 @@ impl Actor {
             // A launch may be the write that finds the store available again.
             self.offer_demand.request_revive();
         }
+        self.carry_out_requests().await;
         self.save().await;
         if let Some(caller) = self.caller.clone() {
             self.send_kills(&caller).await;
@@ -177,6 +185,8 @@ impl Actor {
         if let Some(caller) = self.caller.clone() {
             self.answer_offers(&caller).await;
         }
+        #[cfg(test)]
+        self.shared.turns.send_modify(|turns| *turns += 1);
     }
 
     /// When the next timer is due. Everything due so far has been done, so this lies in the future
@@ -303,112 +313,6 @@ impl Actor {
         self.pending_changed = true;
     }
 
-    /// Takes all commands that have arrived: a turn may be long.
-    async fn take_commands(&mut self, first: Command) {
-        self.command(first).await;
-        for _ in 1..QUEUE {
-            let Ok(command) = self.commands.try_recv() else {
-                break;
-            };
-            self.command(command).await;
-        }
-    }
-
-    async fn command(&mut self, command: Command) {
-        // The command is carried out even if its sender no longer waits for the reply.
-        match command {
-            Command::Submit(tasks, reply) => {
-                let outcome = self.submit(tasks);
-                let _ = reply.send(outcome);
-            }
-            Command::Kill(tasks, grace, reply) => {
-                for task in &tasks {
-                    self.kill(task, grace);
-                }
-                let _ = reply.send(Ok(()));
-            }
-            Command::Purge(tasks, reply) => {
-                let outcome = self.purge(&tasks).await;
-                let _ = reply.send(outcome);
-            }
-        }
-    }
-
-    fn submit(&mut self, tasks: Vec<TaskRequest>) -> Result<()> {
-        let members = tasks.iter().map(members).collect::<Result<Vec<_>>>()?;
-        let now = Timestamp::now();
-        for (wanted, members) in tasks.into_iter().zip(members) {
-            let known = members.iter().any(|task| self.ledger.get(task).is_some());
-            if known || self.ledger.group(&wanted.id).is_some() {
-                tracing::debug!(task = %wanted.id, "submitted task is already in the store; ignored");
-            } else {
-                self.queue.push(wanted, now);
-            }
-        }
-        self.offer_demand.request_revive_now();
-        self.pending_changed = true;
-        Ok(())
-    }
-
-    /// Kills a task and those launched with it, or a group; drops what is pending.
-    fn kill(&mut self, id: &TaskId, grace: Option<Duration>) {
-        if self.queue.remove(id).is_some() {
-            self.pending_changed = true;
-            return;
-        }
-        let group = match self.ledger.get(id) {
-            Some(record) => record.group.as_ref().map(|group| &group.id),
-            None => Some(id),
-        };
-        let members = group.and_then(|group| self.ledger.group(group));
-        for task in members.map_or_else(|| vec![id.clone()], |tasks| tasks.iter().cloned().collect()) {
-            self.kill_task(task, grace);
-        }
-    }
-
-    fn kill_task(&mut self, task: TaskId, grace: Option<Duration>) {
-        let now = Instant::now();
-        let Some(record) = self.ledger.get(&task) else {
-            self.orphans.entry(task.clone()).or_default().grace = grace;
-            if !self.kills.contains(&task) {
-                self.kills.at(task, now);
-            }
-            return;
-        };
-        if transition::has_ended(&record.state) {
-            return;
-        }
-        // A terminal task that may not have ended is marked too, in case it reports again.
-        if !record.is_terminal() {
-            self.kills.at(task, now);
-        }
-        let released = TaskRecord {
-            killing: true,
-            kill_grace: grace,
-            ..TaskRecord::clone(record)
-        };
-        self.ledger.mark_dirty(released);
-    }
-
-    async fn purge(&mut self, ids: &[TaskId]) -> Result<()> {
-        let mut tasks = Vec::with_capacity(ids.len());
-        for id in ids {
-            match self.ledger.group(id) {
-                Some(members) => tasks.extend(members.iter().cloned()),
-                None => tasks.push(id.clone()),
-            }
-        }
-        let alive = |task: &&TaskId| self.ledger.get(task).is_some_and(|record| !record.is_terminal());
-        if let Some(task) = tasks.iter().find(alive) {
-            return Err(Error::NotTerminal { task: task.clone() });
-        }
-        let outcome = self.ledger.remove(&tasks).await;
-        if let Err(error) = &outcome {
-            self.store_failed(error);
-        }
-        outcome
-    }
-
     fn store_failed(&mut self, error: &Error) {
         self.metrics.store_failures.inc();
         tracing::warn!(
@@ -457,6 +361,7 @@ impl Actor {
                 .pending
                 .store(Arc::new(self.queue.snapshot(self.blocked_by(), now)));
         }
+        self.outbox.extend(self.after_publish.drain(..));
     }
 
     /// Why nothing can be launched now, regardless of the offers.
@@ -495,28 +400,6 @@ impl Actor {
             );
         }
     }
-}
-
-/// The ids of the tasks of a request.
-fn members(wanted: &TaskRequest) -> Result<Vec<TaskId>> {
-    let Build::Group(group) = &wanted.spec.build else {
-        return Ok(vec![wanted.id.clone()]);
-    };
-    let bad = |wrong| Error::BadGroup {
-        group: wanted.id.clone(),
-        wrong,
-    };
-    let count = group.members.len();
-    let ids: Vec<TaskId> = (0..count)
-        .map(|member| group.build.task_id(&wanted.id, member))
-        .collect();
-    if ids.is_empty() {
-        return Err(bad("has no members"));
-    }
-    if ids.iter().collect::<BTreeSet<_>>().len() < count {
-        return Err(bad("gives two of its members the same task id"));
-    }
-    Ok(ids)
 }
 
 fn count(length: usize) -> i64 {

@@ -16,6 +16,7 @@ use transom_store::Store;
 
 use super::{Actor, QUEUE, Timeouts};
 use crate::api::handle::Shared;
+use crate::api::request_queue::{RequestQueue, Requests};
 use crate::matching::agents::Agents;
 use crate::matching::matcher::MatcherHost;
 use crate::matching::matcher_client::MatcherClient;
@@ -27,9 +28,6 @@ use crate::store::ledger::{FrameworkIdStore, Ledger};
 use crate::subscription::retry::{Retry, Schedule};
 use crate::subscription::{self, SubscriptionTask};
 use crate::{Events, Result, Scheduler, SubscriptionStatus};
-
-/// Capacity of the command queue.
-const COMMANDS: usize = 64;
 
 /// The parts of a scheduler: [`crate::Config`] with all defaults filled in.
 pub(crate) struct Dependencies {
@@ -73,15 +71,16 @@ impl Dependencies {
         let mut roles = framework.roles.clone();
         roles.push("*".to_owned());
 
-        let (commands, commands_in) = mpsc::channel(COMMANDS);
         let (news, news_in) = mpsc::channel(QUEUE);
         let (events, receiver) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
-            commands,
+            requests: RequestQueue::default(),
             tasks: ArcSwap::new(Arc::clone(ledger.records())),
             pending: ArcSwap::default(),
             subscription: ArcSwap::from_pointee(subscription.clone()),
             tracker: TaskTracker::new(),
+            #[cfg(test)]
+            turns: tokio::sync::watch::Sender::new(0),
         });
         let times = self.times;
         let link = SubscriptionTask {
@@ -99,10 +98,11 @@ impl Dependencies {
             roles,
             metrics,
             shared: Arc::clone(&shared),
-            commands: commands_in,
+            requests: Requests::default(),
             subscription_events: news_in,
             events,
             outbox: VecDeque::new(),
+            after_publish: Vec::new(),
             stalled_since: None,
             inbound: Vec::new(),
             ledger,
@@ -125,7 +125,7 @@ impl Dependencies {
             times,
         };
         actor.resume(now);
-        Ok((actor, link, Scheduler { shared }, Events { receiver }))
+        Ok((actor, link, Scheduler { shared }, Events::from(receiver)))
     }
 }
 

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{self, TaskState};
+use transom_common::error_chain;
 
 use super::{Actor, Inbound, MAX_CONCURRENT_CALLS};
-use crate::error::error_chain;
 use crate::store::transition::{self, Step};
 use crate::{Event, Phase, TaskRecord};
 

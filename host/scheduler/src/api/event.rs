@@ -1,14 +1,17 @@
 //! The events that a service receives.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use futures::Stream;
 use tokio::sync::mpsc;
-use transom_cluster::{AgentId, ExecutorId, FrameworkId, v1};
+use transom_cluster::{AgentId, ExecutorId, FrameworkId, TaskId, v1};
 
-use crate::TaskRecord;
+use crate::{Error, TaskRecord};
 
-/// One event. The snapshots ([`crate::Scheduler::tasks`]) contain everything it reports before it
-/// is delivered.
+/// One event. The snapshots ([`SchedulerApi::tasks`](crate::SchedulerApi::tasks)) contain everything
+/// it reports before it is delivered.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The cluster gave this framework a (new) id.
@@ -30,6 +33,16 @@ pub enum Event {
     Launched(Arc<TaskRecord>),
     /// A changed status. It is stored; the acknowledgement follows.
     Updated(Arc<TaskRecord>),
+    /// A pending task or group was dropped: it was killed, or its builder no longer wants it. It
+    /// was never launched and has no record.
+    NeverLaunched(TaskId),
+    /// A request that can never be carried out was dropped; others are not affected.
+    Rejected {
+        /// The task or group.
+        task: TaskId,
+        /// [`Error::BadGroup`] of a submission, [`Error::NotTerminal`] of a purge.
+        reason: Arc<Error>,
+    },
     /// An executor's message to the framework.
     Message {
         /// Its agent.
@@ -49,16 +62,22 @@ pub enum Event {
     },
 }
 
-/// The service's end of the event queue. Nothing is dropped: while the service reads no events,
-/// none are read from the master.
+/// The service's end of the event queue, a stream that ends when the scheduler has stopped. Nothing
+/// is dropped: while the service reads no events, none are read from the master.
 #[derive(Debug)]
-pub struct Events {
-    pub(crate) receiver: mpsc::Receiver<Event>,
+pub struct Events(mpsc::Receiver<Event>);
+
+/// Also for scripted schedulers.
+impl From<mpsc::Receiver<Event>> for Events {
+    fn from(receiver: mpsc::Receiver<Event>) -> Self {
+        Self(receiver)
+    }
 }
 
-impl Events {
-    /// The next event; `None` when the scheduler has stopped.
-    pub async fn next(&mut self) -> Option<Event> {
-        self.receiver.recv().await
+impl Stream for Events {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.0.poll_recv(context)
     }
 }

@@ -5,4 +5,5 @@ pub(crate) mod handle;
 pub(crate) mod pending;
 pub(crate) mod record;
 pub(crate) mod request;
+pub(crate) mod request_queue;
 pub(crate) mod scheduler_api;

@@ -16,7 +16,7 @@ use crate::TaskRecord;
 #[derive(Clone, Debug)]
 pub struct TaskRequest {
     /// The Mesos task id, unique within the framework forever. For a group: its own id, which
-    /// identifies it in [`kill`](crate::Scheduler::kill), [`purge`](crate::Scheduler::purge),
+    /// identifies it in [`kill`](crate::SchedulerApi::kill), [`purge`](crate::SchedulerApi::purge),
     /// [`PendingTask`](crate::PendingTask) and [`TaskRecord::group`], but is never sent to the
     /// master; the ids of its members come from [`BuildGroup::task_id`].
     pub id: TaskId,
@@ -139,7 +139,10 @@ pub enum PortRequest {
 pub trait BuildTask: Send + Sync + Debug {
     /// Name, command, container, discovery, labels, check, health check and kill policy. The
     /// scheduler overwrites `task_id`, `agent_id` and `resources`.
-    fn build(&self, placement: &Placement) -> v1::TaskInfo;
+    ///
+    /// `None`: the task is no longer wanted. It is dropped, and reported by
+    /// [`Event::NeverLaunched`](crate::Event::NeverLaunched).
+    fn build(&self, placement: &Placement) -> Option<v1::TaskInfo>;
 
     /// The [`TaskRecord::metadata`] to store with the intent.
     fn metadata(&self, _placement: &Placement) -> serde_json::Value {

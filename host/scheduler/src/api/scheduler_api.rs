@@ -1,54 +1,45 @@
-//! The scheduler as a trait, so that the tests of services can script one.
+//! What a service does with its scheduler, as a trait, so that the tests of services can script
+//! one.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use transom_cluster::TaskId;
 
-use crate::{PendingTask, Result, Scheduler, SubscriptionStatus, TaskRequest, Tasks};
+use crate::{PendingTask, SubscriptionStatus, TaskRequest, Tasks};
 
-/// Implemented by [`Scheduler`] and by scripted schedulers in tests.
-#[async_trait]
+/// The scheduler as a service sees it. Implemented by [`Scheduler`](crate::Scheduler) and by
+/// scripted schedulers in tests; the other half are the [`Events`](crate::Events).
+///
+/// No function waits or fails. Requests are kept in memory, merged per task, and carried out in
+/// order by the scheduler, which repeats what the store or the master does not take. Their results
+/// are events. The service submits again after a restart.
 pub trait SchedulerApi: Debug + Send + Sync {
-    /// See [`Scheduler::submit`].
-    async fn submit(&self, tasks: Vec<TaskRequest>) -> Result<()>;
-    /// See [`Scheduler::kill`].
-    async fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>) -> Result<()>;
-    /// See [`Scheduler::purge`].
-    async fn purge(&self, tasks: Vec<TaskId>) -> Result<()>;
-    /// See [`Scheduler::tasks`].
+    /// Requests launches. A task that is in the store is not launched again, nor is a group of
+    /// which any task is; a pending one gets the new specification. A request that can never be
+    /// carried out is an [`Event::Rejected`](crate::Event::Rejected).
+    fn submit(&self, tasks: Vec<TaskRequest>);
+
+    /// Withdraws tasks. A pending one is dropped and reported by
+    /// [`Event::NeverLaunched`](crate::Event::NeverLaunched). A launched one is killed, repeatedly,
+    /// until it is terminal. `grace`: the kill grace period; `None`: the kill policy of the task.
+    /// Ids that are not in the store are killed too. A group is killed as a whole: by its own id
+    /// or, once launched, by the id of any member.
+    fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>);
+
+    /// Deletes the records of terminal tasks; the id of a group stands for all of its tasks.
+    /// Unknown ids are ignored. A task that is not terminal keeps its record, and is an
+    /// [`Event::Rejected`](crate::Event::Rejected).
+    fn purge(&self, tasks: Vec<TaskId>);
+
+    /// All records, including terminal ones until they are purged.
     fn tasks(&self) -> Arc<Tasks>;
-    /// See [`Scheduler::pending`].
+
+    /// The pending tasks in the order in which they are matched, and why they are pending. A
+    /// submitted task is listed as soon as the scheduler has taken the request.
     fn pending(&self) -> Vec<PendingTask>;
-    /// See [`Scheduler::subscription`].
+
+    /// The state of the subscription.
     fn subscription(&self) -> SubscriptionStatus;
-}
-
-#[async_trait]
-impl SchedulerApi for Scheduler {
-    async fn submit(&self, tasks: Vec<TaskRequest>) -> Result<()> {
-        Scheduler::submit(self, tasks).await
-    }
-
-    async fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>) -> Result<()> {
-        Scheduler::kill(self, tasks, grace).await
-    }
-
-    async fn purge(&self, tasks: Vec<TaskId>) -> Result<()> {
-        Scheduler::purge(self, tasks).await
-    }
-
-    fn tasks(&self) -> Arc<Tasks> {
-        Scheduler::tasks(self)
-    }
-
-    fn pending(&self) -> Vec<PendingTask> {
-        Scheduler::pending(self)
-    }
-
-    fn subscription(&self) -> SubscriptionStatus {
-        Scheduler::subscription(self)
-    }
 }

@@ -6,11 +6,12 @@
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
+use transom_common::Backoff;
+use transom_common::error_chain;
 use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
 
-use crate::error::error_chain;
 use crate::matching::matcher::Matcher;
-use crate::subscription::retry::{Backoff, Retry};
+use crate::subscription::retry::Retry;
 
 /// The matcher in use. Its errors are texts for users.
 pub(crate) struct MatcherClient {

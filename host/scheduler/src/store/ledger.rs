@@ -9,16 +9,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use transom_cluster::{FrameworkId, TaskId};
-use transom_store::{Batch, Expect, Store};
+use transom_store::typed::{self, Changes, TypedStore};
+use transom_store::{Expect, Store};
 
 use crate::store::intern::Interner;
 use crate::{Error, InGroup, Result, TaskRecord, Tasks};
 
-/// Timeout of one store operation.
-const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The folder of the task records under the prefix.
+const FOLDER: &str = "tasks/";
 
 /// Records in one batch, except for those that must be stored together: stores limit the size of a
 /// batch.
@@ -27,8 +27,7 @@ pub(crate) const BATCH: usize = 1000;
 /// All records, and the connection to the store.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    store: Arc<dyn Store>,
-    prefix: String,
+    store: TypedStore,
     records: Arc<Tasks>,
     /// The tasks of each group.
     groups: BTreeMap<TaskId, BTreeSet<TaskId>>,
@@ -43,11 +42,11 @@ impl Ledger {
     /// Reads all records. A record that cannot be decoded is an error: ignoring it could launch its
     /// task twice.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
-        let prefix = format!("{prefix}/tasks/");
-        let entries = with_timeout("loading tasks", store.scan(&prefix)).await?;
+        let store = TypedStore::new(store, prefix);
+        let loaded = store.load_all::<TaskRecord>(FOLDER).await;
+        let loaded = loaded.map_err(|error| Error::of_store("loading tasks", error))?;
         let mut ledger = Self {
             store,
-            prefix,
             records: Arc::default(),
             groups: BTreeMap::new(),
             versions: BTreeMap::new(),
@@ -55,14 +54,9 @@ impl Ledger {
             dirty: BTreeSet::new(),
             interner: Interner::default(),
         };
-        for entry in entries {
-            let record: TaskRecord =
-                serde_json::from_slice(&entry.value).map_err(|source| Error::Record {
-                    key: entry.key.clone(),
-                    source,
-                })?;
-            ledger.versions.insert(record.id.clone(), entry.version);
-            let record = ledger.intern(record);
+        for stored in loaded {
+            ledger.versions.insert(stored.value.id.clone(), stored.version);
+            let record = ledger.intern(stored.value);
             ledger.insert(record);
         }
         Ok(ledger)
@@ -126,19 +120,11 @@ impl Ledger {
         if all.is_empty() {
             return Ok(());
         }
-        let mut batch = Batch::new();
-        for record in all.values() {
-            let value = serde_json::to_vec(record).map_err(|source| Error::Encode {
-                task: record.id.clone(),
-                source,
-            })?;
-            batch = batch.put(self.key(&record.id), value, self.expect(&record.id));
-        }
-        let versions = match with_timeout("storing tasks", self.store.commit(batch)).await {
+        let versions = match self.write(&all).await {
             Ok(versions) => versions,
             Err(error) => {
                 self.mark_unconfirmed(&error, all.keys());
-                return Err(error);
+                return Err(Error::of_store("storing tasks", error));
             }
         };
         for ((id, record), version) in all.into_iter().zip(versions) {
@@ -150,34 +136,38 @@ impl Ledger {
         Ok(())
     }
 
+    async fn write(&self, records: &BTreeMap<TaskId, Arc<TaskRecord>>) -> typed::Result<Vec<u64>> {
+        let mut changes = Changes::default();
+        for record in records.values() {
+            changes.put(key(&record.id), record, self.expect(&record.id))?;
+        }
+        self.store.commit(changes).await
+    }
+
     /// Reads a record that is in the store but not in memory: written by another daemon, or by a
     /// write that was thought to have failed.
     pub(crate) async fn reload(&mut self, task: &TaskId) -> Result<Option<Arc<TaskRecord>>> {
-        let key = self.key(task);
-        let Some(entry) = with_timeout("reading a task", self.store.get(&key)).await? else {
+        let stored = self.store.get::<TaskRecord>(&key(task)).await;
+        let Some(stored) = stored.map_err(|error| Error::of_store("reading a task", error))? else {
             return Ok(None);
         };
-        let record: TaskRecord =
-            serde_json::from_slice(&entry.value).map_err(|source| Error::Record { key, source })?;
-        self.versions.insert(task.clone(), entry.version);
+        self.versions.insert(task.clone(), stored.version);
         self.unconfirmed.remove(task);
-        let record = self.intern(record);
+        let record = self.intern(stored.value);
         self.insert(Arc::clone(&record));
         Ok(Some(record))
     }
 
-    /// Deletes records from the store and from memory.
-    pub(crate) async fn remove(&mut self, tasks: &[TaskId]) -> Result<()> {
-        let known: Vec<&TaskId> = tasks
+    /// Deletes records from the store and from memory. False: the store has none of them.
+    pub(crate) async fn remove(&mut self, tasks: &[TaskId]) -> Result<bool> {
+        let known: Vec<String> = tasks
             .iter()
             .filter(|id| self.records.contains_key(*id) || self.unconfirmed.contains(*id))
+            .map(key)
             .collect();
-        for known in known.chunks(BATCH) {
-            let batch = known
-                .iter()
-                .fold(Batch::new(), |batch, id| batch.delete(self.key(id), Expect::Any));
-            with_timeout("forgetting tasks", self.store.commit(batch)).await?;
-        }
+        let written = !known.is_empty();
+        let deleted = self.store.delete_all(known).await;
+        deleted.map_err(|error| Error::of_store("deleting tasks", error))?;
         let records = Arc::make_mut(&mut self.records);
         for id in tasks {
             let group = records.remove(id).and_then(|record| record.group.clone());
@@ -193,11 +183,7 @@ impl Ledger {
             self.unconfirmed.remove(id);
             self.dirty.remove(id);
         }
-        Ok(())
-    }
-
-    fn key(&self, task: &TaskId) -> String {
-        format!("{}{task}", self.prefix)
+        Ok(written)
     }
 
     fn expect(&self, task: &TaskId) -> Expect {
@@ -210,14 +196,10 @@ impl Ledger {
 
     /// After a failed write. A conflict has changed nothing, but another writer changed the one key
     /// that differs; this is logged as an error, and our next write wins.
-    fn mark_unconfirmed<'a>(&mut self, error: &Error, tasks: impl Iterator<Item = &'a TaskId>) {
-        if let Error::Store {
-            source: transom_store::Error::Conflict { key, found },
-            ..
-        } = error
-        {
+    fn mark_unconfirmed<'a>(&mut self, error: &typed::Error, tasks: impl Iterator<Item = &'a TaskId>) {
+        if let typed::Error::Store(transom_store::Error::Conflict { key, found }) = error {
             tracing::error!(%key, ?found, "conflict: another writer changed a task record; check that no second daemon uses this prefix");
-            let task = key.strip_prefix(&self.prefix).map(TaskId::from);
+            let task = key.strip_prefix(&self.store.key(FOLDER)).map(TaskId::from);
             self.unconfirmed
                 .extend(task.filter(|task| self.versions.contains_key(task)));
         } else {
@@ -226,15 +208,8 @@ impl Ledger {
     }
 }
 
-/// Whether the store rejected a write because a key was not as expected.
-pub(crate) fn conflict(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Store {
-            source: transom_store::Error::Conflict { .. },
-            ..
-        }
-    )
+fn key(task: &TaskId) -> String {
+    format!("{FOLDER}{task}")
 }
 
 /// The framework id in the store.
@@ -283,13 +258,8 @@ async fn with_timeout<T>(
     doing: &'static str,
     work: impl Future<Output = transom_store::Result<T>>,
 ) -> Result<T> {
-    match tokio::time::timeout(STORE_TIMEOUT, work).await {
-        Ok(outcome) => outcome.map_err(|source| Error::Store { doing, source }),
-        Err(_) => Err(Error::StoreTimeout {
-            doing,
-            seconds: STORE_TIMEOUT.as_secs(),
-        }),
-    }
+    let outcome = typed::within(typed::TIMEOUT, work).await;
+    outcome.map_err(|error| Error::of_store(doing, error))
 }
 
 #[cfg(test)]
@@ -297,7 +267,7 @@ mod tests {
     use std::sync::Mutex;
 
     use async_trait::async_trait;
-    use transom_store::Entry;
+    use transom_store::{Batch, Entry};
 
     use super::*;
     use crate::testing::record;

@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::scheduler::{Event, Stream, Subscribed};
 use transom_cluster::v1::{CapabilityType, FrameworkInfo};
 use transom_cluster::{Caller, Client, Error, FrameworkId};
+use transom_common::Backoff;
+use transom_common::error_chain;
 
 pub(crate) mod retry;
 
 use crate::Config;
-use crate::error::error_chain;
 use crate::metrics::Metrics;
-use crate::store::ledger::{FrameworkIdStore, conflict};
-use crate::subscription::retry::Backoff;
+use crate::store::ledger::FrameworkIdStore;
 
 /// An event for the actor.
 #[derive(Debug)]
@@ -286,7 +286,7 @@ impl SubscriptionTask {
         while let Err(error) = self.identity.write(id, version).await {
             self.metrics.store_failures.inc();
             tracing::warn!(error = error_chain(&error), framework = %id, "storing the new framework id failed");
-            if conflict(&error) {
+            if error.is_conflict() {
                 return None;
             }
             tokio::time::sleep(self.reconnect.jittered(attempt)).await;

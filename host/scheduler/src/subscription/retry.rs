@@ -2,33 +2,10 @@
 //! an argument and reads no clock.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use rand::Rng;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
-
-/// Exponential backoff: `base`, doubled each time, up to `max`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    pub(crate) base: Duration,
-    pub(crate) max: Duration,
-}
-
-impl Backoff {
-    /// The wait after this number of earlier attempts.
-    pub(crate) fn after(&self, attempt: u32) -> Duration {
-        self.base
-            .saturating_mul(2_u32.saturating_pow(attempt))
-            .min(self.max)
-    }
-
-    /// The same, between half and all of it, so that clients that failed together do not return
-    /// together.
-    pub(crate) fn jittered(&self, attempt: u32) -> Duration {
-        self.after(attempt).mul_f64(rand::rng().random_range(0.5..=1.0))
-    }
-}
+use transom_common::Backoff;
 
 /// One operation that is retried after a failure.
 #[derive(Debug)]
@@ -146,30 +123,14 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const BACKOFF: Backoff = Backoff {
         base: Duration::from_secs(1),
         max: Duration::from_mins(1),
     };
-
-    #[test]
-    fn backoff_doubles_up_to_the_maximum() {
-        for (attempt, seconds) in [(0, 1), (1, 2), (3, 8), (5, 32), (6, 60), (40, 60), (u32::MAX, 60)] {
-            assert_eq!(
-                BACKOFF.after(attempt),
-                Duration::from_secs(seconds),
-                "attempt {attempt}"
-            );
-        }
-        for _ in 0..100 {
-            let wait = BACKOFF.jittered(2);
-            assert!(
-                wait >= Duration::from_secs(2) && wait <= Duration::from_secs(4),
-                "{wait:?}"
-            );
-        }
-    }
 
     #[test]
     fn retry_is_due_once_per_failure() {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,7 +28,7 @@ use transom_cluster::{Client, TaskId};
 use transom_minicluster::{AgentConfig, Minicluster};
 use transom_plugin_host::Plugins;
 use transom_scheduler::{
-    BuildTask, Event, Events, Metrics, Placement, RunSpec, Scheduler, TaskRecord, TaskRequest,
+    BuildTask, Event, Events, Metrics, Placement, RunSpec, Scheduler, SchedulerApi, TaskRecord, TaskRequest,
 };
 use transom_store::Store;
 
@@ -51,16 +52,16 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, Strin
 struct Sleep;
 
 impl BuildTask for Sleep {
-    fn build(&self, placement: &Placement) -> v1::TaskInfo {
+    fn build(&self, placement: &Placement) -> Option<v1::TaskInfo> {
         let command = v1::CommandInfo {
             value: Some("exec sleep 1000".to_owned()),
             ..v1::CommandInfo::default()
         };
-        v1::TaskInfo {
+        Some(v1::TaskInfo {
             name: placement.task.to_string(),
             command: Some(command),
             ..v1::TaskInfo::default()
-        }
+        })
     }
 }
 
@@ -324,20 +325,20 @@ impl Job {
     }
 
     /// Fills one more slot.
-    pub async fn add(&mut self) {
+    pub fn add(&mut self) {
         let slot = u32::try_from(self.slots.len()).unwrap();
         self.slots.insert(slot, 0);
-        self.submit(slot).await;
+        self.submit(slot);
     }
 
-    async fn submit(&self, slot: u32) {
+    fn submit(&self, slot: u32) {
         let wanted = TaskRequest {
             id: self.task(slot),
             spec: Arc::clone(&self.spec),
             not_before: None,
             priority: 0,
         };
-        self.scheduler.submit(vec![wanted]).await.unwrap();
+        self.scheduler.submit(vec![wanted]);
     }
 
     fn task(&self, slot: u32) -> TaskId {
@@ -357,22 +358,22 @@ impl Job {
         let end = tokio::time::Instant::now() + time;
         while let Ok(event) = tokio::time::timeout_at(end, self.events.next()).await {
             if let Event::Updated(record) = event.expect("the scheduler runs") {
-                self.updated(&record).await;
+                self.updated(&record);
             }
         }
     }
 
-    async fn updated(&mut self, record: &TaskRecord) {
+    fn updated(&mut self, record: &TaskRecord) {
         let (slot, number) = record.id.as_str().split_once('.').unwrap();
         let (slot, number): (u32, u32) = (slot.parse().unwrap(), number.parse().unwrap());
         let gone = record.is_terminal() || record.state == TaskState::Unreachable;
         let present = self.slots[&slot] == number;
         if gone && present {
             self.slots.insert(slot, number + 1);
-            self.submit(slot).await;
+            self.submit(slot);
         }
         if !record.killing && (gone || !present) {
-            self.scheduler.kill(vec![record.id.clone()], None).await.unwrap();
+            self.scheduler.kill(vec![record.id.clone()], None);
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use redb::Database;
 use tokio::sync::{mpsc, oneshot};
+use transom_common::error_chain;
 
 use super::leases::{Held, Leases, Work};
 use super::table::Open;
@@ -70,7 +71,12 @@ impl Writer {
                     }
                 }
                 Err(failure) => {
-                    tracing::error!(error = %failure, requests = group.len(), "writing to the embedded store failed");
+                    let requests = group.len();
+                    tracing::error!(
+                        error = error_chain(&failure),
+                        requests,
+                        "writing to the embedded store failed"
+                    );
                     let failure = Arc::new(failure);
                     group.drain(..).for_each(|request| request.fail(&failure));
                 }

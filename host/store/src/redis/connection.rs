@@ -16,6 +16,7 @@ use ::redis::{
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+use transom_common::{Backoff, error_chain};
 
 use super::scripts;
 use crate::watch::Feed;
@@ -23,9 +24,8 @@ use crate::{Cause, Notice};
 
 /// The interval of probes on an idle connection.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The backoff after the first failed attempt; it doubles with each.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Between failed attempts. Daemons that lost the same server do not return together.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// A connection that lasted less counts as a failed attempt.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -194,7 +194,9 @@ impl Keeper {
                     self.state.send_replace(State::Down(outage));
                 }
             }
-            sleep(pause(failures)).await;
+            if let Some(earlier) = failures.checked_sub(1) {
+                sleep(BACKOFF.jittered(earlier)).await;
+            }
         }
     }
 
@@ -229,7 +231,10 @@ impl Keeper {
         match about {
             Ok(about) => self.look_over(&about)?,
             // A user may lack the permission; then the settings are unknown, which is no error.
-            Err(error) => tracing::debug!(%error, "cannot read the configuration of the Redis"),
+            Err(error) => tracing::debug!(
+                error = error_chain(&error),
+                "cannot read the configuration of the Redis"
+            ),
         }
         Ok(connection)
     }
@@ -308,27 +313,6 @@ impl Ear {
             }
             (PushKind::Message, _) => self.feed.publish([Notice::Lagged]),
             _ => {}
-        }
-    }
-}
-
-/// The backoff after a number of consecutive failures.
-fn pause(failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    match failures {
-        0 => Duration::ZERO,
-        _ => (FIRST_RETRY_DELAY * 2_u32.pow(doublings)).min(MAX_RETRY_DELAY),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_and_are_bounded() {
-        for (failures, milliseconds) in [(0, 0), (1, 100), (2, 200), (6, 3200), (7, 5000), (u32::MAX, 5000)] {
-            assert_eq!(pause(failures), Duration::from_millis(milliseconds), "{failures}");
         }
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     fn health_and_readiness_need_no_credentials() {
         let credentials = Credentials {
             username: "u".to_owned(),
-            password: "p".to_owned(),
+            password: "p".into(),
         };
         let right = credentials.authorization();
         let port = PortConfig {

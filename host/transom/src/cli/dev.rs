@@ -130,13 +130,12 @@ impl Dev {
         }
         places.push(("cluster", format!("http://{master}/state")));
         places.push(("state", self.state.display().to_string()));
-        let places: String = places
-            .iter()
-            .map(|(name, place)| format!("  {name:<11} {place}\n"))
-            .collect();
-        let commands: String = commands.iter().map(|line| format!("  {line}\n")).collect();
+        let places = places.iter().map(|(name, place)| format!("  {name:<11} {place}"));
+        let places = places.collect::<Vec<_>>().join("\n");
+        let commands = commands.iter().map(|line| format!("  {line}"));
+        let commands = commands.collect::<Vec<_>>().join("\n");
         format!(
-            "\nTransom is ready.\n\n{places}\nTry, in another terminal:\n\n{commands}\nCtrl-C stops everything.\n"
+            "\nTransom is ready.\n\n{places}\n\nTry, in another terminal:\n\n{commands}\n\nCtrl-C stops everything.\n"
         )
     }
 }
@@ -207,10 +206,8 @@ fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
 
 /// The initial configuration of `dev`: every implemented service, on loopback.
 fn configuration(store: &Path) -> String {
-    let services: String = SERVICES
-        .iter()
-        .map(|kind| format!("{}\n", kind.dev_section()))
-        .collect();
+    let services: Vec<&str> = SERVICES.iter().map(|kind| kind.dev_section()).collect();
+    let services = services.join("\n");
     format!(
         r#"# Written once by `transom dev`; yours to edit. `transom config check --config FILE` shows what is in force.
 # A section that is present enables its service. Every key can be set as TRANSOM_SECTION_KEY, too.
@@ -228,7 +225,8 @@ server = "file:{}"
 [plugins]
 dir = "plugins"
 
-{services}[admin]
+{services}
+[admin]
 listener = "127.0.0.1"
 port = 9990
 "#,

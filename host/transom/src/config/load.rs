@@ -149,7 +149,19 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_ports(settings)?;
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
+    refuse_quic(settings)?;
     refuse_missing_keys(settings)
+}
+
+/// A port that this build cannot serve.
+fn refuse_quic(settings: &Settings) -> anyhow::Result<()> {
+    let quic_port = settings.discovery.as_ref().and_then(|section| section.quic_port);
+    if quic_port.is_some() && !transom_discovery::config::check::HAS_QUIC {
+        bail!(
+            "`discovery.quic_port` is set, but this build has no DNS over QUIC: build it with `--features quic`"
+        );
+    }
+    Ok(())
 }
 
 /// Credentials, certificates and exposure of the ports.

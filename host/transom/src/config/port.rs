@@ -164,7 +164,7 @@ impl PortSettings<'_> {
             credential_keys: self.credential_keys,
             credentials: credentials.map(|(username, password)| Credentials {
                 username: username.to_owned(),
-                password: password.reveal().to_owned(),
+                password: password.clone(),
             }),
             trusted_networks: self.trusted_networks.map(<[IpNet]>::to_vec),
             loopback_trust: self.loopback_trust,

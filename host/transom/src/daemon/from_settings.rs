@@ -51,10 +51,7 @@ pub(super) async fn open_store(
 pub(super) fn store_config(section: &config::Store) -> transom_store::Config {
     transom_store::Config {
         user: section.user.clone(),
-        password: section
-            .password
-            .as_ref()
-            .map(|password| password.reveal().to_owned().into()),
+        password: section.password.clone(),
         database: section.database,
         tls: section.ssl.then_some(transom_store::Tls {
             verify: !section.skip_ssl,
@@ -68,7 +65,7 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
     let credentials = match (&section.username, &section.password) {
         (Some(username), Some(password)) => Some(transom_cluster::Credentials {
             username: username.clone(),
-            password: password.reveal().to_owned(),
+            password: password.clone(),
         }),
         (None, None) => None,
         (Some(_), None) => bail!("cluster.username is set and cluster.password is not; set both or neither"),
@@ -308,6 +305,8 @@ pub(super) fn discovery_config(
         include_staging: section.include_staging,
         framework_ttl: section.framework_ttl,
         tls_port: section.tls_port,
+        https_port: section.https_port,
+        quic_port: section.quic_port,
         tls_certificate: section.tls_certificate,
         tls_key: section.tls_key,
         also_notify: check::resolvers(&section.also_notify).map_err(checked("also_notify"))?,

@@ -44,7 +44,7 @@ pub(crate) trait ServiceKind: Sync {
     /// Its section in the configuration that `transom dev` writes.
     fn dev_section(&self) -> &'static str;
 
-    /// What `transom dev` prints when it is ready.
+    /// The lines that `transom dev` prints for the service when it is ready.
     fn dev_hints(&self, addresses: &Addresses) -> DevHints;
 }
 
@@ -79,10 +79,10 @@ pub(crate) trait Service: Send + Sync {
     /// Where its ports can be reached, by their names.
     fn addresses(&self) -> Vec<(&'static str, SocketAddr)>;
 
-    /// How it is, for `/ready`.
+    /// Its entry in `/ready`.
     fn readiness(&self) -> Readiness;
 
-    /// Returns when all of it has ended.
+    /// Returns when its port and its framework have ended.
     async fn stopped(&self);
 }
 

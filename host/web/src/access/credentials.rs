@@ -1,19 +1,18 @@
 //! The user and the password of a port, for HTTP basic authentication.
 
-use std::fmt;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, header};
 use ring::digest;
+use transom_common::Secret;
 
-/// User and password of a port. `Debug` omits both.
-#[derive(Clone, PartialEq, Eq)]
+/// User and password of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The user.
     pub username: String,
     /// The password.
-    pub password: String,
+    pub password: Secret,
 }
 
 /// The result of checking a request's credentials.
@@ -46,7 +45,7 @@ impl Credentials {
     }
 
     fn text(&self) -> String {
-        format!("{}:{}", self.username, self.password)
+        format!("{}:{}", self.username, self.password.reveal())
     }
 
     fn is(&self, shown: &[u8]) -> bool {
@@ -70,12 +69,6 @@ fn decoded(headers: &HeaderMap) -> Option<Vec<u8>> {
         .flatten()
 }
 
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(********)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests may panic")]
@@ -86,7 +79,7 @@ mod tests {
     fn credentials_are_compared_whole() {
         let credentials = Credentials {
             username: "user".to_owned(),
-            password: "pass:word".to_owned(),
+            password: "pass:word".into(),
         };
         let with = |values: &[String]| {
             let mut headers = HeaderMap::new();

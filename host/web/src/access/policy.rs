@@ -25,7 +25,7 @@ use crate::{ApiError, Credentials, Presented};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");
 
-/// What a request needs.
+/// The requirement of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// Nothing.
@@ -47,7 +47,7 @@ pub enum Denial {
     UntrustedNetwork,
 }
 
-/// What each path of a port needs, and the response to a rejected request.
+/// The requirements of a port's paths, and the response to a rejected request.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRules {
     /// The requirement of a method and path.
@@ -162,7 +162,7 @@ mod tests {
     fn credentials() -> Credentials {
         Credentials {
             username: "u".to_owned(),
-            password: "p".to_owned(),
+            password: "p".into(),
         }
     }
 

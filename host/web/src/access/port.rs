@@ -242,7 +242,7 @@ mod tests {
     fn a_port_that_others_reach_needs_credentials_or_networks() {
         let credentials = || Credentials {
             username: "u".to_owned(),
-            password: "p".to_owned(),
+            password: "p".into(),
         };
         let network = || vec![IpNet::from(IpAddr::from([10, 0, 0, 1]))];
         for (listener, credentials, networks, read_only, exposed) in [

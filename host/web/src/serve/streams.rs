@@ -59,7 +59,7 @@ impl Slot {
     ///
     /// # Errors
     /// 503 if that budget is used up; the connection is closed.
-    pub(super) fn begin_request(&self) -> Result<(), Response<Body>> {
+    pub(super) fn begin_request(&self) -> Result<(), ApiError> {
         let mut permit = self.permit();
         if permit.is_none() {
             *permit = Arc::clone(&self.budgets.connections).try_acquire_owned().ok();
@@ -79,7 +79,7 @@ impl Slot {
         }
         let Ok(permit) = Arc::clone(&self.budgets.streams).try_acquire_owned() else {
             tracing::warn!("event stream rejected: the port has its maximum number of streams");
-            return too_many("event streams");
+            return too_many("event streams").into_response();
         };
         self.permit().take();
         let stopped = Box::pin(token.clone().cancelled_owned());
@@ -103,11 +103,9 @@ fn is_event_stream(response: &Response<Body>) -> bool {
 }
 
 /// 503 on a connection that is closed.
-fn too_many(what: &str) -> Response<Body> {
+fn too_many(what: &str) -> ApiError {
     let text = format!("This port has its maximum number of {what}. Try again later.");
-    ApiError::unavailable(text)
-        .header(header::CONNECTION, HeaderValue::from_static("close"))
-        .into_response()
+    ApiError::unavailable(text).header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
 /// The body of an event stream.

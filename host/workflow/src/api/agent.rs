@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::json;
-use transom_scheduler::error_chain;
+use transom_common::error_chain;
 use transom_web::ApiError;
 
 use super::{Api, json};

@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, header};
 use transom_cluster::Error;
-use transom_scheduler::error_chain;
+use transom_common::error_chain;
 use transom_web::ApiError;
 
 use super::query::Query;

@@ -43,7 +43,6 @@ use crate::core::term::Handles;
 use crate::dependencies::{AgentDirectory, Matcher};
 use crate::ids::JobId;
 use crate::job_index::JobIndex;
-use crate::launch::ActiveJobs;
 
 /// How long a request waits for the core, which may wait for the store.
 const CORE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -56,7 +55,6 @@ pub(crate) struct Api(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) index: Arc<JobIndex>,
-    pub(crate) active: Arc<ActiveJobs>,
     pub(crate) matcher: Arc<dyn Matcher>,
     pub(crate) cluster: Arc<dyn AgentDirectory>,
     pub(crate) leader: Leader<Handles>,

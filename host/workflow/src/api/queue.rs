@@ -16,7 +16,8 @@ use super::query::Query;
 use super::{Api, json};
 use crate::core::command::Refusal;
 use crate::feasibility::Feasibility;
-use crate::launch::{self, ActiveJob};
+use crate::job_index::ActiveJob;
+use crate::launch;
 use crate::model::{Spec, megabytes};
 use crate::{pending_reason, python_json};
 
@@ -41,8 +42,8 @@ fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
     let tasks = scheduler.tasks();
     let mut entries: Vec<Entry> = api
         .0
-        .active
-        .all()
+        .index
+        .all_active()
         .into_iter()
         .filter(|(task, _)| !tasks.contains_key(task))
         .map(|(task, job)| Entry {

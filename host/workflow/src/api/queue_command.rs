@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
+use transom_common::error_chain;
 use transom_plugin_host::matcher::Constraint;
-use transom_scheduler::error_chain;
 use transom_web::{ApiError, Json, Problems};
 
 use super::{Api, plain};
@@ -26,6 +26,13 @@ pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response
         return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());
     };
     let request = read.map_err(|problems| ApiError::invalid(&problems))?;
+    for [read, ignored] in &request.ignored {
+        tracing::info!(
+            read,
+            ignored,
+            "a job sets a field under both of its names; the first name wins"
+        );
+    }
     check_constraints(&api, &request).await?;
     let request = Box::new(request);
     api.ask(|reply| Command::Queue { request, reply }).await?;

@@ -19,7 +19,7 @@ fn with_credentials() -> Config {
     let mut config = Config::default();
     config.port.credentials = Some(Credentials {
         username: "user".to_owned(),
-        password: "password".to_owned(),
+        password: "password".into(),
     });
     config
 }

@@ -2,13 +2,14 @@
 //!
 //! It takes requests and events of the scheduler. A job is stored before its request is answered;
 //! every change is published in the [`JobIndex`] immediately. The scheduler's record holds the
-//! state of a task until its run ends; then the end is stored here and the scheduler's record is
-//! purged ([`outbox`]). The core waits for the store only to queue or kill a job, and to delete
-//! expired ones.
+//! state of a task until its run ends; then the end is stored here ([`end_writer`]), and only then
+//! is the scheduler's record purged. An end that the scheduler's record does not have, such as that
+//! of a job that was never launched, is shown once it is stored. The core waits for the store only
+//! to queue or kill a job, and to delete expired ones.
 
 pub(crate) mod command;
+mod end_writer;
 mod on_event;
-mod outbox;
 mod persist;
 mod run;
 pub(crate) mod term;
@@ -18,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
@@ -26,20 +26,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
 use transom_framework::ActorError;
-use transom_scheduler::{Event, SchedulerApi, TaskRequest, Tasks};
+use transom_scheduler::{Events, SchedulerApi, TaskRequest, Tasks};
 use transom_store::Store;
+use transom_store::typed::TypedStore;
 
 use crate::Result;
 use crate::config::Config;
 use crate::feasibility::ConstraintSets;
 use crate::ids::{ChangeSeq, JobId};
-use crate::job_index::JobIndex;
+use crate::job_index::{ActiveJob, JobIndex};
 use crate::job_state::JobState;
-use crate::launch::{ActiveJob, ActiveJobs, RunSpecCache};
+use crate::launch::RunSpecCache;
 use crate::metrics::Metrics;
 use crate::model::Request;
 use command::{Command, Refusal, Reply};
-use outbox::{Cleanup, Demands};
+use end_writer::EndWriter;
 use persist::{JobRecord, Repository};
 use run::Run;
 
@@ -47,8 +48,6 @@ use run::Run;
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum requests that are handled together.
 const MAX_BATCH: usize = 512;
-/// Capacity of the queues to and from the outbox tasks.
-const OUTBOX_CAPACITY: usize = 1;
 /// Maximum completed jobs that are kept, regardless of their age.
 const MAX_COMPLETED: usize = 1_000_000;
 /// Maximum completed jobs deleted at a time.
@@ -57,10 +56,9 @@ const MAX_EXPIRED_PER_TICK: usize = 5_000;
 /// The parts of the core.
 pub(crate) struct Dependencies {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
-    pub(crate) events: BoxStream<'static, Event>,
+    pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) index: Arc<JobIndex>,
-    pub(crate) active: Arc<ActiveJobs>,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
     pub(crate) constraint_sets: watch::Sender<ConstraintSets>,
@@ -74,9 +72,10 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Loads the jobs and increments the term.
-    pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
-        let repository = Repository::new(store, prefix);
+    /// Loads the jobs and begins a term.
+    pub(crate) async fn load(store: Arc<dyn Store>, config: &Config) -> Result<Self> {
+        let store = TypedStore::new(store, &config.prefix).with_timeout(config.store_timeout);
+        let repository = Repository::new(store);
         let records = repository.load().await?;
         let term = repository.next_term().await?;
         Ok(Self {
@@ -93,15 +92,18 @@ type Ended = (Timestamp, JobId, TaskId);
 /// The actor.
 struct Core {
     repository: Repository,
+    scheduler: Arc<dyn SchedulerApi>,
     config: Config,
     index: Arc<JobIndex>,
-    active: Arc<ActiveJobs>,
     run_specs: RunSpecCache,
     metrics: Metrics,
     /// Active runs by Mesos task id.
     runs: HashMap<TaskId, Run>,
     /// Runs that have ended for clients but not in the scheduler, which kills them.
     orphans: HashSet<TaskId>,
+    /// Runs whose end is being stored, and whether the scheduler's record is to be purged then.
+    ending: HashMap<TaskId, bool>,
+    ends: EndWriter,
     /// Runs whose end is stored, in that order: time of the end, job, task.
     ended: VecDeque<Ended>,
     /// The Mesos task ids of all stored runs: they are not reused.
@@ -109,8 +111,6 @@ struct Core {
     /// Runs whose write failed with an unknown result; no client was promised them.
     unconfirmed: Vec<TaskId>,
     last: ChangeSeq,
-    demands: Demands,
-    cleanup: Cleanup,
     /// The constraints of pending jobs.
     constraint_sets: watch::Sender<ConstraintSets>,
 }
@@ -128,48 +128,30 @@ pub(crate) fn start(
         mut events,
         mut commands,
         index,
-        active,
         config,
         metrics,
         constraint_sets,
     } = parts;
-    let run_specs = RunSpecCache::new(Arc::clone(&active), Arc::new(config.defaults.clone()));
+    let run_specs = RunSpecCache::new(Arc::clone(&index), Arc::new(config.defaults.clone()));
     let mut core = Core {
-        repository: stored.repository.clone(),
+        ends: EndWriter::new(stored.repository.clone()),
+        repository: stored.repository,
+        scheduler,
         config,
         index,
-        active,
         run_specs,
         metrics,
         runs: HashMap::new(),
         orphans: HashSet::new(),
+        ending: HashMap::new(),
         ended: VecDeque::new(),
         stored_ids: HashSet::new(),
         unconfirmed: Vec::new(),
         last: ChangeSeq::before(stored.term),
-        demands: Demands::default(),
-        cleanup: Cleanup::default(),
         constraint_sets,
     };
-    core.rebuild(stored.records, &scheduler.tasks());
+    core.rebuild(stored.records);
     core.publish_pending_constraints();
-    let (demands_in, demands) = mpsc::channel(OUTBOX_CAPACITY);
-    let (cleanup_in, cleanup) = mpsc::channel(OUTBOX_CAPACITY);
-    let (never_launched_in, mut never_launched) = mpsc::channel(OUTBOX_CAPACITY);
-    let (stored_ends_in, mut stored_ends) = mpsc::channel(OUTBOX_CAPACITY);
-    tracker.spawn(outbox::send_demands(
-        Arc::clone(&scheduler),
-        demands,
-        never_launched_in,
-        token.clone(),
-    ));
-    tracker.spawn(outbox::run_cleanup(
-        scheduler,
-        stored.repository,
-        cleanup,
-        stored_ends_in,
-        token.clone(),
-    ));
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
@@ -186,14 +168,7 @@ pub(crate) fn start(
                     };
                     core.event(&event);
                 }
-                Some(tasks) = never_launched.recv() => core.never_launched(&tasks),
-                Some(ended) = stored_ends.recv() => core.ended.extend(ended),
-                Ok(permit) = demands_in.reserve(), if !core.demands.is_empty() => {
-                    permit.send(std::mem::take(&mut core.demands));
-                }
-                Ok(permit) = cleanup_in.reserve(), if !core.cleanup.is_empty() => {
-                    permit.send(std::mem::take(&mut core.cleanup));
-                }
+                records = core.ends.stored() => core.ends_stored(records),
                 Some(command) = commands.recv() => core.commands(command, &mut commands).await,
                 _ = ticks.tick() => core.tick(Timestamp::now()).await,
             }
@@ -205,50 +180,60 @@ pub(crate) fn start(
 
 impl Core {
     /// Combines the stored jobs with the tasks of the scheduler.
-    fn rebuild(&mut self, records: Vec<JobRecord>, tasks: &Tasks) {
-        self.index.clear();
-        self.index.set_floor(self.last);
-        let mut ended = Vec::new();
+    fn rebuild(&mut self, records: Vec<JobRecord>) {
+        self.index.clear(self.last);
+        let tasks = self.scheduler.tasks();
+        let (mut ended, mut pending) = (Vec::new(), Vec::new());
         // Older runs come first, so that the newest run of each job is shown.
         for record in records {
             self.stored_ids.insert(record.task.clone());
             if let Some(end) = &record.end {
                 ended.push((end.at, record.id.clone(), record.task.clone()));
-                self.index.put(run::ended_view(&record, end));
+                let changed = end.changed.unwrap_or_else(|| self.next_seq());
+                self.index.put(run::ended_view(&record, end, changed));
             } else {
-                self.resume(record, tasks);
+                pending.extend(self.resume(record, &tasks));
             }
         }
+        self.scheduler.submit(pending);
         ended.sort_by_key(|(at, ..)| *at);
         self.ended.extend(ended);
-        for (task, record) in tasks {
-            if !self.runs.contains_key(task) {
-                if record.is_terminal() {
-                    self.cleanup.purge.push(task.clone());
-                } else {
-                    // It has ended for clients, or its job was never confirmed.
-                    tracing::info!(%task, "killing a task that no active job owns");
-                    self.orphans.insert(task.clone());
-                    self.demands.kill(task.clone());
-                }
+        let (mut purge, mut kill) = (Vec::new(), Vec::new());
+        for (task, record) in tasks.iter() {
+            if self.runs.contains_key(task) || self.ending.contains_key(task) {
+                continue;
+            }
+            if record.is_terminal() {
+                purge.push(task.clone());
+            } else {
+                // It has ended for clients, or its job was never confirmed.
+                tracing::info!(%task, "killing a task that no active job owns");
+                self.orphans.insert(task.clone());
+                kill.push(task.clone());
             }
         }
+        self.scheduler.purge(purge);
+        self.scheduler.kill(kill, None);
     }
 
-    /// Continues an active run.
-    fn resume(&mut self, record: JobRecord, tasks: &Tasks) {
-        let Some(spec) = record.spec.clone() else { return };
+    /// Continues an active run. Returns its request if it is pending.
+    fn resume(&mut self, record: JobRecord, tasks: &Tasks) -> Option<TaskRequest> {
+        let spec = record.spec.clone()?;
         let (task, killed) = (record.task.clone(), record.killed);
-        self.admit(Run::new(record, Arc::clone(&spec)), spec);
+        let request = self.admit(Run::new(record, Arc::clone(&spec)), spec);
         match tasks.get(&task) {
             Some(known) => {
                 if killed && !known.killing {
-                    self.demands.kill(task.clone());
+                    self.scheduler.kill(vec![task], None);
                 }
                 self.apply_record(known);
+                None
             }
-            None if killed => self.finish(&task, JobState::Killed, Some(run::NEVER_LAUNCHED.to_owned())),
-            None => self.submit(&task),
+            None if killed => {
+                self.finish(&task, JobState::Killed, Some(run::NEVER_LAUNCHED.to_owned()));
+                None
+            }
+            None => Some(request),
         }
     }
 
@@ -301,6 +286,7 @@ impl Core {
         let (mut records, mut replies): (Vec<JobRecord>, Vec<Vec<Reply<JobId>>>) = (Vec::new(), Vec::new());
         // In this batch: the index of the newest run of each id, and all task ids.
         let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
+        let known_tasks = self.scheduler.tasks();
         for (request, reply) in jobs {
             let number = self.next_seq();
             let id = match request.id {
@@ -337,7 +323,9 @@ impl Core {
                 let _ = reply.send(Err(refusal));
                 continue;
             }
-            let taken = |task: &TaskId| self.is_taken(task) || tasks.contains(task);
+            // The scheduler's record of an earlier run may not be purged yet.
+            let taken =
+                |task: &TaskId| self.is_taken(task) || tasks.contains(task) || known_tasks.contains_key(task);
             let task = id.task(number, taken);
             ids.insert(id.clone(), records.len());
             tasks.insert(task.clone());
@@ -355,17 +343,18 @@ impl Core {
         }
         match self.repository.put(&records).await {
             Ok(()) => {
+                let mut requests = Vec::with_capacity(records.len());
                 for (record, replies) in records.into_iter().zip(replies) {
-                    let (id, task) = (record.id.clone(), record.task.clone());
+                    let id = record.id.clone();
                     if let Some(spec) = record.spec.clone() {
-                        self.admit(Run::new(record, Arc::clone(&spec)), spec);
-                        self.submit(&task);
+                        requests.push(self.admit(Run::new(record, Arc::clone(&spec)), spec));
                         self.metrics.jobs_queued.inc();
                     }
                     for reply in replies {
                         let _ = reply.send(Ok(id.clone()));
                     }
                 }
+                self.scheduler.submit(requests);
             }
             Err(error) => {
                 let error = Arc::new(error);
@@ -384,18 +373,23 @@ impl Core {
         self.stored_ids.contains(task) || self.orphans.contains(task) || self.unconfirmed.contains(task)
     }
 
-    /// Publishes a pending run and makes it available for the launch.
-    fn admit(&mut self, run: Run, spec: Arc<crate::model::Spec>) {
+    /// Publishes a pending run and makes it available for the launch. Returns its request.
+    fn admit(&mut self, run: Run, spec: Arc<crate::model::Spec>) -> TaskRequest {
         let number = self.next_seq();
         let task = run.record.task.clone();
+        let request = TaskRequest {
+            id: task.clone(),
+            spec: self.run_specs.run_spec(&spec),
+            not_before: None,
+            priority: spec.priority,
+        };
         let job = ActiveJob {
             id: run.record.id.clone(),
             queued_at: run.record.queued_at,
             spec,
         };
-        self.active.insert(task.clone(), Arc::new(job));
         self.stored_ids.insert(task.clone());
-        self.index.put(run.view(number));
+        self.index.admit(run.view(number), job);
         self.runs.insert(
             task,
             Run {
@@ -403,17 +397,7 @@ impl Core {
                 ..run
             },
         );
-    }
-
-    fn submit(&mut self, task: &TaskId) {
-        let Some(run) = self.runs.get(task) else { return };
-        let spec = self.run_specs.run_spec(&run.spec);
-        self.demands.submit(TaskRequest {
-            id: task.clone(),
-            spec,
-            not_before: None,
-            priority: run.spec.priority,
-        });
+        request
     }
 
     /// Kills a job's newest run. A launched run ends when the master reports it.
@@ -437,39 +421,9 @@ impl Core {
 
     /// Kills a run; if it was never launched, it ends with this state and message.
     fn cancel(&mut self, task: &TaskId, state: JobState, message: String) {
-        if self.demands.withdraw(task) {
-            return self.finish(task, state, Some(message));
-        }
         if let Some(run) = self.runs.get_mut(task) {
             run.outcome_if_not_launched = Some((state, message));
-            self.demands.kill(task.clone());
-        }
-    }
-
-    /// These tasks were killed before they were launched.
-    fn never_launched(&mut self, tasks: &[TaskId]) {
-        for task in tasks {
-            if self.orphans.remove(task) {
-                self.cleanup.purge.push(task.clone());
-            }
-            let outcome = self
-                .runs
-                .get_mut(task)
-                .and_then(|run| run.outcome_if_not_launched.take());
-            if let Some((state, message)) = outcome {
-                self.finish(task, state, Some(message));
-            }
-        }
-    }
-
-    /// Publishes a run, unless its job has a newer one.
-    fn show(&self, view: crate::job_index::View) {
-        let newest = self
-            .index
-            .get(&view.id)
-            .is_none_or(|shown| shown.task == view.task);
-        if newest {
-            self.index.put(view);
+            self.scheduler.kill(vec![task.clone()], None);
         }
     }
 

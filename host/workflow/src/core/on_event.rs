@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use transom_scheduler::error_chain;
 
 use jiff::Timestamp;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
+use transom_common::error_chain;
 use transom_scheduler::{Event, TaskRecord};
 
+use super::persist::JobRecord;
 use super::{Core, MAX_COMPLETED, MAX_EXPIRED_PER_TICK, run};
 use crate::job_state::{JobState, from_task_state};
 
@@ -17,6 +18,15 @@ impl Core {
         match event {
             Event::Launched(record) | Event::Updated(record) => {
                 self.apply_record(record);
+            }
+            Event::NeverLaunched(task) => self.never_launched(task),
+            Event::Rejected { task, reason } => {
+                tracing::warn!(%task, error = error_chain(&**reason), "the scheduler rejected a request");
+                // Its job, if it is still pending, will never run.
+                self.never_launched(task);
+                if self.runs.get(task).is_some_and(|run| run.cluster.is_none()) {
+                    self.finish(task, JobState::Error, Some(reason.to_string()));
+                }
             }
             Event::Registered { framework_id, .. } => {
                 tracing::info!(%framework_id, "framework registered");
@@ -54,45 +64,78 @@ impl Core {
         }
         if state == run.state {
             let view = run.view(run.changed);
-            return self.show(view);
+            return self.index.update(view);
         }
         self.last = self.last.next();
         (run.state, run.changed, run.at) = (state, self.last, now);
         let view = run.view(run.changed);
-        self.show(view);
+        self.index.update(view);
     }
 
     /// A task whose run has ended for clients, or that is not a run.
     fn handle_orphan(&mut self, record: &TaskRecord) {
+        let task = &record.id;
         if record.is_terminal() {
-            self.orphans.remove(&record.id);
-            self.cleanup.purge.push(record.id.clone());
+            self.orphans.remove(task);
+            match self.ending.get_mut(task) {
+                Some(purge) => *purge = true,
+                None => self.scheduler.purge(vec![task.clone()]),
+            }
         } else if !record.killing {
-            self.orphans.insert(record.id.clone());
-            self.demands.kill(record.id.clone());
+            self.orphans.insert(task.clone());
+            self.scheduler.kill(vec![task.clone()], None);
         }
     }
 
-    /// A run has ended for clients. `message` overrides that of the last status.
+    /// A run was withdrawn before it was launched.
+    fn never_launched(&mut self, task: &TaskId) {
+        let run = self.runs.get_mut(task);
+        let outcome = run.and_then(|run| run.outcome_if_not_launched.take());
+        if let Some((state, message)) = outcome {
+            self.finish(task, state, Some(message));
+        }
+    }
+
+    /// A run has ended. `message` overrides that of the last status.
+    ///
+    /// Clients see the end now if the scheduler's record has it, and otherwise when it is stored
+    /// here: after a crash it must not be another one.
     pub(super) fn finish(&mut self, task: &TaskId, state: JobState, message: Option<String>) {
         let Some(run) = self.runs.remove(task) else { return };
-        self.active.remove(task);
         self.metrics.completed(state);
-        match run.cluster.as_ref().map(|record| record.is_terminal()) {
-            Some(true) => self.cleanup.purge.push(task.clone()),
+        let terminal = run.cluster.as_ref().map(|record| record.is_terminal());
+        if terminal == Some(false) {
             // The task may still be running.
-            Some(false) => {
-                self.orphans.insert(task.clone());
-                self.demands.kill(task.clone());
+            self.orphans.insert(task.clone());
+            self.scheduler.kill(vec![task.clone()], None);
+        }
+        let is_in_scheduler = terminal == Some(true);
+        self.ending.insert(task.clone(), is_in_scheduler);
+        let changed = is_in_scheduler.then(|| self.next_seq());
+        let record = run.ended(state, message, changed, Timestamp::now());
+        if let (Some(end), Some(changed)) = (&record.end, changed) {
+            self.index.end(run::ended_view(&record, end, changed));
+        }
+        self.ends.add(record);
+    }
+
+    /// The ends of these runs are stored: clients see them, and the scheduler need not keep its
+    /// records.
+    pub(super) fn ends_stored(&mut self, records: Vec<JobRecord>) {
+        let mut purge = Vec::new();
+        for record in records {
+            if self.ending.remove(&record.task) == Some(true) {
+                purge.push(record.task.clone());
             }
-            None => {}
+            let Some(end) = &record.end else { continue };
+            if end.changed.is_none() {
+                let changed = self.next_seq();
+                self.index.end(run::ended_view(&record, end, changed));
+            }
+            self.ended
+                .push_back((end.at, record.id.clone(), record.task.clone()));
         }
-        let (now, changed) = (Timestamp::now(), self.next_seq());
-        let record = run.ended(state, message, changed, now);
-        if let Some(end) = &record.end {
-            self.show(run::ended_view(&record, end));
-        }
-        self.cleanup.store.push(record);
+        self.scheduler.purge(purge);
     }
 
     /// Handles timeouts and expiry.
@@ -128,7 +171,7 @@ impl Core {
         self.publish_pending_constraints();
     }
 
-    /// Runs in the core and not in the outbox, so that no new run gets an id whose record is being
+    /// The core waits for this write, so that no new run gets an id whose record is being
     /// deleted.
     async fn delete_expired(&mut self, now: Timestamp) {
         let old = |at: Timestamp| {

@@ -72,7 +72,7 @@ impl Run {
         self,
         state: JobState,
         message: Option<String>,
-        changed: ChangeSeq,
+        changed: Option<ChangeSeq>,
         now: Timestamp,
     ) -> JobRecord {
         let agent = self.agent();
@@ -92,15 +92,15 @@ impl Run {
     }
 }
 
-/// The view of a run that has ended.
-pub(super) fn ended_view(record: &JobRecord, end: &End) -> View {
+/// The view of a run that has ended; `changed`: the sequence number of this change.
+pub(super) fn ended_view(record: &JobRecord, end: &End, changed: ChangeSeq) -> View {
     let status_message = end.status.as_ref().and_then(|status| status.message.as_deref());
     let message = end.message.as_deref().or(status_message);
     View {
         id: record.id.clone(),
         task: record.task.clone(),
         request_key: record.request_key.clone(),
-        changed: end.changed,
+        changed,
         at: end.at,
         state: end.state,
         message: message.map(Into::into),

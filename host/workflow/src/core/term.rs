@@ -12,7 +12,6 @@ use super::{Dependencies, Stored};
 use crate::dependencies::{AgentDirectory, Matcher};
 use crate::feasibility::{self, ConstraintSets, Feasibility};
 use crate::job_index::JobIndex;
-use crate::launch::ActiveJobs;
 use crate::metrics::Metrics;
 use crate::{Config, Result};
 
@@ -33,12 +32,11 @@ impl LeaderHandles for Handles {
     }
 }
 
-/// What every term needs in addition to its scheduler and its store.
+/// The parts of the service that all terms share.
 #[derive(Debug)]
 pub(crate) struct TermDependencies {
     pub(crate) config: Config,
     pub(crate) index: Arc<JobIndex>,
-    pub(crate) active: Arc<ActiveJobs>,
     pub(crate) metrics: Metrics,
     pub(crate) matcher: Arc<dyn Matcher>,
     pub(crate) cluster: Arc<dyn AgentDirectory>,
@@ -47,7 +45,7 @@ pub(crate) struct TermDependencies {
 impl TermDependencies {
     /// Reads the stored jobs and starts the core on them.
     pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
-        let stored = Stored::load(term.store, &self.config.prefix).await?;
+        let stored = Stored::load(term.store, &self.config).await?;
         // All tasks of this term end with this token.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMANDS);
@@ -65,7 +63,6 @@ impl TermDependencies {
             events: term.events,
             commands,
             index: Arc::clone(&self.index),
-            active: Arc::clone(&self.active),
             config: self.config.clone(),
             metrics: self.metrics.clone(),
             constraint_sets,

@@ -282,3 +282,82 @@ async fn queue_rejects_jobs_beyond_max_jobs() {
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
     assert_eq!(answer.header("retry-after"), Some("5"));
 }
+
+#[tokio::test]
+async fn job_that_exceeds_max_wait_is_shown_as_failed_once_that_is_stored() {
+    let (site, store) = Site::start_with_held_store(Config::default()).await;
+    let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
+    site.queue(body).await;
+    store.hold();
+    store.holding().await;
+    let shown = site.get("/v0/task/a").await.json();
+    assert_eq!(shown["status"]["state"], "TASK_STAGING");
+    let since = site.get("/v0/events?since=last").await.json()["next"].clone();
+    store.release();
+    site.until("a", "TASK_FAILED").await;
+    let events = site.get(&format!("/v0/events?since={since}&wait=0")).await.json();
+    assert_eq!(events["events"][0]["state"], "TASK_FAILED");
+    // Readers that did not see it are notified after a restart.
+    let site = site.restart().await;
+    let events = site.get(&format!("/v0/events?since={since}&wait=0")).await.json();
+    assert_eq!(events["events"][0]["state"], "TASK_FAILED");
+}
+
+#[tokio::test]
+async fn unreachable_job_is_shown_as_ended_once_that_is_stored() {
+    let config = Config {
+        unreachable_grace: Duration::from_millis(10),
+        ..Config::default()
+    };
+    let (site, store) = Site::start_with_held_store(config).await;
+    site.queue(job("a")).await;
+    site.scheduler.launch("a").await;
+    site.scheduler.update("a", TaskState::Running, None);
+    site.until("a", "TASK_RUNNING").await;
+    store.hold();
+    site.scheduler.update("a", TaskState::Unreachable, None);
+    store.holding().await;
+    let shown = site.get("/v0/task/a").await.json();
+    assert_eq!(shown["status"]["state"], "TASK_RUNNING");
+    // The end is decided: what the task reports now changes nothing, and its record stays until
+    // the end is stored.
+    site.scheduler.killing("a").await;
+    site.scheduler.update("a", TaskState::Killed, None);
+    let shown = site.get("/v0/task/a").await.json();
+    assert_eq!(shown["status"]["state"], "TASK_RUNNING");
+    store.release();
+    site.until("a", "TASK_UNREACHABLE").await;
+    site.scheduler.forgotten("a").await;
+}
+
+#[tokio::test]
+async fn hanging_store_is_answered_with_503_until_it_recovers() {
+    let config = Config {
+        store_timeout: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let (site, store) = Site::start_with_held_store(config).await;
+    site.queue(job("before")).await;
+    store.hold();
+    let answer = site.ask(Method::POST, "/v0/queue_command", Some(job("a"))).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    assert_eq!(answer.header("retry-after"), Some("5"));
+    let answer = site.ask(Method::DELETE, "/v0/task/before", None).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    // Nothing is reported as done.
+    assert_eq!(site.get("/v0/task/a").await.text, "null");
+    site.until("before", "TASK_STAGING").await;
+    assert_eq!(site.scheduler.wanted(1).await, ["before".into()]);
+    store.release();
+    site.queue(job("a")).await;
+    site.scheduler.wanted(2).await;
+    // What the store committed too late is deleted.
+    let cleaned = async {
+        while site.store.scan("Airflow/jobs/").await.unwrap().len() != 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::testing::TEST_TIMEOUT, cleaned)
+        .await
+        .unwrap();
+}

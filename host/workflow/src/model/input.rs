@@ -32,7 +32,17 @@ pub(crate) struct Request {
     /// Identifies the request: repeated after a lost response, it queues nothing new.
     pub(crate) request_key: Option<Arc<str>>,
     pub(crate) spec: Spec,
+    /// Fields that the body sets under both of their names: the name that is read, and the ignored
+    /// one.
+    pub(crate) ignored: Vec<[&'static str; 2]>,
 }
+
+/// Fields with two names; the first one wins.
+const ALIASES: [[&str; 2]; 3] = [
+    ["workflow_task_id", "airflow_task_id"],
+    ["workflow_key", "airflow_key"],
+    ["container_sock", "docker_sock"],
+];
 
 /// Parses a body. `None`: it has no command, which has its own error text.
 ///
@@ -54,19 +64,7 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
             format!("is {}; expected an object", kind(other)),
         );
     }
-    for pair in [
-        ["workflow_task_id", "airflow_task_id"],
-        ["workflow_key", "airflow_key"],
-        ["container_sock", "docker_sock"],
-    ] {
-        if fields.both(pair) {
-            tracing::info!(
-                taken = pair[0],
-                left = pair[1],
-                "a job sets a field under both of its names; the first name wins"
-            );
-        }
-    }
+    let ignored = ALIASES.into_iter().filter(|pair| fields.both(*pair)).collect();
     let id = fields.read(&["workflow_task_id", "airflow_task_id"], |value| {
         let text = value
             .as_str()
@@ -82,6 +80,7 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
             unique,
             request_key,
             spec,
+            ignored,
         })
     } else {
         Err(fields.problems.sorted())

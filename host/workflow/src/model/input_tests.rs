@@ -304,3 +304,13 @@ fn request_keys_are_limited() {
         }
     }
 }
+
+#[test]
+fn field_set_under_both_of_its_names_is_returned_with_the_ignored_name() {
+    let body = json!({"command": ["true"], "image": "i", "workflow_task_id": "a", "airflow_task_id": "b"});
+    let request = read(body.as_object().unwrap(), &Defaults::default())
+        .unwrap()
+        .unwrap();
+    assert_eq!(request.id.unwrap().as_str(), "a");
+    assert_eq!(request.ignored, [["workflow_task_id", "airflow_task_id"]]);
+}

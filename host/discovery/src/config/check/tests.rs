@@ -143,7 +143,7 @@ fn ip_sources_refuses_duplicates() {
 #[test]
 fn checked_names_invalid_settings() {
     type Change = fn(&mut Config);
-    let cases: [(Change, &str); 13] = [
+    let cases: [(Change, &str); 15] = [
         (|it| it.domain = "a_b".into(), "[discovery] domain"),
         (|it| (it.dns_on, it.http_on) = (false, false), "dns_on, http_on"),
         (|it| it.refresh_seconds = 0, "refresh_seconds"),
@@ -165,6 +165,8 @@ fn checked_names_invalid_settings() {
             "zone_resolvers",
         ),
         (|it| it.tls_port = Some(853), "tls_port"),
+        (|it| it.https_port = Some(443), "https_port"),
+        (|it| it.quic_port = Some(853), "quic_port"),
         (
             |it| it.tls_key = Some("key.pem".into()),
             "tls_certificate, tls_key",

@@ -22,6 +22,7 @@ const MAX_ADDITIONAL_TARGETS: usize = 1400;
 
 /// The SOA and NS data of the zone, and options of answers.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a setting")]
 pub(in crate::dns) struct ZoneAuthority {
     ttl: u32,
     apex: Name,

@@ -70,3 +70,37 @@ fn handler_refuses_other_opcodes_and_classes() {
     let early = query(IN, T::A, OpCode::Query);
     assert_eq!(code(&handler, None, &early), ServFail, "before the first zone");
 }
+
+/// The answer to an SOA query, by the handler of hickory-server.
+fn soa(question: &[u8]) -> Vec<u8> {
+    let header = [0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    let (zone, mut out) = (Arc::new(Builder::new().build(7)), Vec::new());
+    let client = Client::new([10, 0, 0, 1].into(), Transport::Udp);
+    let packet = [&header[..], question, &[0, 6, 0, 1]].concat();
+    let reply = handler().reply_without_fast_path(Some(&zone), &packet, client, &mut out);
+    assert!(matches!(reply, Reply::Written), "{reply:?}");
+    out
+}
+
+#[test]
+fn answer_repeats_the_question_and_points_to_its_name() {
+    let answer = soa(b"\x05MESOS\x00");
+    assert_eq!(answer[12..23], *b"\x05MESOS\x00\x00\x06\x00\x01");
+    // The owner of the record.
+    assert_eq!(answer[23..25], [0xc0, 12]);
+    assert_eq!(Message::from_vec(&answer).unwrap().answers.len(), 1);
+}
+
+#[test]
+fn question_that_points_into_the_header_is_written_out() {
+    // To the flags, which the response changes: 0 is the root.
+    let answer = soa(b"\xc0\x02");
+    assert_eq!(answer[12..17], [0, 0, 6, 0, 1]);
+    assert_eq!(
+        Message::from_vec(&answer).unwrap().queries[0].name(),
+        &Name::root()
+    );
+    // The other label is written, and the pointer resolved.
+    let answer = soa(b"\x05mesos\xc0\x02");
+    assert_eq!(answer[12..23], *b"\x05mesos\x00\x00\x06\x00\x01");
+}

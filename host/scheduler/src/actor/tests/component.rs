@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
+use transom_common::Backoff;
 use transom_plugin_host::matcher::Constraint;
 
 use super::rig::Rig;
@@ -23,9 +24,8 @@ use crate::matching::matcher::PluginMatchers;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::Queue;
 use crate::matching::round::Round;
-use crate::subscription::retry::Backoff;
 use crate::testing::{offer, spec, wanted};
-use crate::{Reason, RunSpec};
+use crate::{Reason, RunSpec, SchedulerApi};
 
 /// The component's or its manifest's file. `TRANSOM_COMPONENTS` names another folder than the
 /// workspace's own.

@@ -14,7 +14,7 @@ use super::super::QUEUE;
 use super::rig::Rig;
 use crate::subscription::SubscriptionEvent;
 use crate::testing::{offer, spec, wanted};
-use crate::{Metrics, PendingTask, PortRequest, Reason, RunSpec};
+use crate::{Metrics, PendingTask, PortRequest, Reason, RunSpec, SchedulerApi};
 
 fn ids(values: &Value) -> Vec<&str> {
     values
@@ -144,7 +144,7 @@ async fn end_of_a_backoff_sends_revive_and_launches() {
     let spec = Arc::new(spec("/app"));
     let mut later = wanted("t1", &spec);
     later.not_before = Some(Timestamp::now() + 400.milliseconds());
-    rig.scheduler.submit(vec![later.clone()]).await.unwrap();
+    rig.scheduler.submit(vec![later.clone()]);
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     let waiting = rig.scheduler.pending();
@@ -169,7 +169,7 @@ async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
     rig.submit(&Arc::new(large), &["large"]).await;
     let mut later = wanted("t1", &Arc::new(spec("/app")));
     later.not_before = Some(Timestamp::now() + 300.milliseconds());
-    rig.scheduler.submit(vec![later.clone()]).await.unwrap();
+    rig.scheduler.submit(vec![later.clone()]);
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     // Offers brought back by the requests themselves.
@@ -192,6 +192,7 @@ async fn killed_pending_task_is_dropped_without_a_kill_call() {
     let spec = Arc::new(spec("/app"));
     rig.submit(&spec, &["t1", "t2"]).await;
     rig.kill("t1", None).await;
+    assert_eq!(rig.heard().await, "never launched t1");
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
     assert!(rig.scheduler.pending().is_empty());
@@ -271,7 +272,7 @@ async fn long_matching_is_split_into_several_rounds() {
     };
     let small = (0..20).map(|n| wanted(&format!("t{n}"), &Arc::new(spec(&format!("/{n}")))));
     let all = [wanted("big", &Arc::new(big))].into_iter().chain(small);
-    rig.scheduler.submit(all.collect()).await.unwrap();
+    rig.scheduler.submit(all.collect());
     let offers: Vec<_> = (0..21)
         .map(|n| offer(&format!("o{n}"), &format!("a{n}"), 0.5, &[]))
         .collect();

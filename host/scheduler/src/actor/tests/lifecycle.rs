@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
+use transom_common::Backoff;
 use transom_plugin_host::matcher::Task;
 
 use super::rig::Rig;
-use crate::subscription::retry::Backoff;
 use crate::testing::{offer, record, spec};
-use crate::{Error, Phase, RunSpec, TaskRecord};
+use crate::{Phase, RunSpec, SchedulerApi, TaskRecord};
 
 fn tasks_of(call: &Value) -> Vec<&str> {
     let tasks = call["reconcile"]["tasks"]
@@ -60,9 +60,7 @@ async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
     assert_eq!(acknowledge.stored["tasks/t1"]["phase"], "Terminal");
     assert!((rig.metric("transom_scheduler_duplicate_status_updates_total") - 1.0).abs() < f64::EPSILON);
 
-    rig.scheduler.purge(vec!["t1".into()]).await.unwrap();
-    // Taken in a later turn, so the snapshot of the first request is published by then.
-    rig.submit(&Arc::new(spec("/other")), &[]).await;
+    rig.purge("t1").await;
     assert_eq!(rig.record("t1"), None);
     rig.master.update("t1", "TASK_FINISHED", "late");
     assert_eq!(rig.heard().await, "unknown t1 TASK_FINISHED");
@@ -294,10 +292,12 @@ async fn launch_without_a_status_is_reconciled() {
 async fn kill_is_repeated_until_the_task_is_terminal() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
-    assert!(matches!(
-        rig.scheduler.purge(vec!["t1".into()]).await,
-        Err(Error::NotTerminal { .. })
-    ));
+    rig.purge("t1").await;
+    let rejected = rig.heard().await;
+    assert!(
+        rejected.starts_with("rejected t1: task `t1` is not terminal"),
+        "{rejected}"
+    );
     rig.kill("t1", Some(Duration::from_secs(3))).await;
     let kill = rig.master.call("KILL", 1).await;
     assert_eq!(kill.body["kill"]["task_id"]["value"], "t1");
@@ -395,7 +395,7 @@ async fn kill_of_an_unknown_id_is_sent() {
 /// Only `other`, an unknown task, is still killed: several kills of it pass without any other.
 async fn kills_none_but(rig: &mut Rig, other: &str) {
     // A turn later, the kills that were sent are all there are.
-    rig.submit(&Arc::new(spec("/app")), &[]).await;
+    rig.turn().await;
     let of_other = |call: &super::master::Call| call.body["kill"]["task_id"]["value"] == other;
     let foreign = |rig: &Rig| {
         let kills = rig.master.calls("KILL");
@@ -418,7 +418,7 @@ async fn purged_task_that_returns_is_killed_once_reachable() {
     rig.master.update("t1", "TASK_GONE_BY_OPERATOR", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_GONE_BY_OPERATOR");
     // The job replaces it.
-    rig.scheduler.purge(vec!["t1".into()]).await.unwrap();
+    rig.purge("t1").await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
     assert_eq!(rig.heard().await, "unknown t1 TASK_UNREACHABLE");
     kills_none_but(&mut rig, "first").await;

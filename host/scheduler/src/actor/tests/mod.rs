@@ -7,4 +7,5 @@ mod groups;
 mod leader;
 mod lifecycle;
 mod master;
+mod requests;
 mod rig;

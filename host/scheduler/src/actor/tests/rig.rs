@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, TaskId, v1};
+use transom_common::Backoff;
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
 use transom_store::{Batch, Entry, Store};
@@ -17,8 +19,7 @@ use transom_store::{Batch, Entry, Store};
 use super::master::Master;
 use crate::actor::{Dependencies, Timeouts};
 use crate::matching::matcher::{Matcher, MatcherHost};
-use crate::subscription::retry::Backoff;
-use crate::{Event, Events, Metrics, RunSpec, Scheduler, TaskRecord, testing};
+use crate::{Event, Events, Metrics, RunSpec, Scheduler, SchedulerApi, TaskRecord, testing};
 
 /// A scheduler and its dependencies. Whatever the test does not stop ends with its runtime.
 pub(super) struct Rig {
@@ -349,27 +350,65 @@ impl Rig {
             Event::Disconnected => "disconnected".to_owned(),
             Event::Launched(record) => format!("launched {}", text(&record)),
             Event::Updated(record) => format!("updated {}", text(&record)),
+            Event::NeverLaunched(task) => format!("never launched {task}"),
+            Event::Rejected { task, reason } => format!("rejected {task}: {reason}"),
             Event::Message { data, .. } => format!("message {data}"),
             Event::AgentLost(agent) => format!("lost {agent}"),
             Event::Unknown { status } => format!("unknown {} {}", status.task_id, status.state),
         }
     }
 
+    /// Submits tasks and waits until the actor has taken them.
     pub(super) async fn submit(&self, spec: &Arc<RunSpec>, tasks: &[&str]) {
         let wanted = tasks.iter().map(|task| testing::wanted(task, spec)).collect();
-        self.scheduler.submit(wanted).await.unwrap();
+        self.scheduler.submit(wanted);
+        self.turn().await;
     }
 
+    /// Kills a task and waits until the actor has taken the request.
     pub(super) async fn kill(&self, task: &str, grace: Option<Duration>) {
-        self.scheduler.kill(vec![task.into()], grace).await.unwrap();
+        self.scheduler.kill(vec![task.into()], grace);
+        self.turn().await;
+    }
+
+    /// Purges a task and waits until the actor has tried to.
+    pub(super) async fn purge(&self, task: &str) {
+        self.scheduler.purge(vec![task.into()]);
+        self.turn().await;
+    }
+
+    /// Waits for the end of a turn that has begun after the call.
+    pub(super) async fn turn(&self) {
+        let shared = &self.scheduler.shared;
+        let mut turns = shared.turns.subscribe();
+        let turn = async {
+            // The first one that ends may have begun before.
+            for _ in 0..2 {
+                turns.mark_unchanged();
+                shared.requests.add(|_| {});
+                turns.changed().await.unwrap();
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(20), turn).await;
+        ended.unwrap_or_else(|_| panic!("no turn; calls so far: {:?}", self.master.kinds()));
     }
 
     /// Launches a task on agent `a1` and sees it run.
     pub(super) async fn running(&mut self, task: &str) {
-        let before = self.master.calls("ACCEPT").len();
         self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
         self.master.call("SUBSCRIBE", 1).await;
         self.until("registered F-1").await;
+        self.launched(task).await;
+    }
+
+    /// The same for one more task.
+    pub(super) async fn running_too(&mut self, task: &str) {
+        self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
+        self.launched(task).await;
+    }
+
+    async fn launched(&mut self, task: &str) {
+        let before = self.master.calls("ACCEPT").len();
         self.master
             .offer(&[testing::offer(&format!("o-{task}"), "a1", 4.0, &[])]);
         self.master.call("ACCEPT", before + 1).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use prometheus_client::metrics::counter::Counter;
 use rand::{Rng, SeedableRng};
+use transom_common::Backoff;
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::Agent;
 
@@ -14,7 +15,6 @@ use super::*;
 use crate::PortRequest;
 use crate::matching::matcher::Matcher;
 use crate::matching::queue::Queue;
-use crate::subscription::retry::Backoff;
 use crate::testing::{offer, spec, wanted};
 
 /// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps

@@ -68,6 +68,8 @@ pub(super) struct Raw {
     pub(super) framework_ttl: BTreeMap<String, u32>,
     pub(super) weight_label: String,
     pub(super) tls_port: Option<u16>,
+    pub(super) https_port: Option<u16>,
+    pub(super) quic_port: Option<u16>,
     pub(super) tls_certificate: String,
     pub(super) tls_key: String,
     pub(super) also_notify: Vec<String>,
@@ -141,6 +143,8 @@ impl Default for Raw {
             framework_ttl: BTreeMap::new(),
             weight_label: none(),
             tls_port: None,
+            https_port: None,
+            quic_port: None,
             tls_certificate: none(),
             tls_key: none(),
             also_notify: Vec::new(),
@@ -251,11 +255,9 @@ impl Raw {
             "includestaging" => entry.to(&mut self.include_staging),
             "frameworkttl" => entry.to(&mut self.framework_ttl),
             "weightlabel" => entry.to(&mut self.weight_label),
-            "tlsport" => {
-                let mut port = 0_u16;
-                entry.to(&mut port);
-                self.tls_port = Some(port).filter(|port| *port != 0);
-            }
+            "tlsport" => entry.optional_port(&mut self.tls_port),
+            "httpsport" => entry.optional_port(&mut self.https_port),
+            "quicport" => entry.optional_port(&mut self.quic_port),
             "tlscertificate" => entry.to(&mut self.tls_certificate),
             "tlskey" => entry.to(&mut self.tls_key),
             "alsonotify" => entry.to(&mut self.also_notify),
@@ -302,6 +304,13 @@ struct Entry<'e> {
 impl Entry<'_> {
     fn to<T: Expected>(&mut self, slot: &mut T) {
         put(slot, self.key, self.value.take(), self.problems);
+    }
+
+    /// A port that is off where the file has none, or 0.
+    fn optional_port(&mut self, slot: &mut Option<u16>) {
+        let mut port = 0_u16;
+        self.to(&mut port);
+        *slot = Some(port).filter(|port| *port != 0);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `[discovery]`: DNS and HTTP lookups (specification, part A).
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -70,7 +70,7 @@ pub(crate) struct Discovery {
     pub(crate) set_truncate_bit: bool,
     /// Networks whose queries are forwarded; by default the private networks.
     pub(crate) allow_recursion: Vec<IpNet>,
-    /// UDP answers per second and source network; 0: no limit.
+    /// Answers per second and source network over UDP and HTTPS; 0: no limit.
     pub(crate) responses_per_second: u32,
     /// Whether unhealthy tasks are omitted.
     pub(crate) healthy_only: bool,
@@ -78,9 +78,16 @@ pub(crate) struct Discovery {
     pub(crate) include_staging: bool,
     /// The TTL in seconds for the tasks of a framework, by its name.
     pub(crate) framework_ttl: BTreeMap<String, u32>,
-    /// DNS over TLS, with its certificate and key (PEM).
+    /// DNS over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_port: Option<u16>,
+    /// DNS over HTTPS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) https_port: Option<u16>,
+    /// DNS over QUIC, in builds with the feature `quic`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quic_port: Option<u16>,
+    /// The certificate and key of these three (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_certificate: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,50 +98,58 @@ pub(crate) struct Discovery {
     pub(crate) allow_transfer: Vec<IpNet>,
 }
 
+/// Discovery's own defaults.
 impl Default for Discovery {
     fn default() -> Self {
+        let usual = transom_discovery::Config::default();
         Discovery {
-            listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            port: 53,
-            http_listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            http_port: 8123,
-            dns_on: true,
-            http_on: true,
-            domain: "mesos".into(),
-            ttl: 60,
-            refresh_seconds: 60,
-            ip_sources: ["netinfo", "mesos", "host"].map(str::to_owned).into(),
-            enforce_rfc952: false,
-            recurse_on: true,
-            enumeration_on: true,
-            srv_record_default_weight: 1,
-            weight_label: None,
-            soa_mname: "ns1.mesos".into(),
-            soa_rname: "root.ns1.mesos".into(),
-            soa_refresh: 60,
-            soa_retry: 600,
-            soa_expire: 86_400,
-            reverse_dns_on: false,
-            resolv_subnet_first: false,
-            external_on: true,
+            listener: usual.listener,
+            port: usual.port,
+            http_listener: usual.http_listener,
+            http_port: usual.http_port,
+            dns_on: usual.dns_on,
+            http_on: usual.http_on,
+            domain: usual.domain,
+            ttl: usual.ttl,
+            refresh_seconds: usual.refresh_seconds,
+            ip_sources: usual
+                .ip_sources
+                .iter()
+                .map(|source| source.as_str().into())
+                .collect(),
+            enforce_rfc952: usual.enforce_rfc952,
+            recurse_on: usual.recurse_on,
+            enumeration_on: usual.enumeration_on,
+            srv_record_default_weight: usual.srv_record_default_weight,
+            weight_label: usual.weight_label,
+            soa_mname: usual.soa_mname,
+            soa_rname: usual.soa_rname,
+            soa_refresh: usual.soa_refresh,
+            soa_retry: usual.soa_retry,
+            soa_expire: usual.soa_expire,
+            reverse_dns_on: usual.reverse_dns_on,
+            resolv_subnet_first: usual.resolv_subnet_first,
+            external_on: usual.external_on,
             resolvers: Vec::new(),
             zone_resolvers: BTreeMap::new(),
-            timeout: 5,
-            forward_policy: "sequential".into(),
-            forward_cache_bytes: 16 << 20,
-            forward_max_inflight: 4096,
-            forward_max_sockets: 512,
-            set_truncate_bit: true,
-            allow_recursion: transom_discovery::Config::private_networks(),
-            responses_per_second: 0,
-            healthy_only: false,
-            include_staging: false,
-            framework_ttl: BTreeMap::new(),
-            tls_port: None,
-            tls_certificate: None,
-            tls_key: None,
+            timeout: usual.timeout,
+            forward_policy: usual.forward_policy.as_str().into(),
+            forward_cache_bytes: usual.forward_cache_bytes,
+            forward_max_inflight: usual.forward_max_inflight,
+            forward_max_sockets: usual.forward_max_sockets,
+            set_truncate_bit: usual.set_truncate_bit,
+            allow_recursion: usual.allow_recursion,
+            responses_per_second: usual.responses_per_second,
+            healthy_only: usual.healthy_only,
+            include_staging: usual.include_staging,
+            framework_ttl: usual.framework_ttl,
+            tls_port: usual.tls_port,
+            https_port: usual.https_port,
+            quic_port: usual.quic_port,
+            tls_certificate: usual.tls_certificate,
+            tls_key: usual.tls_key,
             also_notify: Vec::new(),
-            allow_transfer: Vec::new(),
+            allow_transfer: usual.allow_transfer,
         }
     }
 }

@@ -78,19 +78,16 @@ impl BoundService for BoundApps {
         let address = self.service.port().advertised();
         let cluster = context.cluster.clone();
         let framework = context.framework(self.info, &address, cluster.clone(), self.revive_interval)?;
-        let started = self
-            .service
-            .start(
-                Arc::clone(&context.store()?.store),
-                context.plugins.clone(),
-                &cluster,
-                framework.election.leadership(),
-                context.registry,
-                context.token.child_token(),
-            )
-            .await;
-        let (service, runner) = started.context(Unavailable)?;
-        service.run(framework, runner);
+        let plugins = context.plugins.clone();
+        let dependencies = transom_apps::Dependencies::new(plugins, &cluster, context.registry);
+        let started = self.service.start(
+            Arc::clone(&context.store()?.store),
+            dependencies,
+            framework.election.leadership(),
+            context.token.child_token(),
+        );
+        let (service, runner) = started.await.context(Unavailable)?;
+        context.run(&service, framework, runner);
         Ok(Box::new(service))
     }
 }

@@ -1,4 +1,4 @@
-//! What services are started with.
+//! The resources with which services start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
-use transom_framework::Framework;
+use transom_framework::{Framework, FrameworkService, ServiceHandle};
 use transom_plugin_host::{Plugins, Reserved};
 use transom_scheduler::Metrics;
 use transom_store::{Election, Store};
@@ -37,7 +37,7 @@ impl StoreContext {
     }
 }
 
-/// What services are started with.
+/// The resources with which services start.
 pub(crate) struct StartContext<'a> {
     pub(crate) cluster: &'a Client,
     pub(crate) plugins: &'a Plugins,
@@ -48,6 +48,9 @@ pub(crate) struct StartContext<'a> {
     pub(crate) token: &'a CancellationToken,
     /// Clients that services made for themselves; closed after the services.
     pub(crate) clusters: &'a mut Vec<Client>,
+    /// Starts the frameworks, when every service has started: until then the daemon campaigns for no
+    /// lease that it would have to give back.
+    pub(crate) frameworks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl StartContext<'_> {
@@ -57,6 +60,18 @@ impl StartContext<'_> {
     /// No service has asked for one, by its daemon prefix.
     pub(crate) fn store(&self) -> anyhow::Result<&StoreContext> {
         self.store.ok_or_else(|| anyhow::anyhow!("no store is open"))
+    }
+
+    /// Runs a service's framework once every service has started.
+    pub(crate) fn run<S: FrameworkService>(
+        &mut self,
+        service: &ServiceHandle,
+        framework: Framework,
+        runner: S,
+    ) {
+        let service = service.clone();
+        self.frameworks
+            .push(Box::new(move || service.run(framework, runner)));
     }
 
     /// A client for another cluster manager than that of `[cluster]`.

@@ -87,7 +87,7 @@ impl BoundService for BoundWorkflow {
             context.token.child_token(),
         );
         let (service, runner) = started.context(Unavailable)?;
-        service.run(framework, runner);
+        context.run(&service, framework, runner);
         Ok(Box::new(service))
     }
 }
@@ -138,7 +138,7 @@ fn own_cluster(
             .zip(section.default_secret.as_ref())
             .map(|(username, secret)| transom_cluster::Credentials {
                 username,
-                password: secret.reveal().to_owned(),
+                password: secret.clone(),
             });
         // A service account takes precedence over credentials, and remains that of [cluster].
         if own.service_account.is_none() {

@@ -1,63 +1,26 @@
 //! DNS over TLS, from handshake to end.
-#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
-
-mod common;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use common::{WAIT_TIMEOUT, query, until};
-use hickory_proto::op::{Message, MessageType};
-use hickory_proto::rr::rdata::A;
-use hickory_proto::rr::{RData, Record, RecordType};
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
+use hickory_proto::op::Message;
+use hickory_proto::rr::RecordType;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use transom_discovery::dns::listeners::connection::{ConnectionLimits, serve_connection};
 use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protocol, serve};
-use transom_discovery::dns::respond::{Client, Reply, Respond};
 
-/// Everything has this address.
-struct Fixed;
-
-impl Respond for Fixed {
-    fn respond(&self, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
-        assert!(client.ip.is_loopback());
-        let Ok(mut message) = Message::from_vec(packet) else {
-            return Reply::Silence;
-        };
-        message.metadata.message_type = MessageType::Response;
-        let name = message.queries[0].name().clone();
-        message.add_answer(Record::from_rdata(name, 60, RData::A(A([10, 0, 0, 1].into()))));
-        out.extend(message.to_vec().unwrap());
-        Reply::Written
-    }
-}
-
-/// A certificate and its key in two files of a folder, and the certificate as it is shown.
-fn certify(dir: &Path) -> CertificateDer<'static> {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec!["dns.test".to_owned()]).unwrap();
-    let certificate = params.self_signed(&key).unwrap();
-    // Written to a temporary file and renamed, so that a reader sees the whole file or none.
-    for (name, text) in [("key.pem", key.serialize_pem()), ("cert.pem", certificate.pem())] {
-        std::fs::write(dir.join("new"), text).unwrap();
-        std::fs::rename(dir.join("new"), dir.join(name)).unwrap();
-    }
-    certificate.der().clone()
-}
+use crate::common::{WAIT_TIMEOUT, query, until};
+use crate::{Fixed, certify, connect};
 
 async fn read(dir: &Path) -> transom_discovery::Result<Certificate> {
     Certificate::read(&dir.join("cert.pem"), &dir.join("key.pem"), Protocol::Tls).await
@@ -85,7 +48,7 @@ impl Port {
         let stopping = token.clone();
         let converse = move |stream, client| {
             let stopping = stopping.clone();
-            async move { serve_connection(stream, client, &Fixed, connection, &stopping).await }
+            async move { serve_connection(stream, client, &Fixed::default(), connection, &stopping).await }
         };
         let serving = tokio::spawn(serve(listener, certificate, limits, converse, token.clone()));
         Self { addr, token, serving }
@@ -96,18 +59,7 @@ impl Port {
         trusted: &CertificateDer<'static>,
         alpn: &[&[u8]],
     ) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(trusted.clone()).unwrap();
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
-        let stream = TcpStream::connect(self.addr).await?;
-        let name = ServerName::try_from("dns.test").unwrap();
-        let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        timeout(WAIT_TIMEOUT, shaken).await.unwrap()
+        connect(self.addr, trusted, alpn).await
     }
 
     async fn close(self) {

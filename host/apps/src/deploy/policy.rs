@@ -1,0 +1,96 @@
+//! The rules of a definition, as the life of its instances takes them.
+
+use std::time::Duration;
+
+use transom_replicas::{BackoffPolicy, Policy, ScalingPolicy};
+
+use crate::model::{App, KillSelection, UnreachableStrategy};
+use crate::time::Moment;
+
+/// The number of instances, and how it is reached.
+pub(crate) fn scaling(app: &App) -> ScalingPolicy {
+    ScalingPolicy {
+        replicas: app.instances,
+        kill_selection: match app.kill_selection {
+            KillSelection::YoungestFirst => transom_replicas::KillSelection::YoungestFirst,
+            KillSelection::OldestFirst => transom_replicas::KillSelection::OldestFirst,
+        },
+        upgrade: transom_replicas::UpgradeStrategy {
+            maximum_over_capacity: app.upgrade_strategy.maximum_over_capacity,
+            minimum_health_capacity: app.upgrade_strategy.minimum_health_capacity,
+        },
+        resident: false,
+    }
+}
+
+/// The delay after failures.
+pub(crate) fn backoff(app: &App) -> BackoffPolicy {
+    BackoffPolicy {
+        initial: seconds(app.backoff_seconds),
+        factor: app.backoff_factor,
+        max: seconds(app.max_launch_delay_seconds),
+    }
+}
+
+/// The fate of one instance. `replace`: false while the app is being deleted.
+pub(crate) fn instance(app: &App, replace: bool) -> Policy<Moment> {
+    Policy {
+        version: app.version,
+        unreachable: match app.unreachable_strategy {
+            UnreachableStrategy::Enabled {
+                inactive_after_seconds,
+                expunge_after_seconds,
+            } => transom_replicas::UnreachableStrategy::Enabled {
+                inactive_after: seconds(inactive_after_seconds),
+                expunge_after: seconds(expunge_after_seconds),
+            },
+            UnreachableStrategy::Disabled(_) => transom_replicas::UnreachableStrategy::Disabled,
+        },
+        replace,
+    }
+}
+
+fn seconds(seconds: u32) -> Duration {
+    Duration::from_secs(u64::from(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::app;
+    use serde_json::json;
+
+    #[test]
+    fn rules_are_those_of_the_definition() {
+        let app = app(&json!({
+            "id": "/a", "cmd": "sleep 1", "instances": 3, "killSelection": "OLDEST_FIRST",
+            "upgradeStrategy": {"minimumHealthCapacity": 0.5, "maximumOverCapacity": 0.25},
+            "backoffSeconds": 2, "backoffFactor": 1.5, "maxLaunchDelaySeconds": 60,
+            "unreachableStrategy": {"inactiveAfterSeconds": 10, "expungeAfterSeconds": 30},
+        }));
+        let scaling = scaling(&app);
+        assert_eq!(scaling.replicas, 3);
+        assert_eq!(
+            scaling.kill_selection,
+            transom_replicas::KillSelection::OldestFirst
+        );
+        let (least, over) = (
+            scaling.upgrade.minimum_health_capacity,
+            scaling.upgrade.maximum_over_capacity,
+        );
+        assert_eq!((least, over), (0.5, 0.25));
+        let expected = BackoffPolicy {
+            initial: Duration::from_secs(2),
+            factor: 1.5,
+            max: Duration::from_mins(1),
+        };
+        assert_eq!(backoff(&app), expected);
+        let instance = instance(&app, true);
+        assert_eq!(instance.version, app.version);
+        let unreachable = transom_replicas::UnreachableStrategy::Enabled {
+            inactive_after: Duration::from_secs(10),
+            expunge_after: Duration::from_secs(30),
+        };
+        assert_eq!(instance.unreachable, unreachable);
+    }
+}

@@ -1,0 +1,307 @@
+//! DNS over QUIC (RFC 9250): a query and its answers on each stream of a connection.
+//!
+//! Connections, streams of a connection, buffered bytes and every wait are limited. While more than half of
+//! the connections are in use, a client first has to prove its address (RFC 9000, section 8.1.2). The
+//! certificate is reloaded as for [TLS](super::tls).
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use quinn::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
+use quinn::{
+    Connection, Endpoint, EndpointConfig, Incoming, RecvStream, SendStream, ServerConfig, TokioRuntime,
+    TransportConfig, VarInt,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::connection::ConnectionLimits;
+use super::tls::Certificate;
+use crate::dns::respond::{Client, Reply, Respond, Transport};
+
+/// The limits of the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerLimits {
+    /// Connections including handshakes; further ones are refused.
+    pub max_connections: usize,
+    /// For a handshake.
+    pub handshake_timeout: Duration,
+    /// Between checks of the certificate's files.
+    pub reload_interval: Duration,
+    /// The limits of each connection; `max_inflight` is for its open streams.
+    pub connection: ConnectionLimits,
+}
+
+impl Default for ListenerLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: 256,
+            handshake_timeout: Duration::from_secs(5),
+            reload_interval: Duration::from_secs(10),
+            connection: ConnectionLimits {
+                max_inflight: 32,
+                ..ConnectionLimits::default()
+            },
+        }
+    }
+}
+
+/// Why the port cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The TLS library has no cipher suite for QUIC.
+    #[error("the certificate cannot be used for QUIC")]
+    Certificate(#[source] NoInitialCipherSuite),
+    /// The socket cannot be used.
+    #[error("the socket cannot be used for QUIC")]
+    Socket(#[source] std::io::Error),
+}
+
+/// A query with its length; answers have the same form.
+const MAX_QUERY_BYTES: usize = 2 + u16::MAX as usize;
+/// Received bytes of all streams of a connection that are buffered until they are read, and answers that
+/// are buffered until the client acknowledges them.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 18;
+/// Bytes of all handshakes that wait to be accepted.
+const INCOMING_BUFFER_BYTES: u64 = 1 << 20;
+
+/// Error codes (RFC 9250, section 4.3).
+mod code {
+    use quinn::VarInt;
+
+    pub(super) const NO_ERROR: VarInt = VarInt::from_u32(0);
+    pub(super) const PROTOCOL_ERROR: VarInt = VarInt::from_u32(2);
+    pub(super) const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(4);
+}
+
+/// How a stream ended.
+enum Outcome {
+    /// Answered, or cancelled by the client.
+    Done,
+    /// The client broke a rule that makes the whole connection unusable.
+    ProtocolError,
+}
+
+/// Serves until the token is cancelled; open streams finish their answers.
+///
+/// # Errors
+/// [`Error`] if QUIC cannot be served at all.
+pub async fn serve<R: Respond>(
+    socket: UdpSocket,
+    mut certificate: Certificate,
+    limits: ListenerLimits,
+    respond: Arc<R>,
+    token: CancellationToken,
+) -> Result<(), Error> {
+    let config = server_config(&certificate, limits).map_err(Error::Certificate)?;
+    let endpoint = Endpoint::new(
+        EndpointConfig::default(),
+        Some(config),
+        socket,
+        Arc::new(TokioRuntime),
+    );
+    let endpoint = endpoint.map_err(Error::Socket)?;
+    let mut reload_tick = interval(limits.reload_interval);
+    reload_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut connections = JoinSet::new();
+    loop {
+        let incoming = tokio::select! {
+            () = token.cancelled() => break,
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "panic while answering a DNS query; connection closed");
+                }
+                continue;
+            }
+            _ = reload_tick.tick() => {
+                certificate.reload_if_changed().await;
+                continue;
+            }
+            incoming = endpoint.accept() => incoming,
+        };
+        let Some(incoming) = incoming else { break };
+        if connections.len() >= limits.max_connections {
+            incoming.refuse();
+        } else if connections.len() >= limits.max_connections.div_ceil(2) && incoming.may_retry() {
+            if let Err(error) = incoming.retry() {
+                tracing::debug!(%error, "cannot make a QUIC client prove its address");
+            }
+        } else {
+            let (respond, token) = (Arc::clone(&respond), token.clone());
+            connections.spawn(async move {
+                if let Some(connection) = shake_hands(incoming, limits, &token).await {
+                    serve_streams(connection, &*respond, limits.connection, &token).await;
+                }
+            });
+        }
+    }
+    endpoint.set_server_config(None);
+    while connections.join_next().await.is_some() {}
+    // The last packets of each connection.
+    let _ = timeout(limits.connection.write_timeout, endpoint.wait_idle()).await;
+    Ok(())
+}
+
+fn server_config(
+    certificate: &Certificate,
+    limits: ListenerLimits,
+) -> Result<ServerConfig, NoInitialCipherSuite> {
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(limits.connection.max_inflight as u32))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window(VarInt::from_u32(MAX_QUERY_BYTES as u32))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(CONNECTION_WINDOW_BYTES.into())
+        .max_idle_timeout(limits.connection.query_timeout.try_into().ok());
+    let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(certificate.config())?));
+    config
+        .transport_config(Arc::new(transport))
+        .max_incoming(limits.max_connections)
+        .incoming_buffer_size(MAX_QUERY_BYTES as u64)
+        .incoming_buffer_size_total(INCOMING_BUFFER_BYTES)
+        .migration(false);
+    Ok(config)
+}
+
+async fn shake_hands(
+    incoming: Incoming,
+    limits: ListenerLimits,
+    token: &CancellationToken,
+) -> Option<Connection> {
+    let shaken = timeout(limits.handshake_timeout, async { incoming.accept()?.await });
+    match token.run_until_cancelled(shaken).await? {
+        Ok(Ok(connection)) => Some(connection),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "QUIC handshake failed");
+            None
+        }
+        Err(_) => {
+            tracing::debug!("QUIC handshake timeout");
+            None
+        }
+    }
+}
+
+/// Answers queries until the client closes the connection, is idle or breaks the protocol, or the token is
+/// cancelled. Streams that are open by then are still answered.
+async fn serve_streams<R: Respond>(
+    connection: Connection,
+    respond: &R,
+    limits: ConnectionLimits,
+    token: &CancellationToken,
+) {
+    let client = connection.remote_address();
+    let mut answering = FuturesUnordered::new();
+    let mut deadline = Instant::now() + limits.query_timeout;
+    let code = loop {
+        tokio::select! {
+            () = token.cancelled() => break code::NO_ERROR,
+            Some(outcome) = answering.next() => {
+                deadline = Instant::now() + limits.query_timeout;
+                if matches!(outcome, Outcome::ProtocolError) {
+                    break code::PROTOCOL_ERROR;
+                }
+            }
+            stream = connection.accept_bi() => match stream {
+                Ok((send, receive)) => answering.push(serve_stream(send, receive, client, respond, limits)),
+                Err(error) => {
+                    tracing::debug!(%error, "a connection of DNS over QUIC ended");
+                    return;
+                }
+            },
+            () = sleep_until(deadline), if answering.is_empty() => break code::NO_ERROR,
+        }
+    };
+    if code == code::NO_ERROR {
+        while answering.next().await.is_some() {}
+    }
+    connection.close(code, b"");
+}
+
+/// Answers the query of a stream.
+async fn serve_stream<R: Respond>(
+    mut send: SendStream,
+    mut receive: RecvStream,
+    client: SocketAddr,
+    respond: &R,
+    limits: ConnectionLimits,
+) -> Outcome {
+    let received = match timeout(limits.query_timeout, receive.read_to_end(MAX_QUERY_BYTES)).await {
+        Ok(Ok(received)) => received,
+        Ok(Err(quinn::ReadToEndError::TooLong)) => return Outcome::ProtocolError,
+        Ok(Err(quinn::ReadToEndError::Read(_))) => return Outcome::Done,
+        Err(_) => {
+            // The client gets the rest of its connection back.
+            let _ = receive.stop(code::EXCESSIVE_LOAD);
+            let _ = send.reset(code::EXCESSIVE_LOAD);
+            return Outcome::Done;
+        }
+    };
+    let Some(query) = query(&received) else {
+        return Outcome::ProtocolError;
+    };
+    let client = Client::new(client.ip(), Transport::Tcp);
+    let mut answer = Vec::new();
+    let mut messages: Box<dyn FnMut() -> Option<Vec<u8>> + Send> =
+        match respond.respond(query, client, &mut answer) {
+            Reply::Written | Reply::Last => once(answer),
+            Reply::Later(later) => once(later.await),
+            Reply::Messages(next) => next,
+            Reply::Silence => return Outcome::ProtocolError,
+        };
+    while let Some(message) = messages() {
+        // Messages have at most 65535 bytes.
+        let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
+        if !matches!(
+            timeout(limits.write_timeout, send.write_all(&framed)).await,
+            Ok(Ok(()))
+        ) {
+            let _ = send.reset(code::EXCESSIVE_LOAD);
+            return Outcome::Done;
+        }
+    }
+    // Until the client has received everything, so that closing the connection does not cut it.
+    if send.finish().is_ok() {
+        let _ = timeout(limits.write_timeout, send.stopped()).await;
+    }
+    Outcome::Done
+}
+
+/// One message and no more.
+fn once(message: Vec<u8>) -> Box<dyn FnMut() -> Option<Vec<u8>> + Send> {
+    let mut message = Some(message);
+    Box::new(move || message.take())
+}
+
+/// The query of a stream: its length, then a message whose id is 0, and nothing else (RFC 9250, section 4.2).
+fn query(received: &[u8]) -> Option<&[u8]> {
+    let (length, query) = received.split_first_chunk()?;
+    let is_query = usize::from(u16::from_be_bytes(*length)) == query.len() && query.starts_with(&[0, 0]);
+    is_query.then_some(query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_is_one_message_with_id_0() {
+        for (received, expected) in [
+            (&[0, 3, 0, 0, 7][..], Some(&[0, 0, 7][..])),
+            (&[0, 2, 0, 0], Some(&[0, 0])),
+            (&[0, 3, 0, 1, 7], None),
+            (&[0, 2, 0, 0, 7], None),
+            (&[0, 4, 0, 0, 7], None),
+            (&[0, 0], None),
+            (&[0], None),
+            (&[], None),
+        ] {
+            assert_eq!(query(received), expected, "{received:?}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::Body;
+use axum::routing::any;
+use http::{HeaderMap, HeaderName};
+use http_body_util::BodyExt;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use transom_store::Leadership;
+use transom_web::{AccessRules, PortConfig};
+
+use super::*;
+
+const VIA: HeaderName = HeaderName::from_static("x-via");
+
+fn policy(method: &Method, path: &str) -> Route {
+    match path {
+        "/local" => Route::Local,
+        "/stream" => Route::Redirect,
+        _ if *method == Method::OPTIONS => Route::Local,
+        _ => Route::Forward,
+    }
+}
+
+/// A router that answers with its name, the method, the path and the credentials that it received.
+fn named(name: &'static str) -> Router {
+    Router::new().fallback(any(async move |request: Request| {
+        let authorization = request.headers().get(header::AUTHORIZATION);
+        let authorization = authorization.map_or("-", |value| value.to_str().unwrap_or("?"));
+        let status = if request.uri().path() == "/bad" {
+            StatusCode::BAD_REQUEST
+        } else {
+            StatusCode::OK
+        };
+        let text = format!("{name} {} {} {authorization}", request.method(), request.uri());
+        (status, text)
+    }))
+}
+
+/// The port of a leader.
+async fn leader(token: &CancellationToken) -> SocketAddr {
+    let port = PortConfig::new("apps", 0).bind().await.unwrap();
+    let address = port.addr();
+    tokio::spawn(port.serve(named("leader"), AccessRules::default(), token.clone()));
+    address
+}
+
+struct Standby {
+    elected: watch::Sender<Leadership>,
+    leader: Leader<()>,
+    router: Router,
+    /// How often the hook ran.
+    written: Arc<AtomicUsize>,
+}
+
+impl Standby {
+    fn new(standing: Leadership, credentials: Option<&Credentials>) -> Self {
+        let (elected, election) = watch::channel(standing);
+        let leader = Leader::new("own:1", election);
+        let forwarder = Forwarder::new(VIA, "own:1").unwrap();
+        let written = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&written);
+        let forwarding = Forwarding::new(leader.clone(), forwarder, policy)
+            .with_credentials(credentials)
+            .after_write(move || {
+                let counted = Arc::clone(&counted);
+                async move {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        Self {
+            elected,
+            leader,
+            router: forwarding.around(named("own")),
+            written,
+        }
+    }
+
+    async fn ask(&self, method: Method, uri: &str) -> (StatusCode, HeaderMap, String) {
+        let mut request = Request::new(Body::empty());
+        (*request.method_mut(), *request.uri_mut()) = (method, uri.parse().unwrap());
+        let (head, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        (head.status, head.headers, text)
+    }
+}
+
+#[tokio::test]
+async fn requests_go_where_the_policy_sends_them() {
+    let token = CancellationToken::new();
+    let address = leader(&token).await;
+    let standby = Standby::new(Leadership::Follower(address.to_string()), None);
+    for (method, uri, expected) in [
+        (Method::GET, "/local?a=1", "own GET /local?a=1 -"),
+        (Method::GET, "/x?a=1", "leader GET /x?a=1 -"),
+        (Method::POST, "/x", "leader POST /x -"),
+        (Method::OPTIONS, "/x", "own OPTIONS /x -"),
+    ] {
+        let (status, _, text) = standby.ask(method, uri).await;
+        assert_eq!((status, text.as_str()), (StatusCode::OK, expected));
+    }
+    let (status, headers, _) = standby.ask(Method::GET, "/stream?a=1").await;
+    assert_eq!(status, StatusCode::FOUND);
+    let location = format!("http://{address}/stream?a=1");
+    assert_eq!(headers[header::LOCATION], location);
+
+    // A leader does everything itself.
+    let installed = standby.leader.install(());
+    let (_, _, text) = standby.ask(Method::POST, "/x").await;
+    assert_eq!(text, "own POST /x -");
+    let (status, _, _) = standby.ask(Method::GET, "/stream").await;
+    assert_eq!(status, StatusCode::OK);
+    drop(installed);
+    token.cancel();
+}
+
+#[tokio::test]
+async fn the_hook_runs_after_successful_writes_only() {
+    let token = CancellationToken::new();
+    let address = leader(&token).await;
+    let standby = Standby::new(Leadership::Follower(address.to_string()), None);
+    for (method, uri, written) in [
+        (Method::GET, "/x", 0),
+        (Method::HEAD, "/x", 0),
+        (Method::POST, "/bad", 0),
+        (Method::POST, "/x", 1),
+        (Method::DELETE, "/x", 2),
+        (Method::POST, "/local", 2),
+    ] {
+        standby.ask(method.clone(), uri).await;
+        assert_eq!(standby.written.load(Ordering::SeqCst), written, "{method} {uri}");
+    }
+    token.cancel();
+}
+
+#[tokio::test]
+async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
+    let token = CancellationToken::new();
+    let address = leader(&token).await;
+    let credentials = Credentials {
+        username: "u".to_owned(),
+        password: "p".into(),
+    };
+    let standby = Standby::new(Leadership::Follower(address.to_string()), Some(&credentials));
+    let (_, _, text) = standby.ask(Method::GET, "/x").await;
+    assert_eq!(text, format!("leader GET /x {}", credentials.authorization()));
+    let (_, _, text) = standby.ask(Method::GET, "/local").await;
+    assert_eq!(text, "own GET /local -");
+    token.cancel();
+}
+
+#[tokio::test]
+async fn a_request_that_reached_nobody_is_sent_to_the_next_leader() {
+    let token = CancellationToken::new();
+    let address = leader(&token).await;
+    // Nobody listens there, and nobody else may.
+    let unused = tokio::net::TcpSocket::new_v4().unwrap();
+    unused.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let unreachable = unused.local_addr().unwrap().to_string();
+    let standby = Standby::new(Leadership::Follower(unreachable), None);
+    let asked = standby.ask(Method::POST, "/x");
+    let elected = async {
+        tokio::task::yield_now().await;
+        let next = Leadership::Follower(address.to_string());
+        standby.elected.send_replace(next);
+    };
+    let ((status, _, text), ()) = tokio::join!(asked, elected);
+    assert_eq!((status, text.as_str()), (StatusCode::OK, "leader POST /x -"));
+    token.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_leader_a_request_waits_and_is_then_rejected() {
+    for (standing, expected, text, retry) in [
+        (
+            Leadership::Unknown,
+            502,
+            "Could not determine the current leader",
+            false,
+        ),
+        (
+            Leadership::StoreUnavailable,
+            503,
+            "state store is unavailable",
+            true,
+        ),
+    ] {
+        let standby = Standby::new(standing, None);
+        let began = Instant::now();
+        for (method, uri) in [(Method::POST, "/x"), (Method::GET, "/stream")] {
+            let (status, headers, body) = standby.ask(method, uri).await;
+            assert_eq!(status.as_u16(), expected, "{uri}");
+            assert!(body.contains(text), "{body}");
+            assert_eq!(headers.contains_key(header::RETRY_AFTER), retry);
+        }
+        assert!(began.elapsed() >= 2 * ELECTION_TIMEOUT);
+        let (status, ..) = standby.ask(Method::GET, "/local").await;
+        assert_eq!(status, StatusCode::OK);
+    }
+}

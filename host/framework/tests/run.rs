@@ -1,0 +1,153 @@
+//! A framework with a scripted service: an embedded store, a plugin host without plugins, and a
+//! master that nobody runs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that fails may panic"
+)]
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use transom_cluster::{Client, v1};
+use transom_framework::{Error, Framework, FrameworkService, LeaderTerm, ServiceError};
+use transom_scheduler::Metrics;
+use transom_store::Election;
+
+/// For everything that a test waits for.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How a term ends.
+#[derive(Debug)]
+enum Script {
+    /// As a service that runs until the term ends.
+    UntilStopped,
+    Unexpectedly,
+    Fails(Failure),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("scripted")]
+struct Failure {
+    permanent: bool,
+}
+
+impl ServiceError for Failure {
+    fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+}
+
+/// Reports each start of a term.
+struct Scripted {
+    terms: VecDeque<Script>,
+    started: mpsc::UnboundedSender<()>,
+}
+
+impl FrameworkService for Scripted {
+    type Error = Failure;
+
+    async fn stand_by(&mut self) -> Infallible {
+        std::future::pending().await
+    }
+
+    async fn lead(&mut self, term: LeaderTerm) -> Result<(), Failure> {
+        let script = self.terms.pop_front().expect("a script for each term");
+        self.started.send(()).expect("the test waits");
+        match script {
+            Script::UntilStopped => {
+                term.token.cancelled().await;
+                Ok(())
+            }
+            Script::Unexpectedly => Ok(()),
+            Script::Fails(failure) => Err(failure),
+        }
+    }
+}
+
+/// Runs a framework with these terms, and stops it when all of them have started.
+async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("file:{}", dir.path().join("store").display());
+    let store = transom_store::open(&store).await.unwrap();
+    let token = CancellationToken::new();
+    let mut registry = Registry::default();
+    let plugins = dir.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    let plugins = transom_plugin_host::Config::new(plugins);
+    let plugins = plugins.start(&mut registry, token.child_token()).await.unwrap();
+    let cluster = transom_cluster::Config {
+        masters: vec!["127.0.0.1:1".to_owned()],
+        ..transom_cluster::Config::default()
+    };
+    let framework = Framework {
+        election: Election::new(
+            Arc::clone(&store),
+            Framework::lease("f"),
+            "own:1",
+            Duration::from_secs(5),
+        ),
+        info: v1::FrameworkInfo {
+            name: "f".to_owned(),
+            ..v1::FrameworkInfo::default()
+        },
+        prefix: "f".to_owned(),
+        cluster: Client::new(cluster).unwrap(),
+        plugins: plugins.clone(),
+        revive_interval: Duration::from_secs(1),
+        metrics: Metrics::register(&mut registry, "f"),
+    };
+    let (count, (started, mut starts)) = (terms.len(), mpsc::unbounded_channel());
+    let service = Scripted {
+        terms: terms.into(),
+        started,
+    };
+    let stop = CancellationToken::new();
+    let running = Box::pin(framework.run(service, stop.clone()));
+    let stopping = async {
+        for _ in 0..count {
+            starts.recv().await;
+        }
+        stop.cancel();
+    };
+    let both = Box::pin(async { tokio::join!(running, stopping).0 });
+    let outcome = tokio::time::timeout(TIMEOUT, both).await.expect("it ends");
+    token.cancel();
+    plugins.stopped().await;
+    outcome
+}
+
+#[tokio::test]
+async fn a_service_leads_until_the_framework_is_stopped() {
+    run(vec![Script::UntilStopped]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_term_that_could_not_start_is_followed_by_another() {
+    let failure = || Script::Fails(Failure { permanent: false });
+    run(vec![failure(), failure(), Script::UntilStopped])
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_permanent_error_ends_the_framework() {
+    let outcome = run(vec![Script::Fails(Failure { permanent: true })]).await;
+    assert!(
+        matches!(&outcome, Err(Error::Service { framework, permanent: true, .. }) if framework == "f"),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_service_that_ends_while_it_leads_ends_the_framework() {
+    // The second term never starts, so that only the service's end ends the framework.
+    let outcome = run(vec![Script::Unexpectedly, Script::UntilStopped]);
+    let outcome = outcome.await;
+    assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
+}

@@ -1,0 +1,181 @@
+//! Carries out the requests of the service.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::TaskId;
+
+use super::Actor;
+use crate::api::request_queue::{Kill, LastStep, Requests};
+use crate::store::transition;
+use crate::{Build, Error, Event, Result, TaskRecord, TaskRequest};
+
+impl Actor {
+    /// Carries out all requests that were added. A purge that the store does not take is kept,
+    /// together with the later steps of its task, and repeated.
+    pub(super) async fn carry_out_requests(&mut self) {
+        let added = self.shared.requests.take();
+        self.requests.append(added);
+        if self.requests.is_empty() {
+            return;
+        }
+        let (mut purges, mut after_purge) = (Vec::new(), Requests::default());
+        for (task, steps) in std::mem::take(&mut self.requests) {
+            if let Some(kill) = steps.kill_first {
+                self.kill(&task, kill);
+            }
+            if steps.purge && self.may_purge(&task) {
+                after_purge.purge(&task);
+                purges.push(task.clone());
+            }
+            match steps.last {
+                Some(last) if after_purge.contains(&task) => after_purge.add(&task, last),
+                Some(LastStep::Submit(request)) => self.submit(request),
+                Some(LastStep::Kill(kill)) => self.kill(&task, kill),
+                None => {}
+            }
+        }
+        if purges.is_empty() {
+            return;
+        }
+        if self.store_retry.is_backing_off(Instant::now()) || !self.purge(&purges).await {
+            self.requests = after_purge;
+            return;
+        }
+        for (task, steps) in after_purge {
+            match steps.last {
+                Some(LastStep::Submit(request)) => self.submit(request),
+                Some(LastStep::Kill(kill)) => self.kill(&task, kill),
+                None => {}
+            }
+        }
+    }
+
+    fn submit(&mut self, request: TaskRequest) {
+        let members = match members(&request) {
+            Ok(members) => members,
+            Err(error) => return self.reject(request.id, error),
+        };
+        let known = members.iter().any(|task| self.ledger.get(task).is_some());
+        if known || self.ledger.group(&request.id).is_some() {
+            tracing::debug!(task = %request.id, "submitted task is already in the store; ignored");
+            return;
+        }
+        self.queue.push(request, Timestamp::now());
+        self.offer_demand.request_revive_now();
+        self.pending_changed = true;
+    }
+
+    /// Kills a task and those launched with it, or a group; drops what is pending.
+    fn kill(&mut self, id: &TaskId, kill: Kill) {
+        if self.queue.remove(id).is_some() {
+            return self.never_launched(id.clone());
+        }
+        let record = self.ledger.get(id);
+        let group = match record {
+            Some(record) => record.group.as_ref().map(|group| &group.id),
+            None => Some(id),
+        };
+        let members = group.and_then(|group| self.ledger.group(group));
+        if record.is_none() && members.is_none() && kill.submitted {
+            return self.never_launched(id.clone());
+        }
+        for task in members.map_or_else(|| vec![id.clone()], |tasks| tasks.iter().cloned().collect()) {
+            self.kill_task(task, kill);
+        }
+    }
+
+    fn kill_task(&mut self, task: TaskId, kill: Kill) {
+        let now = Instant::now();
+        let Some(record) = self.ledger.get(&task) else {
+            self.orphans.entry(task.clone()).or_default().grace = kill.grace;
+            if !self.kills.contains(&task) {
+                self.kills.at(task, now);
+            }
+            return;
+        };
+        if transition::has_ended(&record.state) {
+            return;
+        }
+        // A terminal task that may not have ended is marked too, in case it reports again.
+        if !record.is_terminal() {
+            self.kills.at(task, now);
+        }
+        let released = TaskRecord {
+            killing: true,
+            kill_grace: kill.grace,
+            ..TaskRecord::clone(record)
+        };
+        self.ledger.mark_dirty(released);
+    }
+
+    /// Drops a pending task for good; the service is notified once readers no longer see it.
+    pub(super) fn never_launched(&mut self, task: TaskId) {
+        self.pending_changed = true;
+        self.after_publish.push(Event::NeverLaunched(task));
+    }
+
+    fn reject(&mut self, task: TaskId, reason: Error) {
+        let reason = Arc::new(reason);
+        self.after_publish.push(Event::Rejected { task, reason });
+    }
+
+    /// Whether a task, or all tasks of a group, are terminal or unknown.
+    fn may_purge(&mut self, id: &TaskId) -> bool {
+        let is_alive = |task: &&TaskId| self.ledger.get(task).is_some_and(|record| !record.is_terminal());
+        let alive = match self.ledger.group(id) {
+            Some(members) => members.iter().find(is_alive).cloned(),
+            None => is_alive(&id).then(|| id.clone()),
+        };
+        let Some(task) = alive else { return true };
+        self.reject(id.clone(), Error::NotTerminal { task });
+        false
+    }
+
+    /// Deletes records. False: the store failed, and the purge is repeated.
+    async fn purge(&mut self, ids: &[TaskId]) -> bool {
+        let mut tasks = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.ledger.group(id) {
+                Some(members) => tasks.extend(members.iter().cloned()),
+                None => tasks.push(id.clone()),
+            }
+        }
+        match self.ledger.remove(&tasks).await {
+            Ok(written) => {
+                if written {
+                    self.store_succeeded();
+                }
+                true
+            }
+            Err(error) => {
+                self.store_failed(&error);
+                false
+            }
+        }
+    }
+}
+
+/// The ids of the tasks of a request.
+fn members(request: &TaskRequest) -> Result<Vec<TaskId>> {
+    let Build::Group(group) = &request.spec.build else {
+        return Ok(vec![request.id.clone()]);
+    };
+    let bad = |wrong| Error::BadGroup {
+        group: request.id.clone(),
+        wrong,
+    };
+    let count = group.members.len();
+    let ids: Vec<TaskId> = (0..count)
+        .map(|member| group.build.task_id(&request.id, member))
+        .collect();
+    if ids.is_empty() {
+        return Err(bad("has no members"));
+    }
+    if ids.iter().collect::<BTreeSet<_>>().len() < count {
+        return Err(bad("gives two of its members the same task id"));
+    }
+    Ok(ids)
+}

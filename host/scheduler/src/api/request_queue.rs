@@ -1,0 +1,265 @@
+//! The requests of a service that the actor has not carried out yet.
+//!
+//! A request never waits: it is added to the queue, and the actor takes all of them in its next
+//! turn. The queue needs no capacity, because requests of one task are merged into at most three
+//! steps. So it is bounded by the tasks that the service manages, and nothing is lost.
+//!
+//! The steps of one task are carried out in the order in which they were requested, as far as it
+//! matters: a purge comes before a later submission of the same id, and a kill before a later
+//! purge. Of a submission and a kill the later one counts. A submission that is purged before it
+//! was carried out is void: a service purges only ids that it is done with. Tasks are in the order
+//! of their first request.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use transom_cluster::TaskId;
+
+use crate::TaskRequest;
+
+/// Merged requests, by task.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    order: VecDeque<TaskId>,
+    by_task: HashMap<TaskId, TaskSteps>,
+}
+
+/// The steps of one task, in the order of the fields.
+#[derive(Debug, Default)]
+pub(crate) struct TaskSteps {
+    /// Requested before the purge.
+    pub(crate) kill_first: Option<Kill>,
+    pub(crate) purge: bool,
+    pub(crate) last: Option<LastStep>,
+}
+
+/// The step that counts now.
+#[derive(Debug)]
+pub(crate) enum LastStep {
+    Submit(TaskRequest),
+    Kill(Kill),
+}
+
+/// A kill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kill {
+    pub(crate) grace: Option<Duration>,
+    /// The kill replaced a submission of the task: if nothing is known of it, it was never
+    /// launched.
+    pub(crate) submitted: bool,
+}
+
+impl Requests {
+    pub(crate) fn submit(&mut self, request: TaskRequest) {
+        let steps = self.steps(&request.id);
+        steps.last = Some(LastStep::Submit(request));
+    }
+
+    pub(crate) fn kill(&mut self, task: &TaskId, kill: Kill) {
+        let steps = self.steps(task);
+        let submitted = match &steps.last {
+            Some(LastStep::Submit(_)) => true,
+            Some(LastStep::Kill(earlier)) => earlier.submitted,
+            None => false,
+        };
+        steps.last = Some(LastStep::Kill(Kill {
+            submitted: kill.submitted || submitted,
+            ..kill
+        }));
+    }
+
+    pub(crate) fn purge(&mut self, task: &TaskId) {
+        let steps = self.steps(task);
+        if let Some(LastStep::Kill(kill)) = steps.last.take() {
+            steps.kill_first = Some(kill);
+        }
+        steps.purge = true;
+    }
+
+    pub(crate) fn add(&mut self, task: &TaskId, step: LastStep) {
+        match step {
+            LastStep::Submit(request) => self.submit(request),
+            LastStep::Kill(kill) => self.kill(task, kill),
+        }
+    }
+
+    /// Adds later requests.
+    pub(crate) fn append(&mut self, later: Self) {
+        for (task, steps) in later {
+            if let Some(kill) = steps.kill_first {
+                self.kill(&task, kill);
+            }
+            if steps.purge {
+                self.purge(&task);
+            }
+            if let Some(step) = steps.last {
+                self.add(&task, step);
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    pub(crate) fn contains(&self, task: &TaskId) -> bool {
+        self.by_task.contains_key(task)
+    }
+
+    fn steps(&mut self, task: &TaskId) -> &mut TaskSteps {
+        if !self.by_task.contains_key(task) {
+            self.order.push_back(task.clone());
+        }
+        self.by_task.entry(task.clone()).or_default()
+    }
+}
+
+/// In the order of the first request of each task.
+impl IntoIterator for Requests {
+    type Item = (TaskId, TaskSteps);
+    type IntoIter = IntoIter;
+
+    fn into_iter(self) -> IntoIter {
+        IntoIter(self)
+    }
+}
+
+/// The iterator of [`Requests`].
+#[derive(Debug)]
+pub(crate) struct IntoIter(Requests);
+
+impl Iterator for IntoIter {
+    type Item = (TaskId, TaskSteps);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let task = self.0.order.pop_front()?;
+        let steps = self.0.by_task.remove(&task).unwrap_or_default();
+        Some((task, steps))
+    }
+}
+
+/// The queue between the handles and the actor. The lock is held only to add requests or to take
+/// all of them.
+#[derive(Debug, Default)]
+pub(crate) struct RequestQueue {
+    requests: Mutex<Requests>,
+    added: Notify,
+}
+
+impl RequestQueue {
+    /// Adds requests and wakes the actor.
+    pub(crate) fn add(&self, add: impl FnOnce(&mut Requests)) {
+        add(&mut self.requests.lock().unwrap_or_else(PoisonError::into_inner));
+        self.added.notify_one();
+    }
+
+    /// Takes all requests.
+    pub(crate) fn take(&self) -> Requests {
+        std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns when requests were added since it last returned. Cancel-safe.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::testing::{spec, wanted};
+
+    const GRACE: Option<Duration> = Some(Duration::from_secs(3));
+
+    /// Requests of the task `t`, such as `submit purge`, and other tasks by name.
+    fn requests(text: &str) -> Requests {
+        let mut requests = Requests::default();
+        let spec = Arc::new(spec("/app"));
+        let task = TaskId::from("t");
+        for word in text.split_whitespace() {
+            match word {
+                "submit" => requests.submit(wanted("t", &spec)),
+                "kill" => requests.kill(&task, Kill::default()),
+                "kill-with-grace" => requests.kill(
+                    &task,
+                    Kill {
+                        grace: GRACE,
+                        ..Kill::default()
+                    },
+                ),
+                "purge" => requests.purge(&task),
+                other => requests.purge(&TaskId::from(other)),
+            }
+        }
+        requests
+    }
+
+    fn steps(requests: Requests) -> String {
+        let kill = |kill: &Kill| {
+            let grace = if kill.grace.is_some() { "-with-grace" } else { "" };
+            let submitted = if kill.submitted { "-or-never-launched" } else { "" };
+            format!("kill{grace}{submitted}")
+        };
+        let mut all = Vec::new();
+        for (task, steps) in requests {
+            if task.as_str() != "t" {
+                all.push(task.to_string());
+                continue;
+            }
+            all.extend(steps.kill_first.as_ref().map(kill));
+            all.extend(steps.purge.then(|| "purge".to_owned()));
+            match &steps.last {
+                Some(LastStep::Submit(_)) => all.push("submit".to_owned()),
+                Some(LastStep::Kill(last)) => all.push(kill(last)),
+                None => {}
+            }
+        }
+        all.join(" ")
+    }
+
+    /// The same steps follow from requests that were taken in two parts.
+    #[test]
+    fn requests_of_a_task_are_merged_in_order() {
+        for (requested, expected) in [
+            ("submit", "submit"),
+            ("submit submit", "submit"),
+            ("kill", "kill"),
+            ("kill kill-with-grace", "kill-with-grace"),
+            ("submit kill", "kill-or-never-launched"),
+            ("submit kill kill-with-grace", "kill-with-grace-or-never-launched"),
+            ("kill submit", "submit"),
+            ("submit kill submit", "submit"),
+            ("purge", "purge"),
+            ("purge submit", "purge submit"),
+            ("purge submit kill", "purge kill-or-never-launched"),
+            ("kill purge", "kill purge"),
+            ("kill purge submit", "kill purge submit"),
+            ("submit purge", "purge"),
+            ("submit purge submit", "purge submit"),
+            ("purge submit purge", "purge"),
+            ("kill purge submit kill purge", "kill-or-never-launched purge"),
+            ("a submit b kill", "a kill-or-never-launched b"),
+        ] {
+            assert_eq!(steps(requests(requested)), expected, "{requested}");
+            let words: Vec<&str> = requested.split(' ').collect();
+            for cut in 0..=words.len() {
+                let mut merged = requests(&words[..cut].join(" "));
+                merged.append(requests(&words[cut..].join(" ")));
+                assert_eq!(steps(merged), expected, "{requested} cut at {cut}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn actor_is_woken_by_requests_added_before_it_waits() {
+        let queue = RequestQueue::default();
+        queue.add(|requests| requests.purge(&"t".into()));
+        queue.added().await;
+        assert_eq!(steps(queue.take()), "purge");
+        assert!(queue.take().is_empty());
+    }
+}
