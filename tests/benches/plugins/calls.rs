@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use transom_plugin_host::{
     Signatures,
-    trial::{ComponentFiles, TrialHost},
+    trial::{ComponentFiles, DirectMatcher, TrialHost},
 };
 use transom_tests::plugin::Plugin;
 
@@ -21,13 +22,7 @@ const FRESH: u32 = 5_000;
 pub(crate) async fn measure() -> Value {
     eprintln!("calls");
     let attributes = Plugin::first_party("attributes");
-    let files = ComponentFiles::new("attributes", attributes.wasm.clone(), attributes.manifest.clone());
-    let component = TrialHost::new(&Signatures::default())
-        .unwrap()
-        .admit(&files)
-        .await
-        .unwrap_or_else(|refused| panic!("{}", refused.reason));
-    let mut direct = component.direct_matcher().await.unwrap();
+    let mut direct = tokio::task::block_in_place(|| Handle::current().block_on(direct(&attributes)));
     let (task, one) = (task(), candidates(1));
     direct.update(agent(0));
     direct.evaluate(&task, &one).await.unwrap();
@@ -65,6 +60,17 @@ pub(crate) async fn measure() -> Value {
         "through_the_host": through_the_host(&attributes).await,
         "through_the_host_per_call": through_the_host(&limited(attributes, "instances = \"per-call\"")).await,
     })
+}
+
+/// A warm instance without the host's queue.
+async fn direct(plugin: &Plugin) -> DirectMatcher {
+    let files = ComponentFiles::new("attributes", plugin.wasm.clone(), plugin.manifest.clone());
+    let component = TrialHost::new(&Signatures::default())
+        .unwrap()
+        .admit(&files)
+        .await;
+    let component = component.unwrap_or_else(|refused| panic!("{}", refused.reason));
+    component.direct_matcher().await.unwrap()
 }
 
 /// The same question asked as a scheduler asks it: another task owns the instance.
