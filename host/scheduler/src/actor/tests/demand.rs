@@ -280,7 +280,10 @@ async fn long_matching_is_split_into_several_rounds() {
     // Those of one round are accepted side by side.
     let first = rig.heard().await;
     assert!(first.starts_with("launched t"), "{first}");
-    rig.submit(&Arc::new(spec("/late")), &["late"]).await;
+    let mut turns = rig.scheduler.shared.turns.subscribe();
+    rig.scheduler
+        .submit(vec![wanted("late", &Arc::new(spec("/late")))]);
+    turns.changed().await.unwrap();
     rig.master.offer(&[offer("o-big", "a-big", 4.0, &[])]);
     let accepted = rig.master.calls("ACCEPT").len();
     assert!(accepted < 20, "{accepted} when the demand was taken");
