@@ -174,7 +174,8 @@ async fn scaled(site: &Site) {
     .await;
 }
 
-/// kill -9 of the daemon: its framework and its tasks are taken back, none is launched a second time.
+/// kill -9 of the daemon: its framework and its tasks are taken back, none is launched a second
+/// time.
 async fn kept_over_a_crash(site: &mut Site) {
     let apps = ["/http", "/tcp", "/exec"];
     let mut before = BTreeSet::new();
@@ -194,7 +195,8 @@ async fn kept_over_a_crash(site: &mut Site) {
         after.extend(ids(&site.running(app, 1).await));
     }
     assert_eq!(after, before);
-    // Probing goes on, and so does everything else: a new instance is one launch more, and no old one is launched again.
+    // Probing goes on, and so does everything else: a new instance is one launch more, and no old
+    // one is launched again.
     probed(site).await;
     site.scale("/tcp", 2).await;
     site.running("/tcp", 2).await;

@@ -85,7 +85,8 @@ async fn a_task_finds_the_environment_that_its_launch_carries() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// How many running tasks of an app are on each agent, once there are `count` of them and none of them on `lost`.
+/// How many running tasks of an app are on each agent, once there are `count` of them and none of
+/// them on `lost`.
 async fn spread(site: &Site, app: &str, count: usize, lost: Option<&str>) -> BTreeMap<String, usize> {
     let url = site.apps(&format!("/v2/apps{app}/tasks"));
     let what = format!("{count} running tasks of {app}, none of them on {lost:?}");
@@ -113,7 +114,8 @@ async fn spread(site: &Site, app: &str, count: usize, lost: Option<&str>) -> BTr
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
     let site = Site::start_on(&["--agent-timeout", "1"], "").await;
-    // The constraint, the instances, and how many an agent has before and after: the most and the least.
+    // The constraint, the instances, and how many an agent has before and after: the most and the
+    // least.
     let apps = [
         ("/racks", json!(["rack", "GROUP_BY"]), 3, (1, 1), (2, 1)),
         ("/hosts", json!(["@hostname", "GROUP_BY"]), 6, (2, 2), (3, 3)),

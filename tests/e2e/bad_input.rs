@@ -187,7 +187,8 @@ fn a_wrong_configuration_names_key_and_file() {
 async fn without_a_master_the_daemon_serves_waits_and_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
-    // A bound socket that does not listen: connections are refused, and no other process can take the port.
+    // A bound socket that does not listen: connections are refused, and no other process can take
+    // the port.
     let unused = TcpSocket::new_v4().expect("a socket");
     unused.bind(([127, 0, 0, 1], 0).into()).expect("a port");
     let nobody = unused.local_addr().expect("an address");

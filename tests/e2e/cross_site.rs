@@ -17,7 +17,8 @@ use transom_testkit::{WAIT_TIMEOUT, eventually};
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::{addresses, copy_components};
 
-/// A daemon with every port that can change something, and no cluster: nothing here gets as far as that.
+/// A daemon with every port that can change something, and no cluster: nothing here gets as far as
+/// that.
 struct Daemon {
     process: Transom,
     addresses: BTreeMap<String, SocketAddr>,

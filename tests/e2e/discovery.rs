@@ -40,7 +40,8 @@ fn dns_address(daemon: &mut Transom) -> SocketAddr {
     })
 }
 
-/// A configuration as it was recorded, with this test's master and ports where the recording's were.
+/// A configuration as it was recorded, with this test's master and ports where the recording's
+/// were.
 fn transposed(config: &Value, master: SocketAddr) -> Value {
     let mut config: Map<String, Value> = serde_json::from_value(config.clone()).unwrap();
     for (key, value) in &mut config {
@@ -273,8 +274,8 @@ async fn a_master_by_its_name_that_wants_credentials_is_followed() {
     assert!(!output.contains("s3cret"), "{output}");
 }
 
-/// The first of a list is taken for the leader; the leader that it names is asked at the same port; and when that is down
-/// the next one of the list is.
+/// The first of a list is taken for the leader; the leader that it names is asked at the same port;
+/// and when that is down the next one of the list is.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_is_asked_at_the_port_of_the_list() {
     let port = free_port();
@@ -469,7 +470,8 @@ fn a_file_becomes_toml_that_means_the_same() {
     );
 }
 
-/// The specification's variables, and what they are called elsewhere, count before the file and after our own.
+/// The specification's variables, and what they are called elsewhere, count before the file and
+/// after our own.
 #[test]
 fn the_environment_says_where_the_masters_are() {
     let dir = tempfile::tempdir().unwrap();

@@ -99,7 +99,8 @@ async fn the_page_says_what_happens() {
                     .expect("a shell");
                 ran += 1;
                 if let Some((_, expected)) = blocks.get(at + 1).filter(|(language, _)| language == "text") {
-                    // Settings that are as they are anyway are not printed, and here the ports are others.
+                    // Settings that are as they are anyway are not printed, and here the ports are
+                    // others.
                     let same =
                         |line: &&str| !line.starts_with("http_port =") && !line.starts_with("master =");
                     let printed: Vec<_> = printed.trim_end().lines().filter(same).collect();

@@ -123,9 +123,10 @@ const RECONNECTS: &str = "transom_discovery_reconnects_total";
 async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
     let site = Site::start(&[]).await;
     site.answers("slave.mesos.", &AGENTS).await;
-    // The end of the stream and every answer are 0.7 s late. So the first attempt is answered 404, and what is asked after
-    // that is answered when the master has its routes: the state document is there then, while calls are answered 503. On
-    // a machine that is too slow for that it is tried again.
+    // The end of the stream and every answer are 0.7 s late. So the first attempt is answered 404,
+    // and what is asked after that is answered when the master has its routes: the state document
+    // is there then, while calls are answered 503. On a machine that is too slow for that it is
+    // tried again.
     let mut restarts = 0;
     while restarts < 5 && site.logged("WARN", "answers 404 to") == 0 {
         restarts += 1;

@@ -84,7 +84,8 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// Three blocks of TOML of `docs/plugins.md`: every key with its default, a test for each world, a plan for a shadow.
+/// Three blocks of TOML of `docs/plugins.md`: every key with its default, a test for each world, a
+/// plan for a shadow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_manifest_that_the_page_shows_is_admitted() {
     let page = fs::read_to_string(examples().join("../docs/plugins.md")).expect("the page");

@@ -267,7 +267,8 @@ async fn results_of_megabytes_are_failed_checks_and_close_no_stream() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// One event that is too large, one that the component traps on: other events arrive, and no stream is closed.
+/// One event that is too large, one that the component traps on: other events arrive, and no stream
+/// is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_cannot_be_sent_harms_itself_alone() {
     let site = Site::start().await;
@@ -323,7 +324,8 @@ async fn an_event_that_cannot_be_sent_harms_itself_alone() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// A probe with a grant for every address reads no port of the daemon, whatever the admin port could be asked to do.
+/// A probe with a grant for every address reads no port of the daemon, whatever the admin port
+/// could be asked to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broad_grant_does_not_reach_the_daemon() {
     let site = Site::start_with("[plugins.use]\ntcp = \"hostile\"\n").await;

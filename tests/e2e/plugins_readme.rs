@@ -108,7 +108,8 @@ fn dev(dir: &Path) -> (Transom, String) {
     (dev, admin)
 }
 
-/// The version of the filter that serves, once it is another component than `before`; and its digest.
+/// The version of the filter that serves, once it is another component than `before`; and its
+/// digest.
 async fn swapped(admin: &str, before: &str) -> (String, String) {
     let client = http();
     let url = format!("{admin}/v1/plugins/events");

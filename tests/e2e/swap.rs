@@ -11,7 +11,8 @@ use transom_tests::plugin::Plugin;
 use transom_tests::site::Site;
 
 const SWAPS: u64 = 100;
-/// Requests a second. Each makes five events or more: a request, a deployment from beginning to end, and a group change.
+/// Requests a second. Each makes five events or more: a request, a deployment from beginning to
+/// end, and a group change.
 const REQUESTS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

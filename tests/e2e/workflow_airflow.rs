@@ -29,13 +29,15 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        // The forwarder has to know the daemon before it is there, and the daemon its containers' variables.
+        // The forwarder has to know the daemon before it is there, and the daemon its containers'
+        // variables.
         let port = free_port();
         let lossy = Lossy::before(SocketAddr::from(([127, 0, 0, 1], port))).await;
         let daemon = format!("http://{}", lossy.address);
         let airflow = Airflow::new(&root().join("tests/airflow/dags"), &daemon)
             .with("SCHEDULER__TASK_QUEUED_TIMEOUT", &TOKEN_LIFE.to_string())
-            // This scheduler stays: however slow it is, its tasks are not to be taken for those of a dead one.
+            // This scheduler stays: however slow it is, its tasks are not to be taken for those of
+            // a dead one.
             .with("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "600");
         let home = airflow.home.path().to_owned();
         let (worker, flags) = (home.join("worker"), home.join("flags"));
@@ -125,7 +127,8 @@ impl World {
         .await
     }
 
-    /// The lines of the log of a task's first try, once `wish` accepts them. An error status panics.
+    /// The lines of the log of a task's first try, once `wish` accepts them. An error status
+    /// panics.
     async fn log(&self, task: &str, wish: impl Fn(&[String]) -> bool) -> Vec<String> {
         self.log_of_try(task, 1, wish).await
     }
@@ -213,7 +216,8 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     assert!(said.contains("no key 'cpu'; did you mean 'cpus'"), "{said}");
     world.log("typo", |lines| has(lines, "did you mean 'cpus'")).await;
 
-    // The constraint that no agent satisfies is in the task's events and in its log, while it waits.
+    // The constraint that no agent satisfies is in the task's events and in its log, while it
+    // waits.
     let said = world.event("hopeless", "pending").await;
     assert!(
         said.contains("no active agent satisfies the constraint `gpu:true`"),
@@ -265,7 +269,8 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     world.site.cluster.stop_after(world.site.daemon);
 }
 
-/// Marking a deferred task, and clearing it, ends its container; what it wrote is in the log meanwhile.
+/// Marking a deferred task, and clearing it, ends its container; what it wrote is in the log
+/// meanwhile.
 async fn a_deferred_task_takes_its_container_along(world: &World) {
     let marked = world.instance("marked", "deferred").await;
     let cleared = world.instance("cleared", "deferred").await;

@@ -156,7 +156,8 @@ struct Example {
 }
 
 impl Example {
-    /// Every task instance of the example, as `task[map index]` to id, state and how often it was tried.
+    /// Every task instance of the example, as `task[map index]` to id, state and how often it was
+    /// tried.
     fn instances(&self) -> BTreeMap<String, (String, String, u64)> {
         let script = "import json, sqlite3, sys\n\
             rows = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, timeout=30).execute('select id, task_id, map_index, state, \

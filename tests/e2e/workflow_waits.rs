@@ -198,7 +198,8 @@ async fn job_run_reports_the_pending_reason_on_timeout() {
     );
 }
 
-/// Answers each GET of a task with the next of some answers, the last one for ever, and takes every job.
+/// Answers each GET of a task with the next of some answers, the last one for ever, and takes every
+/// job.
 fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

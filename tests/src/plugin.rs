@@ -53,7 +53,8 @@ impl Plugin {
         }
     }
 
-    /// A component of one core module that takes minutes to compile on any machine, with this one's manifest.
+    /// A component of one core module that takes minutes to compile on any machine, with this one's
+    /// manifest.
     pub fn slow_to_compile(&self) -> Plugin {
         const FUNCTIONS: usize = 40_000;
         let section = |id: u8, content: &[u8]| [&[id][..], &number(content.len()), content].concat();

@@ -40,7 +40,8 @@ struct Guest {
     folder: &'static str,
 }
 
-/// Builds the components into `out` (`target/components` when none is given) and returns that directory.
+/// Builds the components into `out` (`target/components` when none is given) and returns that
+/// directory.
 pub(crate) fn step(out: Option<PathBuf>, scope: Scope) -> Result<PathBuf> {
     steps::build("componentize", &["--bin", "componentize"])?;
     eprintln!("==> components");

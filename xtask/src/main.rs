@@ -1,4 +1,5 @@
-//! `cargo xtask`: everything that building, trying out and testing this project takes, in one place.
+//! `cargo xtask`: everything that building, trying out and testing this project takes, in one
+//! place.
 //!
 //! | command | does |
 //! |---|---|
@@ -36,7 +37,8 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Xtask {
-    /// Builds components and daemon and starts everything on loopback; what follows goes to `transom dev`.
+    /// Builds components and daemon and starts everything on loopback; what follows goes to
+    /// `transom dev`.
     Dev {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -50,7 +52,8 @@ enum Xtask {
         #[arg(long)]
         all: bool,
     },
-    /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON document.
+    /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON
+    /// document.
     Bench {
         /// Which: `discovery`, `scheduler`, `leader`, `plugins`, `workflow`.
         name: String,

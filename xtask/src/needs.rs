@@ -33,7 +33,8 @@ const NEEDS: [(&str, &[&str], &str); 8] = [
 /// The script that packages run before they start a service; exit code 101 forbids it.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// The registry that tests pull components from. Installing its package would also start one, so it is only unpacked.
+/// The registry that tests pull components from. Installing its package would also start one, so it
+/// is only unpacked.
 const REGISTRY: &str = "docker-registry";
 
 /// Installs missing programs where possible, else prints their packages.

@@ -13,8 +13,9 @@ use serde::Deserialize;
 /// How often a build without a terminal reports how far it is.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What development and tests select, in every call alike, so that nothing is compiled twice: the whole workspace's features, without
-/// the daemon's allocator, which is C code that takes minutes to compile.
+/// What development and tests select, in every call alike, so that nothing is compiled twice: the
+/// whole workspace's features, without the daemon's allocator, which is C code that takes minutes
+/// to compile.
 pub(crate) const SELECTION: [&str; 2] = ["--workspace", "--no-default-features"];
 
 /// The workspace's root.
@@ -52,8 +53,8 @@ pub(crate) fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds these targets of the workspace and shows how far it is: cargo's own bar on a terminal, else a line with the number of
-/// crates now and then.
+/// Builds these targets of the workspace and shows how far it is: cargo's own bar on a terminal,
+/// else a line with the number of crates now and then.
 pub(crate) fn build(what: &str, targets: &[&str]) -> anyhow::Result<()> {
     let mut command = cargo();
     command.arg("build").args(SELECTION).args(targets);

@@ -9,7 +9,8 @@ use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
 use crate::{authors, components, needs};
 
-/// Formatting and lints (unless `quick`), components, then all tests. Lists the parts first, and how long each took at the end.
+/// Formatting and lints (unless `quick`), components, then all tests. Lists the parts first, and
+/// how long each took at the end.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
     let mut report = Report::begin(quick);
     let outcome = parts(&mut report, quick, arguments);
@@ -33,8 +34,8 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
         report.part(LINTS, || checked("clippy", &mut lints))?;
     }
     report.part(NEEDS, needs::install)?;
-    // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that waiting for the compiler and
-    // waiting for tests are told apart.
+    // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that
+    // waiting for the compiler and waiting for tests are told apart.
     report.part(PROGRAMS, || build("programs and tests", &["--bins", "--tests"]))?;
     let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
     let variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;

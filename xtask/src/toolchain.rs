@@ -112,7 +112,8 @@ fn rustup_target_add(progress: &dyn Fn(&str)) -> Result<()> {
     run(&mut command, &format!("rustup target add {TARGET}"), progress).map(drop)
 }
 
-/// The toolchain of an unpacked copy: Debian's compiler, std from its sources, the linker of the present toolchain.
+/// The toolchain of an unpacked copy: Debian's compiler, std from its sources, the linker of the
+/// present toolchain.
 fn debian(unpacked: &Path) -> Result<Toolchain> {
     let rustc = unpacked.join("rustc");
     let output = Command::new(&rustc)
@@ -143,7 +144,8 @@ fn fetch(cache: &Path, unpacked: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     let debs = aside.path().join("debs");
     fs::create_dir(&debs)?;
 
-    // The system's package lists first; lists of our own where it has none, or old ones whose packages are gone.
+    // The system's package lists first; lists of our own where it has none, or old ones whose
+    // packages are gone.
     if download(&Apt::system(), &debs, progress).is_err() {
         let apt = Apt::private(aside.path())?;
         run(
@@ -241,8 +243,9 @@ fn download(apt: &Apt, debs: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     .map(drop)
 }
 
-/// The compiler's own packages: from `rustc-web` and its sources through their dependencies, as long as those belong to it. Names
-/// carry version numbers that move with Debian's updates, so they are read and never written here.
+/// The compiler's own packages: from `rustc-web` and its sources through their dependencies, as
+/// long as those belong to it. Names carry version numbers that move with Debian's updates, so they
+/// are read and never written here.
 fn packages(apt: &Apt) -> Result<Vec<String>> {
     let mut found = BTreeSet::new();
     let mut open = vec!["rustc-web".to_owned(), "rust-web-src".to_owned()];
@@ -305,7 +308,8 @@ impl Apt {
     }
 }
 
-/// Runs a command to its end. Says what it does when that takes more than a second; its output appears only in the error.
+/// Runs a command to its end. Says what it does when that takes more than a second; its output
+/// appears only in the error.
 pub(crate) fn run(command: &mut Command, what: &str, progress: &dyn Fn(&str)) -> Result<Output> {
     let stdout = tempfile::tempfile().context("a temporary file")?;
     let stderr = tempfile::tempfile().context("a temporary file")?;

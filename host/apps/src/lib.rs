@@ -14,8 +14,8 @@
 //!   turns an instance into a task.
 //! * `checks`: runs checks with the check-probe components. `bus`: events, filtered by the events
 //!   component.
-//! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term. `core::mirror`:
-//!   the view of a standby.
+//! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
+//!   `core::mirror`: the view of a standby.
 //! * `api`: HTTP, one file per resource. `seams`: the plugins as traits, so that tests can script
 //!   them.
 //!

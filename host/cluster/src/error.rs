@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of the connection or a refusal of the cluster manager. The texts name the server and what an
-/// operator can check; the cause is in [`source`](std::error::Error::source).
+/// An error of the connection or a refusal of the cluster manager. The texts name the server and
+/// what an operator can check; the cause is in [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration is invalid.
@@ -30,7 +30,8 @@ pub enum Error {
         source: TransportError,
     },
 
-    /// All masters failed; the source is the error of the last one, or of one that answered 503 or 404.
+    /// All masters failed; the source is the error of the last one, or of one that answered 503 or
+    /// 404.
     #[error(
         "none of the masters {masters} can be used; check [cluster] master and that one of them is the leader"
     )]
@@ -145,7 +146,8 @@ pub enum Error {
         call: &'static str,
     },
 
-    /// This process is not, or no longer, the leader of its framework. A call in flight may have arrived.
+    /// This process is not, or no longer, the leader of its framework. A call in flight may have
+    /// arrived.
     #[error("{call} was not sent or cancelled: this daemon is not the leader of its framework")]
     NotFrameworkLeader {
         /// The call's type.

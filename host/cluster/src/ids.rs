@@ -1,8 +1,9 @@
 //! Identifiers of the cluster manager: one type each, so that an agent's id cannot be passed for a
 //! task's.
 //!
-//! On the wire every id is an object, `{"value": "..."}`; the state document writes the same ids as plain strings, for
-//! which [`plain`] is there. Cloning is cheap (the text is shared). The text is opaque: nothing is checked here.
+//! On the wire every id is an object, `{"value": "..."}`; the state document writes the same ids as
+//! plain strings, for which [`plain`] is there. Cloning is cheap (the text is shared). The text is
+//! opaque: nothing is checked here.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -153,7 +154,8 @@ impl fmt::Display for ContainerId {
     }
 }
 
-/// Ids as plain strings, the way the state document has them: `#[serde(with = "transom_cluster::ids::plain")]`.
+/// Ids as plain strings, the way the state document has them: `#[serde(with =
+/// "transom_cluster::ids::plain")]`.
 pub mod plain {
     use serde::{Deserialize, Deserializer, Serializer};
 

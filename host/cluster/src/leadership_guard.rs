@@ -5,9 +5,10 @@ use std::time::Duration;
 
 /// Whether this process is still the leader of a framework, from a lease in a shared store.
 ///
-/// It is checked right before each call is sent, so it must not block. A process that was paused finds it
-/// expired by the clock before it learns of another leader.
+/// It is checked right before each call is sent, so it must not block. A process that was paused
+/// finds it expired by the clock before it learns of another leader.
 pub trait LeadershipGuard: Debug + Send + Sync {
-    /// The remaining time of leadership, by a clock that runs while the process is paused; zero: expired.
+    /// The remaining time of leadership, by a clock that runs while the process is paused; zero:
+    /// expired.
     fn left(&self) -> Duration;
 }

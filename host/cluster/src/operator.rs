@@ -63,8 +63,8 @@ impl Stream {
         Ok(None)
     }
 
-    /// The next event; none when the master has ended the stream. Fails, and may be dropped, exactly as
-    /// [`scheduler::Stream::next`](crate::scheduler::Stream::next).
+    /// The next event; none when the master has ended the stream. Fails, and may be dropped,
+    /// exactly as [`scheduler::Stream::next`](crate::scheduler::Stream::next).
     pub async fn next(&mut self) -> Result<Option<Event>> {
         let Some(record) = self.records.next().await? else {
             return Ok(None);

@@ -199,7 +199,8 @@ impl Resources {
     }
 }
 
-/// The host and port of a pid (`slave(1)@127.0.0.1:5051`, `master@[::1]:5050`); none when it is not one.
+/// The host and port of a pid (`slave(1)@127.0.0.1:5051`, `master@[::1]:5050`); none when it is not
+/// one.
 pub fn pid_address(pid: &str) -> Option<(&str, u16)> {
     let (_, address) = pid.rsplit_once('@')?;
     let (host, port) = address.rsplit_once(':')?;

@@ -1,5 +1,5 @@
-//! Every recorded message can be read, and what is modelled survives being written again: only the paths listed in
-//! [`NOT_MODELLED`] may go missing, and no value may change.
+//! Every recorded message can be read, and what is modelled survives being written again: only the
+//! paths listed in [`NOT_MODELLED`] may go missing, and no value may change.
 
 #![allow(
     clippy::unwrap_used,
@@ -136,7 +136,8 @@ fn operator_event(event: &operator::Event) -> Value {
     }
 }
 
-/// Every object in a document, however deep, that looks like an event: a type and a field named like it.
+/// Every object in a document, however deep, that looks like an event: a type and a field named
+/// like it.
 fn events_in(value: &Value, found: &mut Vec<Value>) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| events_in(value, found)),

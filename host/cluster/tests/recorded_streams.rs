@@ -1,4 +1,5 @@
-//! Every recorded stream, cut in every way, gives the records that were recorded, each with its last byte.
+//! Every recorded stream, cut in every way, gives the records that were recorded, each with its
+//! last byte.
 
 #![allow(
     clippy::unwrap_used,
@@ -59,7 +60,8 @@ fn ends(stream: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// Equal, but for the last bit of a number that was written with more digits in one place than in the other.
+/// Equal, but for the last bit of a number that was written with more digits in one place than in
+/// the other.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {

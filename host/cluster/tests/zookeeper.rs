@@ -1,5 +1,5 @@
-//! The leader as a real ZooKeeper names it. These tests need the Debian packages `zookeeper` and a Java runtime, and
-//! fail without them.
+//! The leader as a real ZooKeeper names it. These tests need the Debian packages `zookeeper` and a
+//! Java runtime, and fail without them.
 
 #![allow(
     clippy::unwrap_used,
@@ -112,7 +112,8 @@ async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
         fourth
     );
 
-    // A leader whose registration cannot be read is not replaced by the next one, which does not lead.
+    // A leader whose registration cannot be read is not replaced by the next one, which does not
+    // lead.
     masters.delete(&format!("/a/mesos/{fourth}"), None).await.unwrap();
     create(&masters, "/a/mesos/json.info_", b"{}", Acls::anyone_all()).await;
     register(&masters, "/a/mesos", 5090).await;
@@ -135,7 +136,8 @@ async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     let first = register(&masters, "/mesos", 5060).await;
     let client = Client::new(Config {
-        // ZooKeeper without memory refuses those who have seen later changes: they give up after their own time.
+        // ZooKeeper without memory refuses those who have seen later changes: they give up after
+        // their own time.
         zookeeper_timeout: Duration::from_secs(3),
         ..config(format!("zk://{}/mesos", server.address()))
     })

@@ -105,8 +105,8 @@ impl Changes {
 }
 
 /// How many entries of a snapshot differ from the model although the stream should have reported
-/// them. Agents missing from the snapshot do not count: the stream reports a lost agent only through
-/// updates of its tasks.
+/// them. Agents missing from the snapshot do not count: the stream reports a lost agent only
+/// through updates of its tasks.
 pub(crate) fn missed_changes(model: &ClusterModel, seen: &ClusterModel) -> usize {
     let differing = Changes::between(model, seen);
     let left = differing.agents.iter().filter(|id| seen.agents.get(id).is_none());

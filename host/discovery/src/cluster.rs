@@ -106,7 +106,8 @@ pub struct Task {
     pub healthy: Option<bool>,
     /// Its labels whose values could be weights of SRV records.
     pub weights: Box<[(Box<str>, u16)]>,
-    /// Its id, if another task of the framework has the same one; it is then stored under another key.
+    /// Its id, if another task of the framework has the same one; it is then stored under another
+    /// key.
     pub duplicate_id: Option<TaskId>,
 }
 

@@ -1,14 +1,14 @@
 //! Follows the cluster: turns its event stream into zones.
 //!
-//! One task owns the model. While the stream is open, it applies each event and publishes a new zone
-//! shortly after a change; a burst of events becomes one zone, and large zones are built on a
+//! One task owns the model. While the stream is open, it applies each event and publishes a new
+//! zone shortly after a change; a burst of events becomes one zone, and large zones are built on a
 //! blocking thread. The stream does not report everything (such as agents that are gone), so every
 //! `refresh_seconds` a second subscription replaces the first one with its own snapshot: a full
 //! comparison without a gap.
 //!
 //! A lost stream is reopened with growing, jittered delays while the last zone stays in service. A
-//! new leader ends the delay. Where a master has no stream (see [`source`](crate::source)), its state
-//! document is polled every `refresh_seconds`, and the stream is retried from time to time.
+//! new leader ends the delay. Where a master has no stream (see [`source`](crate::source)), its
+//! state document is polled every `refresh_seconds`, and the stream is retried from time to time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -180,8 +180,8 @@ impl ClusterFollower {
         }
     }
 
-    /// Waits until the next attempt to open the stream, polling the state document meanwhile if `next`
-    /// asks for it. Returns whether the leader has changed.
+    /// Waits until the next attempt to open the stream, polling the state document meanwhile if
+    /// `next` asks for it. Returns whether the leader has changed.
     async fn until_retry(&mut self, next: Next, lost: &StreamLost) -> bool {
         let retry_at = Instant::now() + next.retry;
         if !next.poll {
@@ -287,7 +287,8 @@ impl ClusterFollower {
             let (model, seen, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
             let comparing = move || {
                 let differences = changes::missed_changes(&model, &seen);
-                // Compared with the zone, not the model, which may have changes that are not published yet.
+                // Compared with the zone, not the model, which may have changes that are not
+                // published yet.
                 (differences, Changes::between(&zone.inputs().cluster, &seen))
             };
             // Slow for a large cluster.
@@ -380,8 +381,8 @@ impl ClusterFollower {
         }
     }
 
-    /// Waits until `until` or a new leader while handling name lookups and changes of masters. Returns
-    /// whether there is a new leader.
+    /// Waits until `until` or a new leader while handling name lookups and changes of masters.
+    /// Returns whether there is a new leader.
     async fn idle(&mut self, until: Instant) -> bool {
         loop {
             tokio::select! {

@@ -1,7 +1,7 @@
 //! The settings of discovery.
 //!
-//! [`Config`] has every setting with its default; [`check`] validates them and has the rules for parsing
-//! texts of configuration files.
+//! [`Config`] has every setting with its default; [`check`] validates them and has the rules for
+//! parsing texts of configuration files.
 
 pub mod check;
 pub(crate) mod system;
@@ -60,8 +60,8 @@ pub struct Config {
     pub dns_on: bool,
     /// Whether HTTP is served.
     pub http_on: bool,
-    /// The domain of all names, without a leading or trailing dot. A domain with labels of more than 63
-    /// bytes is served over HTTP alone.
+    /// The domain of all names, without a leading or trailing dot. A domain with labels of more
+    /// than 63 bytes is served over HTTP alone.
     pub domain: String,
     /// The TTL of answers, negative ones included.
     pub ttl: u32,
@@ -97,10 +97,11 @@ pub struct Config {
 
     /// Whether external names are forwarded; else they are REFUSED.
     pub external_on: bool,
-    /// The resolvers, in this order. Empty: the system's resolvers without this machine's own addresses.
+    /// The resolvers, in this order. Empty: the system's resolvers without this machine's own
+    /// addresses.
     pub resolvers: Vec<SocketAddr>,
-    /// Resolvers of certain zones, which are written without a leading or trailing dot. No zone contains
-    /// another one or the domain, or lies within the domain.
+    /// Resolvers of certain zones, which are written without a leading or trailing dot. No zone
+    /// contains another one or the domain, or lies within the domain.
     pub zone_resolvers: BTreeMap<String, Vec<SocketAddr>>,
     /// The timeout of one resolver.
     pub timeout: u64,
@@ -116,8 +117,9 @@ pub struct Config {
     pub set_truncate_bit: bool,
     /// Networks of clients whose queries are forwarded; others are REFUSED.
     pub allow_recursion: Vec<IpNet>,
-    /// Answers per second and source network (/24, /56) over UDP and HTTPS. Above it most UDP answers are
-    /// dropped, as an attack on that network is assumed, and HTTPS requests are rejected; 0: no limit.
+    /// Answers per second and source network (/24, /56) over UDP and HTTPS. Above it most UDP
+    /// answers are dropped, as an attack on that network is assumed, and HTTPS requests are
+    /// rejected; 0: no limit.
     pub responses_per_second: u32,
 
     /// Whether unhealthy tasks have no records.

@@ -67,12 +67,13 @@ impl Serialize for EnumeratedRecord {
     }
 }
 
-/// Enumerates one task after the other, so that the list of a large cluster is never in memory at once.
+/// Enumerates one task after the other, so that the list of a large cluster is never in memory at
+/// once.
 #[derive(Debug)]
 pub struct Enumerator {
     zone: Arc<Zone>,
-    /// Hashes of the records so far. On a collision the later record would be missing; that happens less
-    /// than once in a million enumerations of a large cluster.
+    /// Hashes of the records so far. On a collision the later record would be missing; that happens
+    /// less than once in a million enumerations of a large cluster.
     seen: HashSet<u64>,
 }
 

@@ -176,8 +176,8 @@ fn zone_config(config: &Config) -> ZoneConfig {
     }
 }
 
-/// The addresses of the DNS port: the listener's or, for a wildcard listener, the machine's own without
-/// loopback.
+/// The addresses of the DNS port: the listener's or, for a wildcard listener, the machine's own
+/// without loopback.
 fn own_addresses(listener: IpAddr) -> Vec<IpAddr> {
     if !listener.is_unspecified() {
         return vec![listener];

@@ -23,8 +23,8 @@ pub(crate) struct HostResolver {
 }
 
 impl HostResolver {
-    /// Starts lookups of names that are unknown or older than `stale`, and drops names that the cluster no
-    /// longer has.
+    /// Starts lookups of names that are unknown or older than `stale`, and drops names that the
+    /// cluster no longer has.
     pub(crate) fn refresh(&mut self, cluster: &ClusterModel, stale: Duration) {
         let wanted: std::collections::HashSet<&str> = cluster.host_names().collect();
         self.addresses.retain(|name, _| wanted.contains(name.as_str()));
@@ -38,8 +38,8 @@ impl HostResolver {
         }
     }
 
-    /// Waits for a lookup to end and returns whether addresses changed. A failed lookup keeps the old
-    /// addresses.
+    /// Waits for a lookup to end and returns whether addresses changed. A failed lookup keeps the
+    /// old addresses.
     pub(crate) async fn addresses_changed(&mut self) -> bool {
         match self.running.join_next().await {
             Some(Ok((name, ips))) if !ips.is_empty() => {

@@ -1,6 +1,8 @@
-//! Lookups over HTTP in mesos-dns's shapes, with additions: `ETags`, watches and an OpenAPI document.
+//! Lookups over HTTP in mesos-dns's shapes, with additions: `ETags`, watches and an OpenAPI
+//! document.
 //!
-//! [`route`] decodes a request, [`lookup`] reads the newest zone, and [`answer`] writes the response.
+//! [`route`] decodes a request, [`lookup`] reads the newest zone, and [`answer`] writes the
+//! response.
 
 mod answer;
 mod events;

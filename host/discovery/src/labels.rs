@@ -26,8 +26,8 @@ impl LabelRule {
         byte == b'-' || (self == Self::Rfc952 && byte.is_ascii_digit())
     }
 
-    /// One label: lower case; dots, dashes and underscores become dashes, other characters except letters and
-    /// digits are removed. May be empty.
+    /// One label: lower case; dots, dashes and underscores become dashes, other characters except
+    /// letters and digits are removed. May be empty.
     pub fn label(self, text: &str) -> String {
         let kept: String = text
             .bytes()
@@ -54,8 +54,8 @@ impl LabelRule {
     }
 }
 
-/// Cuts to a length and trims dashes at the end. If the cut falls after dashes, the characters after
-/// them fill the gap.
+/// Cuts to a length and trims dashes at the end. If the cut falls after dashes, the characters
+/// after them fill the gap.
 fn cut(text: &str, longest: usize) -> String {
     let Some((head, rest)) = text.split_at_checked(longest) else {
         return text.trim_end_matches('-').to_owned();
@@ -68,7 +68,8 @@ fn cut(text: &str, longest: usize) -> String {
     label
 }
 
-/// The five characters that distinguish tasks of one name: the start of the task id's SHA-1 in z-base-32.
+/// The five characters that distinguish tasks of one name: the start of the task id's SHA-1 in
+/// z-base-32.
 pub fn hash5(task_id: &str) -> String {
     const ALPHABET: &[u8; 32] = b"ybndrfg8ejkmcpqxot1uwisza345h769";
     let digest = Sha1::digest(task_id.as_bytes());
@@ -86,8 +87,8 @@ pub fn agent_tail(agent_id: &str) -> String {
     agent_id.rsplit('-').next().unwrap_or_default().to_lowercase()
 }
 
-/// A name for DNS, with any characters; none if a label is empty or longer than 63 bytes, or the name
-/// longer than 255.
+/// A name for DNS, with any characters; none if a label is empty or longer than 63 bytes, or the
+/// name longer than 255.
 pub fn wire_name(name: &str) -> Option<Name> {
     let labels = name.strip_suffix('.')?.split('.');
     if labels.clone().any(str::is_empty) {

@@ -4,19 +4,20 @@
 //! names that lookups read without locks. The path of a change:
 //!
 //! 1. `cluster_follower` applies each event to a model of the [`cluster`] and publishes a new zone
-//!    shortly after. It also opens a new subscription from time to time, because the stream does not
-//!    report everything.
+//!    shortly after. It also opens a new subscription from time to time, because the stream does
+//!    not report everything.
 //! 2. [`records`] computes the records of a model with pure functions; `labels` turns texts into
 //!    labels.
 //! 3. `dns` and `http` answer from the newest zone.
 //!
 //! Promises: a task has records from its `TASK_RUNNING` until the update that ends it. During an
-//! outage of the cluster manager the last zone stays in service, and the metrics show its age; before
-//! the first zone, DNS answers SERVFAIL and HTTP 503. An invalid entry is skipped and counted.
+//! outage of the cluster manager the last zone stays in service, and the metrics show its age;
+//! before the first zone, DNS answers SERVFAIL and HTTP 503. An invalid entry is skipped and
+//! counted.
 //!
-//! Failures: [`Config::start`] fails on invalid settings and on ports that are in use. After that only
-//! the token ends discovery; errors of the cluster manager are retried, and logged once when they begin
-//! and end. [`source`] decides when the state document is polled instead of the stream.
+//! Failures: [`Config::start`] fails on invalid settings and on ports that are in use. After that
+//! only the token ends discovery; errors of the cluster manager are retried, and logged once when
+//! they begin and end. [`source`] decides when the state document is polled instead of the stream.
 
 #![forbid(unsafe_code)]
 

@@ -23,16 +23,17 @@ pub(crate) struct QueryLabels {
 /// Labels of an answer that rate limiting withheld.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct LimitedLabels {
-    /// Over UDP, `drop`: nothing was sent; `slip`: an empty answer with the TC bit was sent. Over HTTPS, `reject`:
-    /// status 429.
+    /// Over UDP, `drop`: nothing was sent; `slip`: an empty answer with the TC bit was sent. Over
+    /// HTTPS, `reject`: status 429.
     pub(crate) action: &'static str,
 }
 
 /// Labels of a refused query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct RefusedLabels {
-    /// `recursion`: an external name, from a client outside `allow_recursion`; `transfer`: a zone transfer to a client
-    /// outside `allow_transfer`; `outside`: an external name while forwarding is off.
+    /// `recursion`: an external name, from a client outside `allow_recursion`; `transfer`: a zone
+    /// transfer to a client outside `allow_transfer`; `outside`: an external name while forwarding
+    /// is off.
     pub(crate) reason: &'static str,
 }
 

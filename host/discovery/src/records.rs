@@ -127,8 +127,8 @@ pub(crate) fn of_agent(
     Ok(Some(records))
 }
 
-/// The records of the name server and of `leader`, `master`, `master0` and so on. A leader whose host
-/// name is not resolved yet has none.
+/// The records of the name server and of `leader`, `master`, `master0` and so on. A leader whose
+/// host name is not resolved yet has none.
 ///
 /// The masters are those registered in ZooKeeper, else those of the configuration.
 pub(crate) fn of_masters(
@@ -359,7 +359,8 @@ impl TaskRecords<'_, '_, '_> {
         }
     }
 
-    /// Records of the ports in the task's discovery information, on its own and its agent's addresses.
+    /// Records of the ports in the task's discovery information, on its own and its agent's
+    /// addresses.
     fn discovery_ports(&mut self, names: &TaskNames, discovery: &Discovery) {
         let labels = self.make.zone_config.labels;
         for port in &discovery.ports {

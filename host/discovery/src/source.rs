@@ -65,9 +65,11 @@ impl AtomicSource {
 /// How long a master may answer 404 before it counts as one without an event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamTimeouts {
-    /// A master that answers 404 for this long has no event stream. Any other answer resets the time.
+    /// A master that answers 404 for this long has no event stream. Any other answer resets the
+    /// time.
     pub not_found: Duration,
-    /// The same while no records from a stream are in service, when the state document is the best source.
+    /// The same while no records from a stream are in service, when the state document is the best
+    /// source.
     pub not_found_at_first: Duration,
     /// How often the stream is retried on a master without one.
     pub retry: Duration,
@@ -151,7 +153,8 @@ impl Attempts {
         let poll = no_stream
             || match failure {
                 Failure::NotFound => !from_stream && not_found_for >= self.stream_timeouts.not_found_at_first,
-                // The first retry of a broken stream is immediate; the document is polled after the second failure.
+                // The first retry of a broken stream is immediate; the document is polled after the
+                // second failure.
                 Failure::Broken => self.failures > 1,
                 Failure::NotReady | Failure::Refused => false,
             };
@@ -182,8 +185,8 @@ mod tests {
         *START.get_or_init(Instant::now) + Duration::from_secs_f64(seconds)
     }
 
-    /// For failures at these seconds: whether the document is polled, and whether the master counts as
-    /// one without a stream.
+    /// For failures at these seconds: whether the document is polled, and whether the master counts
+    /// as one without a stream.
     fn decisions(from_stream: bool, failures: &[(f64, Failure)]) -> Vec<(bool, bool)> {
         let stream_timeouts = StreamTimeouts::default();
         let mut attempts = Attempts::new(stream_timeouts);

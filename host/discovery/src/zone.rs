@@ -185,7 +185,8 @@ pub(crate) struct ZoneBuilder {
 }
 
 impl ZoneBuilder {
-    /// Begins a change of a zone, which stays in service. The journal keeps up to `journal_records`.
+    /// Begins a change of a zone, which stays in service. The journal keeps up to
+    /// `journal_records`.
     pub(crate) fn of(zone: &Zone, journal_records: usize) -> Self {
         Self {
             zone: zone.clone(),

@@ -459,7 +459,8 @@ async fn resync_differences_count_missed_events_but_not_lost_agents() {
     discovery.stop().await;
 }
 
-/// The operator's stream of a real master while an agent died, came back, and another one unregistered.
+/// The operator's stream of a real master while an agent died, came back, and another one
+/// unregistered.
 #[tokio::test]
 async fn recorded_loss_of_an_agent_is_followed() {
     let recorded =

@@ -1,5 +1,5 @@
-//! Following the leader that a real ZooKeeper names. Needs the Debian packages `zookeeper` and `default-jre-headless`,
-//! and fails without them.
+//! Following the leader that a real ZooKeeper names. Needs the Debian packages `zookeeper` and
+//! `default-jre-headless`, and fails without them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests: a failure is their answer.
 
 mod common;
@@ -87,7 +87,8 @@ async fn new_leader_ends_the_retry_delay() {
     let unwilling =
         |says: &mut MasterScript| (says.snapshot, says.refusal, says.document) = (None, 503, None);
     let willing: Value = second.says.lock().unwrap().snapshot.clone().unwrap();
-    // Neither of them serves, until the pauses between attempts are longer than what is to be shown.
+    // Neither of them serves, until the pauses between attempts are longer than what is to be
+    // shown.
     second.set(unwilling);
     first.set(unwilling);
     first.hang_up();

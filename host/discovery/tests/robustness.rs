@@ -1,5 +1,5 @@
-//! Whatever arrives on the DNS port: a request is answered once, in no more bytes than it allows; what is no request is
-//! not answered; nothing panics.
+//! Whatever arrives on the DNS port: a request is answered once, in no more bytes than it allows;
+//! what is no request is not answered; nothing panics.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 mod common;

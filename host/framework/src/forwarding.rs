@@ -1,8 +1,8 @@
 //! Requests to a daemon that does not lead.
 //!
 //! The policy of a service decides by method and path: a standby answers a request itself
-//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]). While
-//! there is no leader, a request waits for one, and is then rejected: 503 while the store is
+//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]).
+//! While there is no leader, a request waits for one, and is then rejected: 503 while the store is
 //! unavailable, otherwise 502. A request that did not reach a leader is sent to the next one; a
 //! request whose outcome is unknown is not repeated.
 

@@ -21,8 +21,8 @@
 //! `runtime::engine::compiler`), but not in a separate process.
 //!
 //! Folders, each using those below it: `api`, `lifecycle`, `storage`, `self_test`, `runtime`,
-//! `network`, `observe`, `manifest`, `worlds`. [`trial`] is for tools that test a component without a
-//! daemon.
+//! `network`, `observe`, `manifest`, `worlds`. [`trial`] is for tools that test a component without
+//! a daemon.
 
 #![cfg_attr(
     test,

@@ -1,13 +1,13 @@
 //! Components from OCI registries: fetching, caching, and verifying their signatures.
 //!
-//! A manifest names a component as `oci://registry/repository:tag`. [`Sources`] fetches it, verifies
-//! every digest and keeps the image on disk. [`Trust`] decides whether a component has a valid
-//! signature. With signatures a registry is untrusted: it controls neither where passwords go nor
-//! which servers are contacted, and cannot exceed any size. Nothing here runs a component.
+//! A manifest names a component as `oci://registry/repository:tag`. [`Sources`] fetches it,
+//! verifies every digest and keeps the image on disk. [`Trust`] decides whether a component has a
+//! valid signature. With signatures a registry is untrusted: it controls neither where passwords go
+//! nor which servers are contacted, and cannot exceed any size. Nothing here runs a component.
 //!
 //! * [`Sources`]: the fetch task and its schedule
-//! * [`Source`], [`Image`], [`LAYER`] and others: references and images, as the OCI specifications have
-//!   them
+//! * [`Source`], [`Image`], [`LAYER`] and others: references and images, as the OCI specifications
+//!   have them
 //! * [`signatures`]: keys, and the verification of signatures
 //! * [`network`]: which destinations may be contacted; the plugin host's probes use it, too
 //! * [`artifacts`]: the files that the plugin host keeps on disk

@@ -2,9 +2,9 @@
 //! into accepted offers, and the master's events into stored, ordered events.
 //!
 //! A service (apps, workflow) holds a [`Scheduler`] and the one [`Events`]. It
-//! [`submit`](SchedulerApi::submit)s tasks, follows their events, [`kill`](SchedulerApi::kill)s them
-//! and finally [`purge`](SchedulerApi::purge)s their records. Requests never wait: they are queued
-//! inside, merged per task, and repeated while the store or the master is unavailable.
+//! [`submit`](SchedulerApi::submit)s tasks, follows their events, [`kill`](SchedulerApi::kill)s
+//! them and finally [`purge`](SchedulerApi::purge)s their records. Requests never wait: they are
+//! queued inside, merged per task, and repeated while the store or the master is unavailable.
 //! [`SchedulerApi::tasks`], [`SchedulerApi::pending`] and [`SchedulerApi::subscription`] read
 //! immutable snapshots and never wait either.
 //!
@@ -17,7 +17,8 @@
 //!   status (same `uuid`) is acknowledged again but not delivered again.
 //! * Events are never dropped: while the service reads none, none are read from the master.
 //! * No request is lost and none holds up another. One that can never be carried out is an
-//!   [`Event::Rejected`]; a task that is withdrawn before its launch is an [`Event::NeverLaunched`].
+//!   [`Event::Rejected`]; a task that is withdrawn before its launch is an
+//!   [`Event::NeverLaunched`].
 //! * Only the matcher decides where a task may run. Without it nothing is launched, and
 //!   [`SchedulerApi::pending`] reports that.
 //! * An orphaned task (not in the store, or completed according to its record) is killed until it

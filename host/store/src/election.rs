@@ -1,8 +1,8 @@
 //! Leader election among processes that share a store.
 //!
-//! An election is a lease. Its holder serves a [`Term`], which renews the lease in the background and ends
-//! as soon as the lease is not certain to be held; the others observe the leader ([`Leadership`]) and keep
-//! campaigning.
+//! An election is a lease. Its holder serves a [`Term`], which renews the lease in the background
+//! and ends as soon as the lease is not certain to be held; the others observe the leader
+//! ([`Leadership`]) and keep campaigning.
 //!
 //! Three mechanisms stop a former leader from acting, even one that was paused:
 //! * [`LeaseTerm::left`] uses this process's clock and never exceeds the store's lease;
@@ -32,8 +32,8 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The leadership of an election, as this process knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// No leader is known: the store has not answered yet, a term has just ended, or the lease belongs to an
-    /// earlier process at this address and has not expired.
+    /// No leader is known: the store has not answered yet, a term has just ended, or the lease
+    /// belongs to an earlier process at this address and has not expired.
     Unknown,
     /// The store does not answer, so nobody can be elected.
     StoreUnavailable,
@@ -59,8 +59,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate for the lease `name` in `store`, with time to live `ttl`. `address`: where other processes
-    /// reach this one.
+    /// A candidate for the lease `name` in `store`, with time to live `ttl`. `address`: where other
+    /// processes reach this one.
     pub fn new(store: Arc<dyn Store>, name: impl Into<String>, address: &str, ttl: Duration) -> Self {
         Self {
             store,
@@ -78,8 +78,8 @@ impl Election {
         self.leadership.subscribe()
     }
 
-    /// Waits until this process is elected, without a deadline. Dropping the future ends the candidature; a
-    /// lease that was granted meanwhile expires.
+    /// Waits until this process is elected, without a deadline. Dropping the future ends the
+    /// candidature; a lease that was granted meanwhile expires.
     pub async fn campaign(&mut self) -> Term {
         loop {
             let pause = match self.store.acquire(&self.name, &self.holder, self.ttl).await {
@@ -146,7 +146,8 @@ impl LeaseTerm {
     }
 }
 
-/// A term of leadership of this process. Dropping it stops renewing; [`Term::resign`] also releases the lease.
+/// A term of leadership of this process. Dropping it stops renewing; [`Term::resign`] also releases
+/// the lease.
 #[derive(Debug)]
 pub struct Term {
     store: Arc<dyn Store>,
@@ -190,8 +191,8 @@ impl Term {
         &self.ended
     }
 
-    /// Releases the lease, so that others need not wait until it expires. Call it after everything that acts as
-    /// leader has stopped.
+    /// Releases the lease, so that others need not wait until it expires. Call it after everything
+    /// that acts as leader has stopped.
     pub async fn resign(self) {
         self.ended.cancel();
         let lease = Lease::clone(&self.validity.0.load());

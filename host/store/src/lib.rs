@@ -179,7 +179,8 @@ pub trait Store: Debug + Send + Sync {
 /// [`Config::open`].
 ///
 /// # Errors
-/// [`Error::Unsupported`] for every other address, [`Error::Locked`] when another process has the directory open.
+/// [`Error::Unsupported`] for every other address, [`Error::Locked`] when another process has the
+/// directory open.
 pub async fn open(server: &str) -> Result<Arc<dyn Store>> {
     Config::new(server).open().await
 }

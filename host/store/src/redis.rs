@@ -10,8 +10,8 @@
 //!
 //! One connection carries all calls and watches: scripts publish their changes on a channel of
 //! their database. A lost connection is restored with a growing backoff for as long as the store
-//! exists; see `redis/connection.rs`. Until then calls return [`Error::Unavailable`]; every call has a
-//! timeout. A commit without a reply may still be applied.
+//! exists; see `redis/connection.rs`. Until then calls return [`Error::Unavailable`]; every call
+//! has a timeout. A commit without a reply may still be applied.
 //!
 //! **Durability** depends on the server: with `appendonly yes` and `appendfsync always` an
 //! acknowledged batch is on disk; with weaker settings a crash of the server may lose the last

@@ -24,8 +24,8 @@ pub enum Notice {
 
 /// The changes under one key prefix, as they are made; from [`Store::watch`](crate::Store::watch).
 ///
-/// Every change committed after the watch was created is either reported, in commit order, or covered by a
-/// later [`Notice::Lagged`]. The number of pending changes is bounded.
+/// Every change committed after the watch was created is either reported, in commit order, or
+/// covered by a later [`Notice::Lagged`]. The number of pending changes is bounded.
 #[derive(Debug)]
 pub struct Watch {
     prefix: String,
@@ -35,8 +35,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next notice; `None` when the store is closed. Waits without a deadline: most stores are quiet most of the time.
-    /// Dropping the future loses nothing.
+    /// The next notice; `None` when the store is closed. Waits without a deadline: most stores are
+    /// quiet most of the time. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Notice> {
         loop {
             while let Some(notice) = self.batch.get(self.next) {

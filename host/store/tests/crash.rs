@@ -34,7 +34,8 @@ async fn acknowledged_batches_survive_being_killed() {
     }
 }
 
-/// The child: writers that put pairs of keys in one batch each and print every batch that was acknowledged.
+/// The child: writers that put pairs of keys in one batch each and print every batch that was
+/// acknowledged.
 async fn write_until_killed(dir: &str, round: &str) {
     let store = open(&format!("file:{dir}")).await.unwrap();
     let writers: Vec<_> = (0..WRITERS)

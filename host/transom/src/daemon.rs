@@ -3,9 +3,9 @@
 //! Everything is started bottom-up: store, plugins, connection to the cluster manager, services,
 //! admin port. Sockets are bound first, so that a port in use is reported before anything runs. The
 //! services are a list ([`services`]). Of the daemons that share a store, one is the leader of a
-//! framework and runs its scheduler (`transom_framework`); the others serve what they can. A service
-//! that ends unexpectedly ends the daemon with an error; after a restart by its supervisor it takes
-//! its framework and tasks over again.
+//! framework and runs its scheduler (`transom_framework`); the others serve what they can. A
+//! service that ends unexpectedly ends the daemon with an error; after a restart by its supervisor
+//! it takes its framework and tasks over again.
 
 mod discovery_only;
 mod from_settings;

@@ -16,7 +16,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Returns the memory of a large snapshot or of a compilation to the system; glibc's allocator keeps three times as much.
+/// Returns the memory of a large snapshot or of a compilation to the system; glibc's allocator
+/// keeps three times as much.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

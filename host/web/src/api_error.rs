@@ -8,7 +8,8 @@ use transom_common::error_chain;
 
 use crate::Problems;
 
-/// An error answer: a status and the body `{"message": …}`, with `details` and further fields where clients read them.
+/// An error answer: a status and the body `{"message": …}`, with `details` and further fields where
+/// clients read them.
 ///
 /// ```
 /// # use transom_web::ApiError;

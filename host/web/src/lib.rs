@@ -9,8 +9,8 @@
 //! * A [`Certificate`] makes a port accept TLS only.
 //! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
 //!   trusted networks, host names and origins. It binds a port and checks requests to it.
-//! * [`json_errors`] gives a JSON body to rejections by extractors, [`Problems`] lists what is wrong
-//!   with a document.
+//! * [`json_errors`] gives a JSON body to rejections by extractors, [`Problems`] lists what is
+//!   wrong with a document.
 //!
 //! Not done here: no HTTP/2 yet; routes, texts and statuses belong to each service.
 //!

@@ -85,8 +85,8 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// ones, ends event streams (`text/event-stream`), gives pending requests `grace` to finish, and
 /// closes the rest.
 ///
-/// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers find the client's address as
-/// [`ConnectInfo`]`<SocketAddr>`.
+/// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers find the client's
+/// address as [`ConnectInfo`]`<SocketAddr>`.
 pub async fn serve(
     listener: Listener,
     router: Router,

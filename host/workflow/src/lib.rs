@@ -12,8 +12,8 @@
 //!   tables of cases as tests.
 //! * `feasibility`: the constraints that no active agent satisfies, offered or not.
 //! * `core`: the actor that owns the active jobs. `job_index`: the snapshot for readers.
-//! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term. `api`: HTTP, one
-//!   file for each resource. `dependencies`: traits of other services, so that tests can script
+//! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term. `api`: HTTP,
+//!   one file for each resource. `dependencies`: traits of other services, so that tests can script
 //!   them.
 //!
 //! # Promises

@@ -1,9 +1,10 @@
 //! Native unit tests of plugins: `cargo test` on the developer's machine, without a component and
 //! without a host.
 //!
-//! [`plugin`] makes the plugin of a configuration document as an instance would. [`Run`] drives one attempt of a probe by hand, and
-//! [`drive`] to its end. A matcher and a filter are asked through their traits, and [`request`], [`agent`], [`task`] and [`query`] make
-//! what they are asked about. [`logs`] has what was logged.
+//! [`plugin`] makes the plugin of a configuration document as an instance would. [`Run`] drives one
+//! attempt of a probe by hand, and [`drive`] to its end. A matcher and a filter are asked through
+//! their traits, and [`request`], [`agent`], [`task`] and [`query`] make what they are asked about.
+//! [`logs`] has what was logged.
 
 use std::rc::Rc;
 

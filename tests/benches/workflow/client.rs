@@ -53,7 +53,8 @@ impl Jobs {
         page["next"].as_u64().expect("a number")
     }
 
-    /// Waits until so many jobs have ended: their states, and when that was heard of, in seconds since 1970.
+    /// Waits until so many jobs have ended: their states, and when that was heard of, in seconds
+    /// since 1970.
     pub(crate) async fn ended(&self, mut since: u64, count: usize) -> BTreeMap<String, (String, f64)> {
         let mut ended = BTreeMap::new();
         while ended.len() < count {

@@ -1,4 +1,5 @@
-//! Figures of the workflow job, measured from outside on the real binary and the embedded cluster: one JSON document.
+//! Figures of the workflow job, measured from outside on the real binary and the embedded cluster:
+//! one JSON document.
 //!
 //! Run by `cargo xtask bench workflow`.
 #![allow(
@@ -145,8 +146,8 @@ async fn look_ups(jobs: &Jobs) -> f64 {
     counts.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// How long a request to queue takes, how long until an agent has the job, and how long until the client knows that it has
-/// finished.
+/// How long a request to queue takes, how long until an agent has the job, and how long until the
+/// client knows that it has finished.
 async fn latency(jobs: &Jobs, site: &Site, mark: usize) -> Value {
     let (mut answered, mut finished, mut asked) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..ONE_BY_ONE {

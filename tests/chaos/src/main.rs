@@ -9,9 +9,11 @@ use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use transom_chaos::{Options, Report, Store, run};
 
-/// Disturbs daemon, store, cluster and tasks at random while apps come and go, and looks whether what must hold does.
+/// Disturbs daemon, store, cluster and tasks at random while apps come and go, and looks whether
+/// what must hold does.
 ///
-/// Exit code: 0 when everything held, 1 when something did not, 2 when the run could not be carried out.
+/// Exit code: 0 when everything held, 1 when something did not, 2 when the run could not be carried
+/// out.
 #[derive(Debug, Parser)]
 #[command(name = "chaos")]
 struct Arguments {
@@ -21,7 +23,8 @@ struct Arguments {
     /// New disturbances begin for this long.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// The state store. A Redis (needs `redis-server`) is disturbed as well, and two daemons share it.
+    /// The state store. A Redis (needs `redis-server`) is disturbed as well, and two daemons share
+    /// it.
     #[arg(long, value_enum, default_value_t = StoreKind::Redis)]
     store: StoreKind,
     /// Tells every step as it is taken.

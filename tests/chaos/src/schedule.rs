@@ -92,7 +92,8 @@ impl Schedule {
         self.plan.values().map(|spec| spec.instances).sum()
     }
 
-    /// The next step. The first ones build up the tasks; between two quiet moments there are five to twelve.
+    /// The next step. The first ones build up the tasks; between two quiet moments there are five
+    /// to twelve.
     pub(crate) fn next(&mut self) -> Step {
         let enough = self.wanted() >= WANTED.0;
         if self.left == 0 && enough {

@@ -1,4 +1,5 @@
-//! The programs of a run: a cluster manager with three agents, and a daemon, or two that share a Redis.
+//! The programs of a run: a cluster manager with three agents, and a daemon, or two that share a
+//! Redis.
 
 use std::fs;
 use std::net::SocketAddr;

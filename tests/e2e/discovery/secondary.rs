@@ -33,7 +33,8 @@ fn document(tasks: usize) -> String {
     document.to_string()
 }
 
-/// NSD, without a control port and without anything on disk but in its folder. It ends when it is dropped.
+/// NSD, without a control port and without anything on disk but in its folder. It ends when it is
+/// dropped.
 struct Nsd {
     child: Child,
     addr: SocketAddr,

@@ -97,7 +97,8 @@ impl Drop for Careful {
     }
 }
 
-/// Answers one request: the state, or that there is no such thing. Fails when there is no secure connection.
+/// Answers one request: the state, or that there is no such thing. Fails when there is no secure
+/// connection.
 fn serve(stream: TcpStream, config: Arc<ServerConfig>, asked: &AtomicUsize) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;

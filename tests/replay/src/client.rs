@@ -260,7 +260,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Moves what is complete from the connection's bytes to the body's. True at the end of the body.
+    /// Moves what is complete from the connection's bytes to the body's. True at the end of the
+    /// body.
     fn unwrap_body(&mut self) -> Result<bool> {
         loop {
             match self.left {

@@ -5,8 +5,9 @@ use crate::client::Response;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys whose contents depend on the site and are not looked into: flags differ by version and command line, metrics
-/// by what has happened, attributes by agent, and the two `Any` documents below are the frameworks' own.
+/// Keys whose contents depend on the site and are not looked into: flags differ by version and
+/// command line, metrics by what has happened, attributes by agent, and the two `Any` documents
+/// below are the frameworks' own.
 pub const SITE_KEYS: [&str; 5] = [
     "flags",
     "get_flags",
@@ -15,9 +16,9 @@ pub const SITE_KEYS: [&str; 5] = [
     "offer_constraints",
 ];
 
-/// Keys that may be on either side only, because they depend on what the machine and the tasks happen to be: whether
-/// ports are in use, statistics of isolators, offers that are open at that moment, and executors' processes that
-/// have ended already.
+/// Keys that may be on either side only, because they depend on what the machine and the tasks
+/// happen to be: whether ports are in use, statistics of isolators, offers that are open at that
+/// moment, and executors' processes that have ended already.
 pub const OPTIONAL_KEYS: [&str; 8] = [
     "ports",
     "disk",
@@ -41,11 +42,13 @@ pub const BUILD_KEYS: [&str; 7] = [
     "git_branch",
 ];
 
-/// A document of this many keys that all contain a slash is a list of metrics: which there are depends on what has
-/// happened and on how the master was built. Only the kinds of those on both sides are compared.
+/// A document of this many keys that all contain a slash is a list of metrics: which there are
+/// depends on what has happened and on how the master was built. Only the kinds of those on both
+/// sides are compared.
 const METRICS: usize = 10;
 
-/// Headers that must be there on both sides or on neither, with the same value unless it is unique to the answer.
+/// Headers that must be there on both sides or on neither, with the same value unless it is unique
+/// to the answer.
 const HEADERS: [&str; 4] = ["Content-Type", "Allow", "WWW-Authenticate", "Mesos-Stream-Id"];
 
 /// The differences between a recording and an answer.
@@ -116,7 +119,8 @@ pub fn heads(recorded: &Response, live: &Response) -> Differences {
     differences
 }
 
-/// Compares keys and kinds of values, recursively. Lists are compared by the union of their elements.
+/// Compares keys and kinds of values, recursively. Lists are compared by the union of their
+/// elements.
 pub fn shapes(recorded: &Value, live: &Value, at: &str, differences: &mut Differences) {
     match (recorded, live) {
         (Value::Object(_), Value::Object(_)) => objects(&[recorded], &[live], at, differences),
@@ -212,8 +216,9 @@ fn shown(at: &str) -> &str {
     if at.is_empty() { "document" } else { at }
 }
 
-/// The same events, without what is a race within the executor of a task group: while a task of the group starts or ends,
-/// its container may or may not have its process and its network yet, or still. The recordings have it both ways.
+/// The same events, without what is a race within the executor of a task group: while a task of the
+/// group starts or ends, its container may or may not have its process and its network yet, or
+/// still. The recordings have it both ways.
 pub fn without_races(value: &Value) -> Value {
     match value {
         Value::Object(object) => {

@@ -25,7 +25,8 @@ pub(crate) struct Framework {
     events: Vec<Value>,
     /// Events before this one have been looked at.
     next: usize,
-    /// The agent whose offers are taken: recordings have one agent, with every task on it. None: whichever offers first.
+    /// The agent whose offers are taken: recordings have one agent, with every task on it. None:
+    /// whichever offers first.
     home: Option<Value>,
 }
 
@@ -161,7 +162,8 @@ impl Framework {
         self.offered().await
     }
 
-    /// The next offer of the agent where this framework's tasks are; with the first one that is settled.
+    /// The next offer of the agent where this framework's tasks are; with the first one that is
+    /// settled.
     pub(crate) async fn offered(&mut self) -> Result<Value, Error> {
         let home = self.home.clone();
         let event = self
@@ -202,7 +204,8 @@ fn is_update(event: &Value, task: &str, state: &str) -> bool {
     event["type"] == "UPDATE" && status["task_id"]["value"] == task && status["state"] == state
 }
 
-/// A recorded ACCEPT with this cluster's offer, agent, framework and ports in place of the recorded ones.
+/// A recorded ACCEPT with this cluster's offer, agent, framework and ports in place of the recorded
+/// ones.
 pub(crate) fn fitted(recorded: &Value, offer: &Value) -> Value {
     let ports = offer["resources"]
         .as_array()
@@ -233,7 +236,8 @@ fn fit(value: &mut Value, key: &str, offer: &Value, first: u64) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| fit(item, key, offer, first)),
         Value::Number(number) if ["begin", "end", "number"].contains(&key) => {
-            // Tasks that were recorded one after the other use different ports; here each offer begins with free ones.
+            // Tasks that were recorded one after the other use different ports; here each offer
+            // begins with free ones.
             if let Some(port) = number.as_u64().filter(|port| *port >= RECORDED_PORT) {
                 *value = json!(first + (port - RECORDED_PORT) % 50);
             }

@@ -1,5 +1,5 @@
-//! Replays requests that were recorded from a real master and agents against any other master, and compares the
-//! answers with the recordings.
+//! Replays requests that were recorded from a real master and agents against any other master, and
+//! compares the answers with the recordings.
 //!
 //! Compared are the status line, the relevant headers (Content-Type, Allow, WWW-Authenticate, the
 //! presence of a Mesos-Stream-Id), the keys and types of JSON values at every depth, the text of

@@ -7,9 +7,9 @@ use transom_replay::{Outcome, replay};
 
 /// Replays recorded requests against a master and compares the answers with the recordings.
 ///
-/// The master should have been started for this: what other frameworks did, an earlier run included, shows in its
-/// documents and counts as a difference. Differences of the build (version, build date, `git_sha` ...) are shown and do
-/// not count.
+/// The master should have been started for this: what other frameworks did, an earlier run
+/// included, shows in its documents and counts as a difference. Differences of the build (version,
+/// build date, `git_sha` ...) are shown and do not count.
 ///
 /// Exit code: 0 when all agree, 1 when something differs, 2 when it could not be run.
 #[derive(Debug, Parser)]

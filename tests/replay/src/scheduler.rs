@@ -1,4 +1,5 @@
-//! The scheduler's part of the main recording: subscriptions, launches, kills, reconciliation, errors, failover.
+//! The scheduler's part of the main recording: subscriptions, launches, kills, reconciliation,
+//! errors, failover.
 
 use crate::{
     agent,

@@ -13,8 +13,8 @@ const TIDY: Duration = Duration::from_secs(20);
 const GONE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(400);
 
-/// Stops the daemon, tears all frameworks of the run down and waits until none of their tasks is active. Returns what did not
-/// work, with the command that does it by hand.
+/// Stops the daemon, tears all frameworks of the run down and waits until none of their tasks is
+/// active. Returns what did not work, with the command that does it by hand.
 pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
     site.progress.line("cleaning up");
     let mut problems = Vec::new();

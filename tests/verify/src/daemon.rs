@@ -54,7 +54,8 @@ impl Setup {
             quoted(master)
         );
         if let Some((user, _)) = &self.credentials {
-            // The password is a variable of the process: logs and configuration may be kept and passed on.
+            // The password is a variable of the process: logs and configuration may be kept and
+            // passed on.
             let user = quoted(user);
             let _ = writeln!(toml, "username = {user}\nprincipal = {user}");
         }
@@ -130,7 +131,8 @@ impl Daemon {
         }
     }
 
-    /// Waits until it is registered with the master and can answer for everything, leading or standing by.
+    /// Waits until it is registered with the master and can answer for everything, leading or
+    /// standing by.
     pub(crate) async fn ready(
         &mut self,
         http: &reqwest::Client,

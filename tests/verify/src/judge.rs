@@ -7,7 +7,8 @@ use crate::master::Task;
 /// Task ids.
 pub(crate) type Ids = BTreeSet<String>;
 
-/// Compares the task ids of the daemon with those in the master's two documents; `count` of them are expected.
+/// Compares the task ids of the daemon with those in the master's two documents; `count` of them
+/// are expected.
 pub(crate) fn agree(count: usize, daemon: &Ids, tasks: &Ids, state: &Ids) -> Result<(), String> {
     let mut problems = Vec::new();
     for (document, ids) in [("GET_TASKS", tasks), ("/state", state)] {
@@ -82,7 +83,8 @@ pub(crate) fn ports_apart(count: usize, tasks: &[Task]) -> Result<(), String> {
     Ok(())
 }
 
-/// The ids that belong to an app or a job: those that begin with its name and a dot, and for a job the name itself.
+/// The ids that belong to an app or a job: those that begin with its name and a dot, and for a job
+/// the name itself.
 pub(crate) fn of<'a>(name: &str, tasks: &'a [Task]) -> impl Iterator<Item = &'a Task> {
     let prefix = format!("{}.", name.trim_start_matches('/'));
     let exact = name.to_owned();
@@ -91,7 +93,8 @@ pub(crate) fn of<'a>(name: &str, tasks: &'a [Task]) -> impl Iterator<Item = &'a 
         .filter(move |task| task.id == exact || task.id.starts_with(&prefix))
 }
 
-/// How often a line that equals `line` is in a task's output. An agent's executor writes the command itself there too.
+/// How often a line that equals `line` is in a task's output. An agent's executor writes the
+/// command itself there too.
 pub(crate) fn lines(output: &str, line: &str) -> usize {
     output.lines().filter(|one| *one == line).count()
 }

@@ -11,14 +11,17 @@ use transom_verify::{Name, Options, Outcome, Report, run};
 
 /// Runs Transom against a master and verifies what it does from outside.
 ///
-/// The daemon is started on this machine with frameworks of its own, whose names begin with `transom-verify-`. They are torn
-/// down at the end. Agents and the ports of their tasks have to be reachable from here.
+/// The daemon is started on this machine with frameworks of its own, whose names begin with
+/// `transom-verify-`. They are torn down at the end. Agents and the ports of their tasks have to be
+/// reachable from here.
 ///
-/// Exit code: 0 when everything held, 1 when something did not, 2 when the run could not begin or was interrupted.
+/// Exit code: 0 when everything held, 1 when something did not, 2 when the run could not begin or
+/// was interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "verify", bin_name = "cargo xtask verify")]
 struct Arguments {
-    /// A master: `http://host:port` or `host:port`. One that does not lead redirects to the one that does.
+    /// A master: `http://host:port` or `host:port`. One that does not lead redirects to the one
+    /// that does.
     #[arg(long)]
     master: String,
     /// The user that master and agents ask for; also the frameworks' principal.
@@ -44,7 +47,8 @@ struct Arguments {
     /// How long each story may take.
     #[arg(long, default_value_t = 180, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
-    /// Where to keep the logs. Without it they are kept in a temporary directory when something failed.
+    /// Where to keep the logs. Without it they are kept in a temporary directory when something
+    /// failed.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// How to show the result.

@@ -120,8 +120,9 @@ impl Task {
 }
 
 impl Master {
-    /// `address`: `host:port` of any master. One that does not lead redirects to the one that does, which is asked from then
-    /// on. The leader itself is asked at the address as given: the name it has for itself may be unknown here.
+    /// `address`: `host:port` of any master. One that does not lead redirects to the one that does,
+    /// which is asked from then on. The leader itself is asked at the address as given: the name it
+    /// has for itself may be unknown here.
     pub(crate) fn new(address: &str, credentials: Option<(String, String)>) -> anyhow::Result<Self> {
         let http = transom_tests::http_builder()
             .redirect(reqwest::redirect::Policy::none())

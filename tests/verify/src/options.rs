@@ -20,6 +20,7 @@ pub struct Options {
     pub stories: Vec<Name>,
     /// How long each story may take.
     pub limit: Duration,
-    /// Where to keep logs; a temporary directory, removed when all stories held, when there is none.
+    /// Where to keep logs; a temporary directory, removed when all stories held, when there is
+    /// none.
     pub logs: Option<PathBuf>,
 }

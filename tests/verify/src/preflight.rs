@@ -31,7 +31,8 @@ pub(crate) fn this_machine(stories: &[Name]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the master and its agents, and follows redirects to the master that leads. Returns its version.
+/// Checks the master and its agents, and follows redirects to the master that leads. Returns its
+/// version.
 pub(crate) async fn cluster(master: &Master, options: &Options) -> anyhow::Result<String> {
     let given = &options.master;
     let version = master.version().await.with_context(|| {

@@ -24,8 +24,8 @@ const START: Duration = Duration::from_mins(2);
 /// A story's waits end with its limit; this is for what it does between them.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Verifies the daemon against a master. A story that does not hold is in the report; an error means that the run could not
-/// begin.
+/// Verifies the daemon against a master. A story that does not hold is in the report; an error
+/// means that the run could not begin.
 pub async fn run(options: Options) -> anyhow::Result<Report> {
     let mut signals = Signals::new()?;
     preflight::this_machine(&options.stories)?;

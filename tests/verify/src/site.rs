@@ -87,7 +87,8 @@ impl Site {
         }
     }
 
-    /// Starts the daemon, again after it was stopped or killed, and waits until both frameworks are registered.
+    /// Starts the daemon, again after it was stopped or killed, and waits until both frameworks are
+    /// registered.
     pub(crate) async fn start_daemon(&mut self) -> anyhow::Result<()> {
         let setup = self.setup(
             "daemon",
@@ -233,7 +234,8 @@ impl Site {
         Ok(())
     }
 
-    /// Deletes an app and waits until the daemon has forgotten it and the master shows none of its tasks as active.
+    /// Deletes an app and waits until the daemon has forgotten it and the master shows none of its
+    /// tasks as active.
     pub(crate) async fn delete_app(&self, app: &str) -> anyhow::Result<()> {
         let url = self.apps(&format!("/v2/apps{app}"))?;
         self.write(Method::DELETE, &url, None).await?;
@@ -310,8 +312,8 @@ impl Site {
         )
     }
 
-    /// Waits until the tasks of an app are the same, and `count`, for the daemon, in `GET_TASKS` and in `/state`. When they
-    /// never are, tasks are lost or doubled.
+    /// Waits until the tasks of an app are the same, and `count`, for the daemon, in `GET_TASKS`
+    /// and in `/state`. When they never are, tasks are lost or doubled.
     pub(crate) async fn agreed(&self, app: &str, count: usize) -> anyhow::Result<Ids> {
         let framework = self.framework(&self.apps_framework()).await?;
         let prefix = format!("{}.", app.trim_start_matches('/'));
@@ -328,8 +330,8 @@ impl Site {
         .await
     }
 
-    /// Verifies that an app has the tasks it had before, for the daemon and for the master. The error says how those ended
-    /// that it has no more.
+    /// Verifies that an app has the tasks it had before, for the daemon and for the master. The
+    /// error says how those ended that it has no more.
     pub(crate) async fn kept(&self, app: &str, before: &Ids) -> anyhow::Result<()> {
         let now = self.agreed(app, before.len()).await?;
         if now == *before {
@@ -344,7 +346,8 @@ impl Site {
         bail!("tasks of {app} were replaced: {}", ends.join("; "))
     }
 
-    /// Verifies that the master saw exactly `count` launches for an app or job, each of another task, and none that failed.
+    /// Verifies that the master saw exactly `count` launches for an app or job, each of another
+    /// task, and none that failed.
     pub(crate) async fn launched(&self, framework: &str, name: &str, count: usize) -> anyhow::Result<()> {
         let framework = self.framework(framework).await?;
         let tasks = self.master.tasks(&framework).await?;
@@ -406,7 +409,8 @@ impl Site {
         read.with_context(|| format!("the output of {} on agent {}", task.id, agent.hostname))
     }
 
-    /// Ends what a story left: its apps and jobs. Errors are for the run's clean-up, which tears the frameworks down.
+    /// Ends what a story left: its apps and jobs. Errors are for the run's clean-up, which tears
+    /// the frameworks down.
     pub(crate) async fn tidy(&mut self) {
         if self.daemon.is_none() {
             return;

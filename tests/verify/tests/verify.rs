@@ -65,8 +65,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Nothing of a run is left: no framework on the master, no daemon or Redis that runs in the directory of its logs, no task in
-/// the sandboxes of the cluster in `dir`.
+/// Nothing of a run is left: no framework on the master, no daemon or Redis that runs in the
+/// directory of its logs, no task in the sandboxes of the cluster in `dir`.
 async fn assert_nothing_left(cluster: &Cluster, dir: &Path, run: &str) {
     let url = format!("http://{}/state", cluster.master);
     let answer = transom_tests::http().get(&url).send().await.unwrap();
@@ -97,7 +97,8 @@ async fn assert_nothing_left(cluster: &Cluster, dir: &Path, run: &str) {
     .await;
 }
 
-/// Process id, working directory and command line of processes whose working directory is below `dir`.
+/// Process id, working directory and command line of processes whose working directory is below
+/// `dir`.
 fn processes_below(dir: &Path) -> Vec<(i32, String)> {
     let dir = &fs::canonicalize(dir).unwrap();
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -144,7 +145,8 @@ async fn every_story_holds_on_the_embedded_cluster() {
     cluster.stop();
 }
 
-/// The check component that probes TCP ports is not there, so no check of that kind can have a result.
+/// The check component that probes TCP ports is not there, so no check of that kind can have a
+/// result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn story_that_does_not_hold_is_reported_with_reason_and_logs() {
     let dir = tempfile::tempdir().unwrap();
@@ -270,7 +272,8 @@ fn master_that_cannot_be_reached_is_named() {
     refused("http://127.0.0.1", &[], "expected http://HOST:PORT");
 }
 
-/// A master that answers each path with a status, a header and a body; 404 for others. It ends with the test program.
+/// A master that answers each path with a status, a header and a body; 404 for others. It ends with
+/// the test program.
 fn master_with(answers: Vec<(&'static str, u16, String, Value)>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

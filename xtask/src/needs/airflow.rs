@@ -18,7 +18,8 @@ const PYTHONS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.1
 /// A file in each environment that is finished.
 const DONE: &str = "packages";
 
-/// An environment: its folder's name, what is in it, and which minor versions of Python 3 do for it.
+/// An environment: its folder's name, what is in it, and which minor versions of Python 3 do for
+/// it.
 struct Wanted {
     name: &'static str,
     packages: &'static [&'static str],
@@ -47,7 +48,8 @@ const WANTED: [Wanted; 3] = [
         pythons: 10..=13,
         size: "300 MB",
     },
-    // The oldest Airflow that the operator is for. It is no longer looked after, so what it needs has to stay as it was.
+    // The oldest Airflow that the operator is for. It is no longer looked after, so what it needs
+    // has to stay as it was.
     Wanted {
         name: "airflow-2",
         packages: &["apache-airflow==2.10.5", "setuptools>=77"],
@@ -55,7 +57,8 @@ const WANTED: [Wanted; 3] = [
         pythons: 10..=12,
         size: "300 MB",
     },
-    // The client of the apps API that most programs in Python use; there will be no newer version of it.
+    // The client of the apps API that most programs in Python use; there will be no newer version
+    // of it.
     Wanted {
         name: "marathon",
         packages: &["marathon==0.13.0"],
@@ -65,8 +68,8 @@ const WANTED: [Wanted; 3] = [
     },
 ];
 
-/// Makes the environments, unless they are there and as they should be. Side by side: most of the time is spent waiting
-/// for packages.
+/// Makes the environments, unless they are there and as they should be. Side by side: most of the
+/// time is spent waiting for packages.
 pub(super) fn install() -> anyhow::Result<()> {
     let mut missing = Vec::new();
     for wanted in WANTED.iter().filter(|wanted| !wanted.is_there()) {
@@ -83,7 +86,8 @@ pub(super) fn install() -> anyhow::Result<()> {
     install_client()
 }
 
-/// Installs `clients/airflow` where it is missing or of other sources. Tests do the same before they run it.
+/// Installs `clients/airflow` where it is missing or of other sources. Tests do the same before
+/// they run it.
 fn install_client() -> anyhow::Result<()> {
     let dirs = [&WANTED[0], &WANTED[1]].map(Wanted::dir);
     step(

@@ -29,8 +29,8 @@ struct Next {
 
 impl Core {
     pub(super) async fn command(&mut self, command: Command) {
-        // Snapshot and events are published before the reply, so that a client reads what it wrote. A
-        // client that has disconnected changes nothing.
+        // Snapshot and events are published before the reply, so that a client reads what it wrote.
+        // A client that has disconnected changes nothing.
         match command {
             Command::Write {
                 app,

@@ -139,8 +139,8 @@ fn ip_address(ip: u32) -> IpAddr {
     Ipv4Addr::from(ip.to_le_bytes()).into()
 }
 
-/// The protobuf form: `id` 1, `ip` 2, `port` 3, `pid` 4, `hostname` 5, `version` 6, `address` 7 (`hostname` 1, `ip` 2,
-/// `port` 3).
+/// The protobuf form: `id` 1, `ip` 2, `port` 3, `pid` 4, `hostname` 5, `version` 6, `address` 7
+/// (`hostname` 1, `ip` 2, `port` 3).
 fn decode(data: &[u8]) -> Result<MasterInfo, String> {
     let mut info = MasterInfo::default();
     for field in protobuf::fields(data) {

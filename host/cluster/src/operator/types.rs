@@ -112,7 +112,8 @@ messages! {
     DrainInfo { must { state: String } may { config: Option<DrainConfig> } }
     /// An operator's request to drain an agent.
     DrainConfig { may { max_grace_period: Option<DurationInfo>, mark_gone: Option<bool> } }
-    /// A task's new state. `state` is the latest one; `status` may be an older update that was just acknowledged.
+    /// A task's new state. `state` is the latest one; `status` may be an older update that was just
+    /// acknowledged.
     TaskUpdated { must { framework_id: FrameworkId, status: TaskStatus, state: TaskState } }
 }
 

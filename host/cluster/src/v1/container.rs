@@ -16,8 +16,8 @@ names! {
 }
 
 messages! {
-    /// A command. With `shell` (the default) `value` is a shell's command line; without, `value` is the program and
-    /// `arguments` are all its arguments, the program's name first.
+    /// A command. With `shell` (the default) `value` is a shell's command line; without, `value` is
+    /// the program and `arguments` are all its arguments, the program's name first.
     CommandInfo {
         may {
             uris: Vec<Uri>,

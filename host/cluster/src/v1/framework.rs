@@ -21,8 +21,8 @@ names! {
 }
 
 messages! {
-    /// A framework, as it subscribes. `failover_timeout` is in seconds; `roles` needs the `MULTI_ROLE` capability,
-    /// `role` is for frameworks without it.
+    /// A framework, as it subscribes. `failover_timeout` is in seconds; `roles` needs the
+    /// `MULTI_ROLE` capability, `role` is for frameworks without it.
     FrameworkInfo {
         must { user: String, name: String }
         may {

@@ -1,10 +1,11 @@
 //! The cluster manager's v1 messages, as far as this project uses them.
 //!
-//! Types and fields are named as in the cluster manager's protobuf files, in the JSON form: field names in
-//! `snake_case`, names of enumerations in capitals, bytes in base64, times in seconds or nanoseconds as each field's
-//! name says. Where a message is nested in another one, its name carries the outer one's (`CheckInfo.Http` is
-//! [`CheckHttp`]). What the cluster manager requires must be there; everything else is an `Option` or a `Vec` and is
-//! not written when empty. Fields and names from other versions are ignored or kept as text, never an error.
+//! Types and fields are named as in the cluster manager's protobuf files, in the JSON form: field
+//! names in `snake_case`, names of enumerations in capitals, bytes in base64, times in seconds or
+//! nanoseconds as each field's name says. Where a message is nested in another one, its name
+//! carries the outer one's (`CheckInfo.Http` is [`CheckHttp`]). What the cluster manager requires
+//! must be there; everything else is an `Option` or a `Vec` and is not written when empty. Fields
+//! and names from other versions are ignored or kept as text, never an error.
 //!
 //! Nothing here does I/O; see [`crate::Client`].
 

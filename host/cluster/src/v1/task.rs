@@ -33,8 +33,8 @@ names! {
 }
 
 messages! {
-    /// A task to launch. One of `command` and `executor` is set, or none in a task group with a container's own
-    /// entry point.
+    /// A task to launch. One of `command` and `executor` is set, or none in a task group with a
+    /// container's own entry point.
     TaskInfo {
         must { name: String, task_id: TaskId, agent_id: AgentId }
         may {
@@ -150,8 +150,9 @@ messages! {
 }
 
 impl TaskState {
-    /// Whether the task has ended for good. An unreachable task may come back, an unknown one may never have been;
-    /// LOST is terminal for frameworks that are not partition aware, and counts as such here.
+    /// Whether the task has ended for good. An unreachable task may come back, an unknown one may
+    /// never have been; LOST is terminal for frameworks that are not partition aware, and counts as
+    /// such here.
     pub fn is_terminal(&self) -> bool {
         matches!(
             self,

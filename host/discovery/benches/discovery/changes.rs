@@ -1,4 +1,5 @@
-//! Changes while it serves: how soon an event is in answers, what a changed task costs, and queries meanwhile.
+//! Changes while it serves: how soon an event is in answers, what a changed task costs, and queries
+//! meanwhile.
 
 use std::time::{Duration, Instant};
 

@@ -147,7 +147,8 @@ impl Site {
         self.child.id().unwrap()
     }
 
-    /// Milliseconds from nothing to a zone, the master's answer included, and the processor time of it.
+    /// Milliseconds from nothing to a zone, the master's answer included, and the processor time of
+    /// it.
     pub(crate) fn built(&self) -> (u64, Duration) {
         (self.built, self.cpu)
     }

@@ -1,7 +1,8 @@
 //! The model from a state document, `GET /state`.
 //!
-//! The document is parsed once for its lists, and then entry by entry, keeping only what records need.
-//! So an invalid entry is skipped alone, and a large document needs little more memory than its text.
+//! The document is parsed once for its lists, and then entry by entry, keeping only what records
+//! need. So an invalid entry is skipped alone, and a large document needs little more memory than
+//! its text.
 
 mod null_entries;
 
@@ -229,7 +230,8 @@ fn described(framework: WireFramework<'_>) -> Framework {
     }
 }
 
-/// The tasks that have not ended. Tasks with duplicate ids, which real masters do not have, all count.
+/// The tasks that have not ended. Tasks with duplicate ids, which real masters do not have, all
+/// count.
 fn read_tasks(entries: &[&RawValue], invalid_entries: &mut u64) -> Ordered<TaskId, Task> {
     let mut tasks = Ordered::default();
     for (number, entry) in entries.iter().enumerate() {

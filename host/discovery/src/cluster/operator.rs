@@ -60,8 +60,9 @@ impl ClusterModel {
         }
     }
 
-    /// Removes an agent that an update of one of its tasks shows to be gone. The stream has no other event
-    /// for agents that became unreachable or were marked gone; it sends `AGENT_ADDED` when they return.
+    /// Removes an agent that an update of one of its tasks shows to be gone. The stream has no
+    /// other event for agents that became unreachable or were marked gone; it sends `AGENT_ADDED`
+    /// when they return.
     pub fn remove_lost_agent(&mut self, event: &Event) -> Effect {
         let Event::TaskUpdated(update) = event else {
             return Effect::Same;
@@ -154,14 +155,14 @@ impl ClusterModel {
     }
 }
 
-/// Whether the master no longer lists a task in this state. An unreachable task that returns comes with
-/// `TASK_ADDED`.
+/// Whether the master no longer lists a task in this state. An unreachable task that returns comes
+/// with `TASK_ADDED`.
 fn has_left(state: &TaskState) -> bool {
     state.is_terminal() || *state == TaskState::Unreachable
 }
 
-/// Whether the master sent this update because it removed the task's agent from its list. A disconnected
-/// agent (`REASON_AGENT_DISCONNECTED`) is still in the list.
+/// Whether the master sent this update because it removed the task's agent from its list. A
+/// disconnected agent (`REASON_AGENT_DISCONNECTED`) is still in the list.
 fn reports_agent_gone(update: &TaskUpdated) -> bool {
     let reason = update.status.reason.as_deref();
     update.status.state == TaskState::Unreachable

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::PersistentMap;
 
-/// Values by key, iterated in the insertion order of the keys. Every operation is logarithmic or better;
-/// clones are cheap and share unchanged entries.
+/// Values by key, iterated in the insertion order of the keys. Every operation is logarithmic or
+/// better; clones are cheap and share unchanged entries.
 #[derive(Clone, Debug)]
 pub struct Ordered<K, V> {
     places: PersistentMap<K, u64>,

@@ -1,5 +1,5 @@
-//! Validation of settings: pure rules, mesos-dns's where it has some. Rules that parse texts return what is
-//! wrong and what was expected; the caller adds the name of the setting.
+//! Validation of settings: pure rules, mesos-dns's where it has some. Rules that parse texts return
+//! what is wrong and what was expected; the caller adds the name of the setting.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,8 @@ pub const DNS_PORT: u16 = 53;
 pub const DEFAULT_TIMEOUT: u64 = 5;
 /// The maximum size of the cache of replies.
 pub const MAX_CACHE_BYTES: usize = 1 << 30;
-/// The maximum of `forward_max_inflight` and `forward_max_sockets`; each query may cost some kilobytes.
+/// The maximum of `forward_max_inflight` and `forward_max_sockets`; each query may cost some
+/// kilobytes.
 pub const MAX_FORWARD_LIMIT: usize = 1 << 16;
 /// A TTL has 31 bits (RFC 2181).
 pub const MAX_TTL: u32 = i32::MAX as u32;
@@ -139,7 +140,8 @@ fn carried(domain: &str) -> bool {
     domain.len() <= 253 && domain.split('.').all(|label| label.len() <= 63)
 }
 
-/// The domain, in lower case: labels of letters, digits and `-` with dots between them, however long.
+/// The domain, in lower case: labels of letters, digits and `-` with dots between them, however
+/// long.
 pub fn domain(text: &str) -> Checked<String> {
     if is_domain(text) {
         Ok(text.to_ascii_lowercase())

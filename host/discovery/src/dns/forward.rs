@@ -1,13 +1,14 @@
 //! Forwards queries for external names to resolvers and passes their replies on unchanged.
 //!
-//! The longest configured zone of a name selects the resolvers ([`zones`]); the policy and their health
-//! select the order ([`resolvers`], [`upstream`]). Each query is sent from its own port with its own id,
-//! over the client's transport ([`exchange`]). Equal queries in flight are coalesced ([`coalesce`]), and
-//! replies are cached for their TTL ([`cache`], [`reply`]).
+//! The longest configured zone of a name selects the resolvers ([`zones`]); the policy and their
+//! health select the order ([`resolvers`], [`upstream`]). Each query is sent from its own port with
+//! its own id, over the client's transport ([`exchange`]). Equal queries in flight are coalesced
+//! ([`coalesce`]), and replies are cached for their TTL ([`cache`], [`reply`]).
 //!
 //! Promises: a client gets one reply within its size limit, with its own id and its own case of the
-//! name; a reply to another question is ignored. Resolvers, sockets, queries, cache and every wait are
-//! bounded. A resolver that times out moves to the end of the list until a background probe succeeds.
+//! name; a reply to another question is ignored. Resolvers, sockets, queries, cache and every wait
+//! are bounded. A resolver that times out moves to the end of the list until a background probe
+//! succeeds.
 //!
 //! It does no recursion and no validation. It reads only what these promises need, by offsets
 //! ([`super::packet`]): a resolver library would return parsed records in place of the reply.
@@ -56,7 +57,8 @@ use zones::Zones;
 /// How the resolvers of a zone are queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardPolicy {
-    /// One after the other in the configured order, those that fail last. The first reply of any kind is used.
+    /// One after the other in the configured order, those that fail last. The first reply of any
+    /// kind is used.
     #[default]
     Sequential,
     /// Four at the same time; the first reply that is neither SERVFAIL nor REFUSED is used.
@@ -197,8 +199,8 @@ impl Forwarder {
         }
     }
 
-    /// Answers `packet`, a query for `name` and `kind`; empty if the packet has no header. Over UDP the
-    /// answer is within the client's size limit.
+    /// Answers `packet`, a query for `name` and `kind`; empty if the packet has no header. Over UDP
+    /// the answer is within the client's size limit.
     ///
     /// Waits for resolvers; see [`Self::begin`].
     pub async fn forward(
@@ -258,8 +260,8 @@ impl Forwarder {
         }))
     }
 
-    /// Ends all queries in flight and later ones with SERVFAIL, so that they do not delay the shutdown; then
-    /// waits for the probes of resolvers to end.
+    /// Ends all queries in flight and later ones with SERVFAIL, so that they do not delay the
+    /// shutdown; then waits for the probes of resolvers to end.
     pub async fn stop(&self) {
         self.upstream_context.token.cancel();
         self.upstream_context.tasks.close();

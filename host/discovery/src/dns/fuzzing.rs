@@ -1,7 +1,8 @@
-//! What holds for every packet, whatever is in it. The fuzz target (`fuzz/`) calls [`any_packet`] with whatever it comes up with;
-//! a test calls it with what that has found so far.
+//! What holds for every packet, whatever is in it. The fuzz target (`fuzz/`) calls [`any_packet`]
+//! with whatever it comes up with; a test calls it with what that has found so far.
 //!
-//! Not part of the program: here for tests and the feature `fuzzing` alone, and what does not hold is a panic.
+//! Not part of the program: here for tests and the feature `fuzzing` alone, and what does not hold
+//! is a panic.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure is the answer")]
 
 use std::collections::BTreeSet;
@@ -81,8 +82,9 @@ fn allowed(packet: &[u8], over: Transport) -> usize {
     }
 }
 
-/// Answers a packet in every way there is, and holds the answers against what was promised: one at most, of the packet's id,
-/// that can be read and is no larger than allowed; the same by the quick way as by the long one.
+/// Answers a packet in every way there is, and holds the answers against what was promised: one at
+/// most, of the packet's id, that can be read and is no larger than allowed; the same by the quick
+/// way as by the long one.
 ///
 /// # Panics
 /// When that does not hold.
@@ -139,7 +141,8 @@ pub(super) fn same(quick: &[u8], long: &[u8]) {
     let is_cut = quick.get(2).is_some_and(|flags| flags & 2 != 0);
     let ((quick, fits), (long, fit)) = (outline(quick), outline(long));
     assert_eq!(quick, long);
-    // The long way compresses fewer names; of those that are cut each has others, which are not all as long.
+    // The long way compresses fewer names; of those that are cut each has others, which are not all
+    // as long.
     let most = if is_cut { fits + fits.div_ceil(7) } else { fits };
     assert!(most >= fit, "{fits} and {fit} records");
 }
@@ -152,7 +155,8 @@ pub(super) fn set(records: &[Record]) -> BTreeSet<String> {
         .collect()
 }
 
-/// What an answer comes to, and how many records there are of those of which as many as fit are sent.
+/// What an answer comes to, and how many records there are of those of which as many as fit are
+/// sent.
 fn outline(bytes: &[u8]) -> ((String, [BTreeSet<String>; 2]), usize) {
     let answer = Message::from_vec(bytes).unwrap();
     let head = format!(

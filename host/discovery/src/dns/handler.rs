@@ -1,9 +1,9 @@
 //! Turns a query packet into its answer.
 //!
-//! [`fast_path`] answers the common queries. Other packets are parsed into requests ([`wire`]); here it is
-//! decided which of them are forwarded ([`forward`]) or answered with a [`transfer`]. All others go to
-//! [`zone_handler`], a handler of hickory-server, which answers from the zone ([`answer`]) or refuses;
-//! [`response_buffer`] encodes its responses.
+//! [`fast_path`] answers the common queries. Other packets are parsed into requests ([`wire`]);
+//! here it is decided which of them are forwarded ([`forward`]) or answered with a [`transfer`].
+//! All others go to [`zone_handler`], a handler of hickory-server, which answers from the zone
+//! ([`answer`]) or refuses; [`response_buffer`] encodes its responses.
 
 mod answer;
 mod fast_path;
@@ -131,7 +131,8 @@ impl Handler {
         self.shared.zone.load_full()
     }
 
-    /// Answers a packet: appends the answer to `out`, or returns how to get it. No I/O, locks or waiting.
+    /// Answers a packet: appends the answer to `out`, or returns how to get it. No I/O, locks or
+    /// waiting.
     pub(super) fn reply(
         &self,
         zone: Option<&Arc<Zone>>,
@@ -252,8 +253,8 @@ impl Handler {
         }
     }
 
-    /// Applies rate limiting to the UDP answer in `out` from `start` on: keeps it, truncates it to an empty
-    /// answer, or removes it. Returns whether anything is left to send.
+    /// Applies rate limiting to the UDP answer in `out` from `start` on: keeps it, truncates it to
+    /// an empty answer, or removes it. Returns whether anything is left to send.
     pub(super) fn limited(&self, client: IpAddr, start: usize, out: &mut Vec<u8>) -> bool {
         let Some(limiter) = &self.limiter else { return true };
         let answer = &out[start..];

@@ -1,14 +1,14 @@
-//! Response rate limiting over UDP, against amplification attacks with forged source addresses. Off by
-//! default. Answers over HTTPS are counted too; beyond the limit they are rejected.
+//! Response rate limiting over UDP, against amplification attacks with forged source addresses. Off
+//! by default. Answers over HTTPS are counted too; beyond the limit they are rejected.
 //!
 //! Answers are counted by source network (/24 or /56) and [`Class`], so that a flood of queries for
 //! missing names does not affect good answers. Each pair has a token bucket with the answers of one
-//! second. Beyond it most answers are dropped, and every n-th is sent empty with the TC flag, so that
-//! real clients retry over TCP.
+//! second. Beyond it most answers are dropped, and every n-th is sent empty with the TC flag, so
+//! that real clients retry over TCP.
 //!
-//! The table has a fixed size and is sharded; a decision locks one shard and allocates nothing. If the
-//! table is too small, the oldest bucket of a row is evicted: the limit is then too lenient, never too
-//! strict.
+//! The table has a fixed size and is sharded; a decision locks one shard and allocates nothing. If
+//! the table is too small, the oldest bucket of a row is evicted: the limit is then too lenient,
+//! never too strict.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -185,7 +185,8 @@ fn network(client: IpAddr) -> (bool, u64) {
     }
 }
 
-/// The answer without records and with the TC flag, for [`Action::Slip`]; none if `answer` is invalid.
+/// The answer without records and with the TC flag, for [`Action::Slip`]; none if `answer` is
+/// invalid.
 pub fn emptied(answer: &[u8]) -> Option<Vec<u8>> {
     packet::emptied(answer)
 }

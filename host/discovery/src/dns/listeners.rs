@@ -1,8 +1,8 @@
 //! The DNS ports: binding them, and serving them until the token is cancelled.
 //!
-//! [`udp`] and [`tcp`] carry packets, [`tls`] the same as [`tcp`] within TLS, [`https`] HTTP requests within
-//! TLS, and `quic` a query on each stream of a QUIC connection. [`connection`] has the queries of a TCP
-//! connection.
+//! [`udp`] and [`tcp`] carry packets, [`tls`] the same as [`tcp`] within TLS, [`https`] HTTP
+//! requests within TLS, and `quic` a query on each stream of a QUIC connection. [`connection`] has
+//! the queries of a TCP connection.
 
 pub mod connection;
 pub mod https;
@@ -39,7 +39,8 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Binds the port for UDP and TCP, and those of encrypted DNS; port 0 finds one that is free for both.
+    /// Binds the port for UDP and TCP, and those of encrypted DNS; port 0 finds one that is free
+    /// for both.
     pub(crate) async fn bind(config: &Config) -> Result<Self> {
         let addr = SocketAddr::from((config.listener, config.port));
         let mut tries = if addr.port() == 0 { BIND_ATTEMPTS } else { 1 };

@@ -33,7 +33,8 @@ pub(super) async fn serve(secondaries: Vec<SocketAddr>, handler: Arc<Handler>, t
                 .map(|secondary| notify(*secondary, serial, zone_authority.clone()))
                 .collect();
             sleep(DEBOUNCE).await;
-            // The next round starts when all secondaries have answered or failed; it sends the latest serial.
+            // The next round starts when all secondaries have answered or failed; it sends the
+            // latest serial.
             while round.join_next().await.is_some() {}
             if serials.changed().await.is_err() {
                 return;

@@ -1,5 +1,5 @@
-//! Offsets in a DNS message, found without parsing its records: replies are passed on unchanged, with
-//! record types that are unknown here.
+//! Offsets in a DNS message, found without parsing its records: replies are passed on unchanged,
+//! with record types that are unknown here.
 //!
 //! Parsing never allocates for counts that a header only announces.
 
@@ -56,7 +56,8 @@ impl Record {
         self.fixed + 4..self.fixed + 8
     }
 
-    /// Whether it is the EDNS record, which is owned by the root (RFC 6891, section 6.1.2) and has no TTL.
+    /// Whether it is the EDNS record, which is owned by the root (RFC 6891, section 6.1.2) and has
+    /// no TTL.
     pub(super) fn is_edns(&self) -> bool {
         self.section == Section::Additional && self.kind == kind::OPT && self.fixed == self.span.start + 1
     }
@@ -80,8 +81,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Parses a message with at most one question. None if the header is incomplete or the question invalid;
-    /// records are listed up to the first invalid one.
+    /// Parses a message with at most one question. None if the header is incomplete or the question
+    /// invalid; records are listed up to the first invalid one.
     pub(super) fn read(message: &[u8]) -> Option<Self> {
         let questions = word(message, 4)?;
         let mut body = HEADER;
@@ -298,7 +299,8 @@ mod tests {
         let mut expected = message([1, 0, 0, 1], &[QUESTION, opt].concat());
         expected[2] |= 0x02;
         assert_eq!(emptied(&whole).unwrap(), expected);
-        // Cut within its records, it is emptied all the same; without a question, there is nothing to ask again.
+        // Cut within its records, it is emptied all the same; without a question, there is nothing
+        // to ask again.
         assert!(emptied(&whole[..40]).is_some());
         assert!(emptied(&whole[..15]).is_none());
     }
@@ -315,7 +317,8 @@ mod tests {
             ([0, 0, 0, 0], &[], Some(true), 0),
             ([1, 0, 0, 0], &QUESTION[..6], None, 0),
             ([2, 0, 0, 0], &body[..], None, 0),
-            // A label of a kind that does not exist, a pointer without its second half, a name without end.
+            // A label of a kind that does not exist, a pointer without its second half, a name
+            // without end.
             ([1, 0, 0, 0], b"\x40web\x00\x00\x01\x00\x01", None, 0),
             ([1, 0, 0, 0], b"\xc0", None, 0),
             ([1, 0, 0, 0], &[1; 400], None, 0),

@@ -45,7 +45,8 @@ impl Client {
 pub enum Reply {
     /// The answer was written.
     Written,
-    /// The answer was written, and the connection ends: the query was malformed, so the framing may be too.
+    /// The answer was written, and the connection ends: the query was malformed, so the framing may
+    /// be too.
     Last,
     /// No answer: the packet is not a query.
     Silence,
@@ -69,12 +70,12 @@ impl std::fmt::Debug for Reply {
 
 /// Answers the queries of connections.
 pub trait Respond: Send + Sync + 'static {
-    /// Appends the answer to a packet of this client to `out`, or returns how to get it. The connection ends
-    /// after a packet that is not a query.
+    /// Appends the answer to a packet of this client to `out`, or returns how to get it. The
+    /// connection ends after a packet that is not a query.
     fn respond(&self, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply;
 
-    /// Whether rate limiting lets an answer be sent over HTTPS, where a client can be told to wait. Over
-    /// TCP and TLS every answer is sent.
+    /// Whether rate limiting lets an answer be sent over HTTPS, where a client can be told to wait.
+    /// Over TCP and TLS every answer is sent.
     fn is_within_rate(&self, _client: Client, _answer: &[u8]) -> bool {
         true
     }

@@ -1,7 +1,7 @@
 //! Watches of one name: an event with the whole answer at first, and another after each change.
 //!
-//! A slow client misses intermediate answers but always gets the latest, so nothing is buffered. The
-//! number of watchers is bounded.
+//! A slow client misses intermediate answers but always gets the latest, so nothing is buffered.
+//! The number of watchers is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,8 +15,8 @@ use crate::zone::Zone;
 /// The minimum size of a piece, except for the last.
 const MIN_PIECE_BYTES: usize = 64 << 10;
 
-/// The enumerate object (specification, part A) in pieces, so that it is never in memory at once. Without
-/// frameworks it has null.
+/// The enumerate object (specification, part A) in pieces, so that it is never in memory at once.
+/// Without frameworks it has null.
 pub(super) struct Enumeration {
     enumerator: Enumerator,
     frameworks: std::vec::IntoIter<FrameworkId>,

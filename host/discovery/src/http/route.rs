@@ -1,8 +1,8 @@
 //! The route of a request: a pure function of its method, path and headers, with mesos-dns's rules.
 //!
 //! Paths are decoded first. A path with doubled slashes or dot segments is redirected (301) to its
-//! clean form; it may end with one slash. An unknown path is 404, a wrong method 405, a body that is not
-//! JSON 415, and an `Accept` without the offered type 406.
+//! clean form; it may end with one slash. An unknown path is 404, a wrong method 405, a body that
+//! is not JSON 415, and an `Accept` without the offered type 406.
 
 use ::http::{HeaderMap, Method, header};
 

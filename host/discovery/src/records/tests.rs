@@ -54,8 +54,8 @@ fn recorded(cases: &str) -> Value {
     serde_json::from_str(case["expect"]["body"].as_str().unwrap()).unwrap()
 }
 
-/// All recorded records are there; what is there beyond them are services on the agent for discovery ports, which the
-/// recorded program did not have yet.
+/// All recorded records are there; what is there beyond them are services on the agent for
+/// discovery ports, which the recorded program did not have yet.
 fn compare(state: &str, cases: &str, zone_config: &ZoneConfig, absent: &[&str]) {
     let zone = zone_of(state, zone_config);
     let made =
@@ -76,7 +76,8 @@ fn compare(state: &str, cases: &str, zone_config: &ZoneConfig, absent: &[&str]) 
 
 #[test]
 fn records_match_the_recording() {
-    // Two entries of this document share an id, which real masters do not let happen; both are served.
+    // Two entries of this document share an id, which real masters do not let happen; both are
+    // served.
     compare(
         FIXTURE,
         include_str!("../../tests/fixtures/cases-http-fixture.json"),

@@ -1,5 +1,5 @@
-//! SRV records in wire form with the addresses of their targets: the answer to an SRV query. Encoded
-//! at the first query and reused until the records or the targets' addresses change.
+//! SRV records in wire form with the addresses of their targets: the answer to an SRV query.
+//! Encoded at the first query and reused until the records or the targets' addresses change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ impl EncodedSrv {
         [first, last]
     }
 
-    /// Where an answer's target begins, counted from the first byte of [`answers_from`](Self::answers_from) with the same
-    /// `first`.
+    /// Where an answer's target begins, counted from the first byte of
+    /// [`answers_from`](Self::answers_from) with the same `first`.
     pub(crate) fn target_at(&self, answer: usize, first: usize) -> usize {
         let begins = usize::from(self.begins[answer]) + BEFORE_TARGET;
         let turned = usize::from(self.begins[first]);
@@ -63,8 +63,8 @@ impl EncodedSrv {
         }
     }
 
-    /// Address records, each with the answer whose target is its owner; the caller writes a pointer to it
-    /// into the first two bytes.
+    /// Address records, each with the answer whose target is its owner; the caller writes a pointer
+    /// to it into the first two bytes.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut rest = &*self.addresses;
         self.owners.iter().map(move |(answer, length)| {

@@ -111,8 +111,8 @@ impl Node {
         }
     }
 
-    /// Calls `then` with the encoded SRV records. They exist for 2 to [`MAX_ENCODED_TARGETS`] services
-    /// whose targets have at most one address of each kind.
+    /// Calls `then` with the encoded SRV records. They exist for 2 to [`MAX_ENCODED_TARGETS`]
+    /// services whose targets have at most one address of each kind.
     pub(crate) fn with_encoded_srv<T>(&self, zone: &Zone, then: impl FnOnce(&EncodedSrv) -> T) -> Option<T> {
         match &self.records {
             RecordSet::Several(several) if (2..=MAX_ENCODED_TARGETS).contains(&several.srv.len()) => {

@@ -118,7 +118,8 @@ fn changed_ttl_changes_serial_and_journal() {
         value: Value::Address([10, 0, 0, last].into()),
         ttl,
     };
-    // As a framework's tasks get another time: whatever comes first, each record goes as it was and comes as it is.
+    // As a framework's tasks get another time: whatever comes first, each record goes as it was and
+    // comes as it is.
     for takes_first in [true, false] {
         let mut builder = ZoneBuilder::of(&before, 100);
         for _ in 0..2 {

@@ -30,8 +30,8 @@ use transom_discovery::dns::respond::{Client, Reply, Respond};
 
 use common::WAIT_TIMEOUT;
 
-/// Everything has this address. The first label of a name can ask for more: `slow` is answered after the gate
-/// has a permit, `transfer` with three messages, and `limited` exceeds the rate.
+/// Everything has this address. The first label of a name can ask for more: `slow` is answered
+/// after the gate has a permit, `transfer` with three messages, and `limited` exceeds the rate.
 pub(crate) struct Fixed {
     pub(crate) gate: Arc<Semaphore>,
 }

@@ -79,7 +79,8 @@ async fn ask(stream: &mut TlsStream<TcpStream>, name: &str) -> Message {
     Message::from_vec(&answer).unwrap()
 }
 
-/// Whether the other side ends it properly, so that it cannot be taken for a connection that was cut by a stranger.
+/// Whether the other side ends it properly, so that it cannot be taken for a connection that was
+/// cut by a stranger.
 async fn ends(mut stream: TlsStream<TcpStream>) {
     assert_eq!(
         timeout(WAIT_TIMEOUT, stream.read(&mut [0]))

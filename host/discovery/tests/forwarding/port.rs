@@ -152,7 +152,8 @@ async fn rate_limit_drops_and_truncates_udp_answers() {
         socket.send(&packet).await.unwrap();
     }
     let (mut whole, mut cut, mut bytes) = (0, 0, vec![0; 4096]);
-    // Half of what is too much is answered with the mark, so this many come; and no more, as far as can be seen.
+    // Half of what is too much is answered with the mark, so this many come; and no more, as far as
+    // can be seen.
     while let Ok(size) = timeout(Duration::from_millis(300), socket.recv(&mut bytes)).await {
         let answer = Message::from_vec(&bytes[..size.unwrap()]).unwrap();
         if answer.metadata.truncation {

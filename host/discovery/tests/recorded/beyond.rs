@@ -1,6 +1,6 @@
 //! Deliberate answers beyond the recording: services on the agent (`.slave.`) at the ports that a
-//! task declares, as
-//! mesos-dns's successor has them. Everything else is to be as it was recorded, and nothing of that is to be missing.
+//! task declares, as mesos-dns's successor has them. Everything else is to be as it was recorded,
+//! and nothing of that is to be missing.
 
 use std::collections::BTreeSet;
 

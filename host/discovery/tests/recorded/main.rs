@@ -1,8 +1,9 @@
-//! What mesos-dns answered to recorded questions, this answers as well: same states, same questions, over the real ports.
+//! What mesos-dns answered to recorded questions, this answers as well: same states, same
+//! questions, over the real ports.
 //!
-//! Cases are compared as their recorder meant it: lists without regard to order, the SOA of negative answers with the
-//! zone as its owner. Left out are cases of other classes than `must`; what is answered beyond them is said in one place
-//! ([`beyond`]).
+//! Cases are compared as their recorder meant it: lists without regard to order, the SOA of
+//! negative answers with the zone as its owner. Left out are cases of other classes than `must`;
+//! what is answered beyond them is said in one place ([`beyond`]).
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 mod beyond;
@@ -100,7 +101,8 @@ fn lines(records: &[Record]) -> BTreeSet<Row> {
             record.record_type(),
             record.data
         )
-        // A dash at the beginning of a label is written with a backslash by the library, and without by the recorder.
+        // A dash at the beginning of a label is written with a backslash by the library, and
+        // without by the recorder.
         .replace('\\', "")
         .to_ascii_lowercase();
         Row {

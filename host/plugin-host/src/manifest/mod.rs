@@ -88,7 +88,8 @@ pub(crate) enum Rollout {
 }
 
 impl Rollout {
-    /// The plan of a shadow, and whether it is promoted automatically; none for an immediate rollout.
+    /// The plan of a shadow, and whether it is promoted automatically; none for an immediate
+    /// rollout.
     pub(crate) fn shadow(self) -> Option<(ShadowPlan, bool)> {
         match self {
             Rollout::Immediate => None,

@@ -42,7 +42,8 @@ const RENAMED: [(&str, &str, &str); 7] = [
     ("limits", "calls", "max-calls-per-instance"),
 ];
 
-/// Keys of earlier manifests without a successor: how an extension point answered while its plugin was disabled.
+/// Keys of earlier manifests without a successor: how an extension point answered while its plugin
+/// was disabled.
 const REMOVED: [&str; 2] = ["when-parked", "on-disabled"];
 
 /// A table whose keys are removed one by one; the remaining ones are unknown.

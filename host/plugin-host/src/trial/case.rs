@@ -159,8 +159,8 @@ impl Case {
 }
 
 impl CaseInstance {
-    /// Executes a case, and returns the answer reduced to the expected keys. The error is the reason
-    /// why there is none.
+    /// Executes a case, and returns the answer reduced to the expected keys. The error is the
+    /// reason why there is none.
     pub async fn execute(&mut self, case: &Case) -> Result<Answer, String> {
         with_case!(&mut self.0, &case.0, (running, prepared) => {
             prepared.execute(&mut running.instance, &running.shared).await

@@ -1,5 +1,5 @@
-//! A component under test, without a daemon: the admission stage by stage, and single instances that
-//! run recorded cases or direct calls. `transom-plugin-tools` is made of this.
+//! A component under test, without a daemon: the admission stage by stage, and single instances
+//! that run recorded cases or direct calls. `transom-plugin-tools` is made of this.
 //!
 //! Everything goes through the linker, the limits and the self-tests that a daemon uses. Nothing is
 //! stored, and nothing does input or output: a case contains the answers to a probe's steps.

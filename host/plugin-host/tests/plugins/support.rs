@@ -310,8 +310,8 @@ impl std::io::Write for Capture {
     }
 }
 
-/// What the host logs from warnings on, of all tests of this process; what guests log; and the spans
-/// of calls.
+/// What the host logs from warnings on, of all tests of this process; what guests log; and the
+/// spans of calls.
 fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

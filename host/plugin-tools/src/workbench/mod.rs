@@ -6,8 +6,8 @@
 //! manifest's `[[self-test]]` and an optional `name`; the manifest's documentation lists the keys
 //! of each world.
 //!
-//! [`Workbench::test`] runs each case on its own instance, so that a trap affects no other case and the
-//! memory shown is that of the case. [`Workbench::bench`] runs all cases repeatedly on one warm
+//! [`Workbench::test`] runs each case on its own instance, so that a trap affects no other case and
+//! the memory shown is that of the case. [`Workbench::bench`] runs all cases repeatedly on one warm
 //! instance; views and agent sets stay loaded, as in production.
 
 mod bench;

@@ -2,13 +2,13 @@
 //!
 //! Compiled components, the components and manifests of admitted versions, and fetched images are
 //! kept so that a component is compiled and fetched once, a rollback finds its files, and a daemon
-//! starts while a registry is unavailable. One folder per [`Kind`]; components and manifests are named
-//! by their SHA-256, so that a component that was fetched and admitted is there once. Each folder
-//! keeps the files that were used last and removes the oldest.
+//! starts while a registry is unavailable. One folder per [`Kind`]; components and manifests are
+//! named by their SHA-256, so that a component that was fetched and admitted is there once. Each
+//! folder keeps the files that were used last and removes the oldest.
 //!
-//! Nothing read from here is trusted because it is here: the directory has to be private, and readers
-//! verify a digest ([`ArtifactStore::load`]) or the content itself. If the directory cannot be opened,
-//! that is logged and nothing is kept.
+//! Nothing read from here is trusted because it is here: the directory has to be private, and
+//! readers verify a digest ([`ArtifactStore::load`]) or the content itself. If the directory cannot
+//! be opened, that is logged and nothing is kept.
 //!
 //! All functions block: do not call them from a task of the runtime.
 

@@ -1,8 +1,8 @@
 //! Which servers may be contacted for a component: any, except that loopback, link-local, the
 //! daemon's own ports, its store and its masters need a configuration that names exactly them.
 //!
-//! The manifest's source and `[plugins.oci]` (`insecure_registries`, the credentials and their servers)
-//! name servers. A registry's redirect or token server does not count.
+//! The manifest's source and `[plugins.oci]` (`insecure_registries`, the credentials and their
+//! servers) name servers. A registry's redirect or token server does not count.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -16,7 +16,8 @@ impl Source {
     /// Parses `oci://registry/repository:tag@sha256:…`; the registry and a version are required.
     pub fn parse(text: &str) -> Option<Source> {
         let reference = text.strip_prefix("oci://")?;
-        // The registry is required: other programs read `team/probe` as a path in their default registry.
+        // The registry is required: other programs read `team/probe` as a path in their default
+        // registry.
         let (registry, rest) = reference.split_once('/')?;
         if !(registry.contains(['.', ':']) || registry == "localhost") {
             return None;

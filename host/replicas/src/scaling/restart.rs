@@ -32,8 +32,8 @@ pub struct Allowance {
     pub capacity: u32,
 }
 
-/// Applies the upgrade strategy. Checks are ignored: a running replica is healthy, whatever its check
-/// returns.
+/// Applies the upgrade strategy. Checks are ignored: a running replica is healthy, whatever its
+/// check returns.
 pub fn allow(now: Progress, strategy: UpgradeStrategy) -> Allowance {
     let wanted = f64::from(now.wanted);
     let least = (wanted * strategy.minimum_health_capacity).ceil() as u32;

@@ -2,10 +2,11 @@
 //!
 //! It works in turns. A turn takes what has arrived (requests, events of the subscription, a change
 //! of the matcher, a timer) and then: carries out the requests of the service ([`requests`]),
-//! stores, delivers and acknowledges statuses ([`updates`]), sends kills and reconciliations that are due ([`housekeeping`]), matches pending tasks for at
-//! most one round and launches them ([`launch`]), declines unused offers, and publishes snapshots
-//! and events. Calls to store, master and matcher run one after the other within a turn
-//! (independent ones concurrently), each with a deadline.
+//! stores, delivers and acknowledges statuses ([`updates`]), sends kills and reconciliations that
+//! are due ([`housekeeping`]), matches pending tasks for at most one round and launches them
+//! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
+//! and matcher run one after the other within a turn (independent ones concurrently), each with a
+//! deadline.
 //!
 //! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
 //! add them from its event loop. Every turn carries them out, even while the service reads no

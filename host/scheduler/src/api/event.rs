@@ -10,8 +10,8 @@ use transom_cluster::{AgentId, ExecutorId, FrameworkId, TaskId, v1};
 
 use crate::{Error, TaskRecord};
 
-/// One event. The snapshots ([`SchedulerApi::tasks`](crate::SchedulerApi::tasks)) contain everything
-/// it reports before it is delivered.
+/// One event. The snapshots ([`SchedulerApi::tasks`](crate::SchedulerApi::tasks)) contain
+/// everything it reports before it is delivered.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The cluster gave this framework a (new) id.

@@ -1,4 +1,5 @@
-//! The admin port: health, readiness, metrics and plugins. On loopback by default; [`access`] controls access.
+//! The admin port: health, readiness, metrics and plugins. On loopback by default; [`access`]
+//! controls access.
 //!
 //! | path | answer |
 //! |---|---|

@@ -15,9 +15,11 @@ use crate::config::LogFormat;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::telemetry;
 
-/// Run a one-node cluster manager for tests and demos: a master and several agents that run tasks as local processes.
+/// Run a one-node cluster manager for tests and demos: a master and several agents that run tasks
+/// as local processes.
 ///
-/// It serves the cluster manager's HTTP API v1, so clients and frameworks for a real cluster work with it.
+/// It serves the cluster manager's HTTP API v1, so clients and frameworks for a real cluster work
+/// with it.
 #[derive(Debug, Args)]
 pub(super) struct ClusterCommand {
     #[command(flatten)]
@@ -84,7 +86,8 @@ impl FromStr for PortRange {
 }
 
 impl Shape {
-    /// One agent for each loopback address from 127.0.0.1 on, in racks `r1`, `r2` and so on, the zones `a` and `b`.
+    /// One agent for each loopback address from 127.0.0.1 on, in racks `r1`, `r2` and so on, the
+    /// zones `a` and `b`.
     fn agents(&self) -> anyhow::Result<Vec<AgentConfig>> {
         let total = u32::from(self.ports.last - self.ports.first) + 1;
         let share = total / u32::from(self.agents);

@@ -1,4 +1,5 @@
-//! `transom config`: look at the configuration before it runs, and take over that of another program.
+//! `transom config`: look at the configuration before it runs, and take over that of another
+//! program.
 
 use std::path::PathBuf;
 

@@ -17,10 +17,12 @@ use crate::daemon::{Addresses, Daemon};
 use crate::exit::Misconfigured;
 use crate::{config, telemetry};
 
-/// Try everything on this machine: a cluster of three agents, the store and every service, on loopback.
+/// Try everything on this machine: a cluster of three agents, the store and every service, on
+/// loopback.
 ///
-/// One directory holds all state: the configuration (written once, edit it as you like), the watched plugin directory, the store,
-/// task sandboxes and journals. Ctrl-C stops everything and leaves no process behind.
+/// One directory holds all state: the configuration (written once, edit it as you like), the
+/// watched plugin directory, the store, task sandboxes and journals. Ctrl-C stops everything and
+/// leaves no process behind.
 #[derive(Debug, Args)]
 pub(super) struct Dev {
     /// State directory.
@@ -28,7 +30,8 @@ pub(super) struct Dev {
     state: PathBuf,
     #[arg(long, value_name = "NAME=N", help = ports::help(&["cluster"]) + "; port 0 picks a free one")]
     port: Vec<Port>,
-    /// Directory with the first-party components (NAME.wasm and NAME.toml pairs); newer ones are copied into the state directory.
+    /// Directory with the first-party components (NAME.wasm and NAME.toml pairs); newer ones are
+    /// copied into the state directory.
     #[arg(long, env = "TRANSOM_COMPONENTS", value_name = "DIR")]
     components: Option<PathBuf>,
     #[command(flatten)]

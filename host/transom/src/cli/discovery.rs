@@ -16,10 +16,12 @@ use flags::Flags;
 
 /// Run discovery alone, as a drop-in for mesos-dns: its flags and its JSON configuration file.
 ///
-/// Flags have one dash, as in mesos-dns: -config=FILE (default config.json), -v=N (0 to 2), -version. mesos-dns's log flags are
-/// accepted and ignored: the log goes to standard error. One more flag: -admin=ADDRESS:PORT serves health and metrics.
+/// Flags have one dash, as in mesos-dns: -config=FILE (default config.json), -v=N (0 to 2),
+/// -version. mesos-dns's log flags are accepted and ignored: the log goes to standard error. One
+/// more flag: -admin=ADDRESS:PORT serves health and metrics.
 ///
-/// Exit codes are mesos-dns's: 1 for an invalid configuration or a port in use, 2 for an unknown flag.
+/// Exit codes are mesos-dns's: 1 for an invalid configuration or a port in use, 2 for an unknown
+/// flag.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Discovery {

@@ -17,7 +17,8 @@ use super::discovery::wrong;
 use crate::config;
 use crate::exit::Misconfigured;
 
-/// Convert another program's configuration to TOML: mesos-dns's JSON, or `airflow.cfg` of the workflow engine.
+/// Convert another program's configuration to TOML: mesos-dns's JSON, or `airflow.cfg` of the
+/// workflow engine.
 #[derive(Debug, Args)]
 pub(super) struct Import {
     /// Configuration file of the other program.

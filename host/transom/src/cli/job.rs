@@ -42,7 +42,8 @@ pub(super) struct Run {
     /// `api_username` of the daemon, if it requires credentials.
     #[arg(long, env = "TRANSOM_WORKFLOW_API_USERNAME")]
     username: Option<String>,
-    /// `api_password` of the daemon. Prefer the environment variable: other users can read command lines.
+    /// `api_password` of the daemon. Prefer the environment variable: other users can read command
+    /// lines.
     #[arg(long, env = "TRANSOM_WORKFLOW_API_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// Id of the job. Default: a generated one.
@@ -336,7 +337,8 @@ impl Follow<'_> {
         }
     }
 
-    /// Prints the output since the last request. If the agent is unreachable, the next call tries again.
+    /// Prints the output since the last request. If the agent is unreachable, the next call tries
+    /// again.
     async fn print(&mut self) {
         for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
             while let Some((data, next)) = self.api.log(&self.id, stream, self.printed[index]).await {

@@ -14,7 +14,8 @@ use crate::{config, telemetry};
 
 /// Run the daemon with every service that the configuration enables, until Ctrl-C or SIGTERM.
 ///
-/// Tasks keep running on the cluster while the daemon is stopped; after a restart the daemon manages them again.
+/// Tasks keep running on the cluster while the daemon is stopped; after a restart the daemon
+/// manages them again.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// Configuration file.

@@ -1,5 +1,5 @@
-//! Reading settings: the file, then the environment (the specification's variables, then ours), then `--port`; the later one
-//! wins.
+//! Reading settings: the file, then the environment (the specification's variables, then ours),
+//! then `--port`; the later one wins.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

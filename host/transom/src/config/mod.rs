@@ -1,7 +1,8 @@
 //! The settings, section by section, and their sources.
 //!
-//! Settings are read from a TOML file and from `TRANSOM_SECTION_KEY` variables ([`load`]); a section
-//! enables its service. Parsing binds and starts nothing: `daemon` starts services from settings.
+//! Settings are read from a TOML file and from `TRANSOM_SECTION_KEY` variables ([`load`]); a
+//! section enables its service. Parsing binds and starts nothing: `daemon` starts services from
+//! settings.
 
 mod aliases;
 mod file;

@@ -151,7 +151,8 @@ impl Cluster {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Store {
-    /// `file:DIR` for the embedded store; `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…` for a Redis.
+    /// `file:DIR` for the embedded store; `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…`
+    /// for a Redis.
     pub(crate) server: String,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Secret>,
@@ -455,7 +456,8 @@ pub(crate) enum PlanFormat {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Checks {
-    /// Where `http` and `tcp` checks run: in this daemon, by the probe components, or in the tasks' agents.
+    /// Where `http` and `tcp` checks run: in this daemon, by the probe components, or in the tasks'
+    /// agents.
     pub(crate) network_from: CheckRunner,
     /// Where `exec` checks run: in the tasks' agents, or in this daemon, by `check-command`.
     pub(crate) exec_from: CheckRunner,

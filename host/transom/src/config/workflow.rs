@@ -81,7 +81,8 @@ pub(crate) struct Workflow {
     /// A file that is fetched into every sandbox.
     pub(crate) cluster_fetch_uri: Option<String>,
     pub(crate) cluster_fetch_username: Option<String>,
-    /// Seconds after which the jobs of an unreachable agent become `TASK_UNREACHABLE`. `unreachable_grace` is accepted too.
+    /// Seconds after which the jobs of an unreachable agent become `TASK_UNREACHABLE`.
+    /// `unreachable_grace` is accepted too.
     pub(crate) unreachable_grace_seconds: u64,
     /// Seconds for which completed jobs are kept.
     pub(crate) completed_retention_seconds: u64,

@@ -18,8 +18,8 @@ use crate::config::Import;
 /// Serves lookups until `token` is cancelled, then waits until everything has stopped.
 ///
 /// # Errors
-/// Invalid files in the configuration, a port in use, or no leader from ZooKeeper within the configured time. Once
-/// a leader was known, discovery serves the last records through any outage.
+/// Invalid files in the configuration, a port in use, or no leader from ZooKeeper within the
+/// configured time. Once a leader was known, discovery serves the last records through any outage.
 pub(crate) async fn serve_discovery(
     import: Import,
     file: &Path,
@@ -83,7 +83,8 @@ fn read_only_port(address: SocketAddr) -> PortConfig {
     }
 }
 
-/// Returns an error when ZooKeeper names no leader in time; waits for ever if there is no such limit.
+/// Returns an error when ZooKeeper names no leader in time; waits for ever if there is no such
+/// limit.
 async fn leader_detection_timeout(cluster: &Client, limit: Duration) -> anyhow::Error {
     let mut changes = cluster.leader_changes();
     let expected = cluster.follows_zookeeper() && !limit.is_zero();

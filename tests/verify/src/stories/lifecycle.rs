@@ -89,7 +89,8 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.launched(&site.apps_framework(), APP, 6).await
 }
 
-/// Changes the environment, and watches that the master never shows fewer running tasks than wanted.
+/// Changes the environment, and watches that the master never shows fewer running tasks than
+/// wanted.
 async fn rolling_restart(site: &Site, first: &Ids) -> anyhow::Result<Ids> {
     let framework = site.framework(&site.apps_framework()).await?;
     site.change_app(APP, &json!({"env": {"MARK": "two"}})).await?;

@@ -1,7 +1,7 @@
 //! Coalesces equal queries: the first one is sent, and all get its reply (single flight).
 //!
-//! There is no task: a query in flight is a shared future that its waiters drive. When the last waiter
-//! is dropped, the query ends.
+//! There is no task: a query in flight is a shared future that its waiters drive. When the last
+//! waiter is dropped, the query ends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -44,8 +44,8 @@ impl<T: Clone + Send + Sync + 'static> Coalescer<T> {
         }
     }
 
-    /// Joins an equal query in flight or starts one. `begin` runs under the lock, so that a reply which has
-    /// just arrived is not queried again; it must not block.
+    /// Joins an equal query in flight or starts one. `begin` runs under the lock, so that a reply
+    /// which has just arrived is not queried again; it must not block.
     pub(super) fn join<K>(&self, key: &Key, begin: impl FnOnce() -> Begin<K, T>) -> Joined<K, T> {
         let mut open = lock(&self.open);
         let flying = open.get(key).and_then(|(_, flight)| flight.upgrade());

@@ -1,4 +1,5 @@
-//! One query to one resolver: a new socket, port and id each time, so that a forged reply has to guess both.
+//! One query to one resolver: a new socket, port and id each time, so that a forged reply has to
+//! guess both.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +14,8 @@ use super::reply::{Reply, ReplyKind};
 use crate::dns::Transport;
 use crate::dns::packet::mark_cut;
 
-/// After this a UDP query is resent, as it may be lost; the client's own retry is coalesced with it.
+/// After this a UDP query is resent, as it may be lost; the client's own retry is coalesced with
+/// it.
 const RESEND_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a UDP query is sent at most.
 const MAX_SENDS: usize = 3;

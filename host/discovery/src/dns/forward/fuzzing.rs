@@ -1,4 +1,5 @@
-//! What holds for packets of clients and resolvers, whatever is in them. For tests and the feature `fuzzing` alone.
+//! What holds for packets of clients and resolvers, whatever is in them. For tests and the feature
+//! `fuzzing` alone.
 #![allow(clippy::expect_used, reason = "a failure is the answer")]
 
 use super::query::Query;
@@ -6,7 +7,8 @@ use super::reply::{Reply, ReplyKind, SizeLimit};
 use crate::dns::Transport;
 use crate::dns::packet::{Layout, word};
 
-/// What holds for a packet that a client or a resolver sends, whatever is in it: see [`crate::dns::fuzzing`].
+/// What holds for a packet that a client or a resolver sends, whatever is in it: see
+/// [`crate::dns::fuzzing`].
 ///
 /// # Panics
 /// When it does not hold.

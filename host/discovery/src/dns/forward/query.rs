@@ -3,16 +3,16 @@
 use crate::dns::Transport;
 use crate::dns::packet::{Flags, HEADER, Layout, code, has_pointer, kind, put_word, word};
 
-/// The UDP payload without EDNS (RFC 1035), and the maximum that is accepted: larger ones would help
-/// amplification attacks.
+/// The UDP payload without EDNS (RFC 1035), and the maximum that is accepted: larger ones would
+/// help amplification attacks.
 const UDP_SIZES: (u16, u16) = (512, 4096);
 /// The EDNS size in our own answers.
 const OWN_SIZE: u16 = 1232;
 /// An EDNS record without options.
 const BARE_OPT: usize = 11;
 
-/// EDNS options that are hop-by-hop and not forwarded: cookies (RFC 7873), keepalive (RFC 7828), padding
-/// (RFC 7830).
+/// EDNS options that are hop-by-hop and not forwarded: cookies (RFC 7873), keepalive (RFC 7828),
+/// padding (RFC 7830).
 const HOP_BY_HOP_OPTIONS: [u16; 3] = [10, 11, 12];
 
 /// The client's EDNS without hop-by-hop options.
@@ -91,8 +91,8 @@ impl Query {
         })
     }
 
-    /// A query that probes a resolver: the root's name servers, which every resolver knows. A refusal counts
-    /// as an answer too.
+    /// A query that probes a resolver: the root's name servers, which every resolver knows. A
+    /// refusal counts as an answer too.
     pub(super) fn probe() -> Self {
         Self {
             id: 0,
@@ -117,7 +117,8 @@ impl Query {
         word(&self.question, self.question.len() - 4).unwrap_or_default()
     }
 
-    /// Whether its reply can be shared. EDNS options may be specific to a client, such as its subnet.
+    /// Whether its reply can be shared. EDNS options may be specific to a client, such as its
+    /// subnet.
     pub(super) fn is_common(&self) -> bool {
         self.edns.as_ref().is_none_or(|edns| edns.options.is_empty())
     }
@@ -137,14 +138,15 @@ impl Query {
         usize::from(size.max(UDP_SIZES.1))
     }
 
-    /// The packet for a resolver: the client's RD, CD and AD flags and EDNS, and nothing else of its packet.
+    /// The packet for a resolver: the client's RD, CD and AD flags and EDNS, and nothing else of
+    /// its packet.
     pub(super) fn packet(&self, id: u16) -> Vec<u8> {
         let kept = Flags::RECURSION_DESIRED | Flags::AUTHENTIC | Flags::CHECKING_DISABLED;
         self.written(id, self.flags.0 & kept, self.edns.as_ref())
     }
 
-    /// The cache key: the packet for a resolver without the id and with the name in lower case. So queries with
-    /// and without EDNS do not share replies.
+    /// The cache key: the packet for a resolver without the id and with the name in lower case. So
+    /// queries with and without EDNS do not share replies.
     pub(super) fn key(&self, zone: u16, over: Transport) -> Box<[u8]> {
         let mut key = self.packet(zone);
         let name = HEADER..HEADER + self.question.len() - 4;

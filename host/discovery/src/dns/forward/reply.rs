@@ -123,7 +123,8 @@ impl Reply {
         Duration::from_secs(shortest.unwrap_or(0).into())
     }
 
-    /// The lifetime of a negative reply, from its SOA record (RFC 2308, section 5); zero without one.
+    /// The lifetime of a negative reply, from its SOA record (RFC 2308, section 5); zero without
+    /// one.
     fn negative(&self) -> Duration {
         let Some(soa) = self
             .of(Section::Authority)
@@ -140,8 +141,9 @@ impl Reply {
         self.shortest().min(minimum).min(MAX_NEGATIVE_TTL)
     }
 
-    /// The reply for a client: with the query's id and case of the name, TTLs reduced by the age, and cut to
-    /// the size limit. `left`: the remaining lifetime in the cache, which bounds the TTLs.
+    /// The reply for a client: with the query's id and case of the name, TTLs reduced by the age,
+    /// and cut to the size limit. `left`: the remaining lifetime in the cache, which bounds the
+    /// TTLs.
     pub(super) fn deliver(
         &self,
         query: &Query,
@@ -173,11 +175,11 @@ impl Reply {
         bytes
     }
 
-    /// Keeps the records that fit, from the front, because name pointers only point there. EDNS always
-    /// fits. Without room for answers or authority the truncation bit is set; additional records are
-    /// omitted silently (RFC 2181, section 9). A client that gets the bit (`set_truncate_bit`) gets whole
-    /// sets of records only; one that does not gets every record that fits, because an empty answer would mean
-    /// that there are no records.
+    /// Keeps the records that fit, from the front, because name pointers only point there. EDNS
+    /// always fits. Without room for answers or authority the truncation bit is set; additional
+    /// records are omitted silently (RFC 2181, section 9). A client that gets the bit
+    /// (`set_truncate_bit`) gets whole sets of records only; one that does not gets every record
+    /// that fits, because an empty answer would mean that there are no records.
     fn cut(&self, bytes: &[u8], size_limit: SizeLimit) -> Vec<u8> {
         let records = &self.layout.records;
         let opt = records.iter().position(Record::is_edns);
@@ -222,7 +224,8 @@ impl Reply {
         left
     }
 
-    /// How many of the first `kept` records can stay without splitting an `RRset`; its records may be apart.
+    /// How many of the first `kept` records can stay without splitting an `RRset`; its records may
+    /// be apart.
     fn whole_sets(&self, kept: usize) -> usize {
         let sets: Vec<_> = self
             .layout

@@ -65,7 +65,8 @@ impl Resolvers {
     }
 }
 
-/// Queries all and returns the first reply that is neither SERVFAIL nor REFUSED, else the first reply.
+/// Queries all and returns the first reply that is neither SERVFAIL nor REFUSED, else the first
+/// reply.
 async fn race(
     upstreams: &[&Arc<Upstream>],
     query: &Query,

@@ -1,7 +1,8 @@
 //! A resolver and its health.
 //!
-//! A resolver that times out is *failing* until it answers again, separately for UDP and TCP: it is then
-//! queried after all others. A background task probes it meanwhile, so that no client has to wait for that.
+//! A resolver that times out is *failing* until it answers again, separately for UDP and TCP: it is
+//! then queried after all others. A background task probes it meanwhile, so that no client has to
+//! wait for that.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -141,8 +142,8 @@ impl Upstream {
         }
     }
 
-    /// Probes until it answers a probe or a client's query. Logs nothing if the first probe succeeds: only
-    /// one query failed then.
+    /// Probes until it answers a probe or a client's query. Logs nothing if the first probe
+    /// succeeds: only one query failed then.
     async fn probe_until_back(&self, over: Transport) {
         if self.is_back(over).await {
             return;

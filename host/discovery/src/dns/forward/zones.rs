@@ -12,8 +12,8 @@ pub(super) struct Zones<T> {
 }
 
 impl<T> Zones<T> {
-    /// Zones such as `sub.corp`; the empty one has all other names. Case and leading or trailing dots are
-    /// ignored. A label that is too long matches no name.
+    /// Zones such as `sub.corp`; the empty one has all other names. Case and leading or trailing
+    /// dots are ignored. A label that is too long matches no name.
     pub(super) fn new<'a>(zones: impl IntoIterator<Item = (&'a str, T)>) -> Self {
         let by_name = zones.into_iter().map(|(zone, value)| {
             let labels = zone.split('.').filter(|label| !label.is_empty());
@@ -24,7 +24,8 @@ impl<T> Zones<T> {
         }
     }
 
-    /// The value of a name's zone. DS records belong to the parent zone (RFC 4035, section 3.1.4.1).
+    /// The value of a name's zone. DS records belong to the parent zone (RFC 4035, section
+    /// 3.1.4.1).
     pub(super) fn find(&self, name: &Name, kind: RecordType) -> Option<&T> {
         let name = wire(name.iter());
         let mut from = 0;

@@ -147,8 +147,8 @@ pub(super) fn is_answered(zone: &Zone, zone_authority: &ZoneAuthority, name: &Na
     !matches!(zone.find(&key), ZoneLookup::Outside) || reverse::apex(zone_authority, &key).is_some()
 }
 
-/// Answers a question from the zone or the reverse zones; none if the name is in neither. Records are
-/// shuffled, so that clients which use the first one are spread out.
+/// Answers a question from the zone or the reverse zones; none if the name is in neither. Records
+/// are shuffled, so that clients which use the first one are spread out.
 pub(super) fn answer(
     zone: &Zone,
     zone_authority: &ZoneAuthority,
@@ -187,8 +187,8 @@ fn near_first(records: &mut [Record], client: IpAddr) {
     });
 }
 
-/// The name as the zone stores it: lower case, without `.*`, which older clients use for "any". Bytes that
-/// no name of a zone has become `\\`.
+/// The name as the zone stores it: lower case, without `.*`, which older clients use for "any".
+/// Bytes that no name of a zone has become `\\`.
 fn key(name: &Name) -> String {
     let mut key = String::with_capacity(name.len() + 1);
     for label in name {
@@ -235,7 +235,8 @@ fn of_node(zone: &Zone, node: &Node, name: &Name, kind: RecordType) -> Answer {
     Answer::of(answers)
 }
 
-/// SRV records with additional addresses of their targets. Services that DNS cannot represent are skipped.
+/// SRV records with additional addresses of their targets. Services that DNS cannot represent are
+/// skipped.
 fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
     let mut services: Vec<_> = node.srv().iter().filter_map(carried).collect();
     services.shuffle(&mut rand::rng());

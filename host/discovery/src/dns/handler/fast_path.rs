@@ -1,6 +1,6 @@
-//! The fast path: answers the common queries without parsing whole messages. Those are one question for
-//! a name of the zone, type A, AAAA or SRV, with or without EDNS. [`Handler`](super::Handler) answers all
-//! others; a test compares both.
+//! The fast path: answers the common queries without parsing whole messages. Those are one question
+//! for a name of the zone, type A, AAAA or SRV, with or without EDNS. [`Handler`](super::Handler)
+//! answers all others; a test compares both.
 //!
 //! It allocates only what the answer needs and reads only the zone.
 
@@ -124,8 +124,8 @@ impl<'p> Question<'p> {
         })
     }
 
-    /// Appends the answer to `out`, within the client's size limit; none, with nothing written, if the
-    /// name is not below the zone's apex.
+    /// Appends the answer to `out`, within the client's size limit; none, with nothing written, if
+    /// the name is not below the zone's apex.
     pub(super) fn answer(
         &self,
         zone: &Zone,
@@ -252,8 +252,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Appends SRV records, rotated randomly, with additional addresses of their targets. Services with
-    /// ports or names that DNS cannot represent are skipped.
+    /// Appends SRV records, rotated randomly, with additional addresses of their targets. Services
+    /// with ports or names that DNS cannot represent are skipped.
     fn services(&mut self, zone: &Zone, node: &Node) {
         let written = node.with_encoded_srv(zone, |encoded| self.push_encoded(encoded));
         if written != Some(true) {
@@ -261,7 +261,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Appends encoded SRV records. Writes nothing if they do not all fit or exceed the reach of pointers.
+    /// Appends encoded SRV records. Writes nothing if they do not all fit or exceed the reach of
+    /// pointers.
     fn push_encoded(&mut self, encoded: &EncodedSrv) -> bool {
         let answers_at = self.out.len() - self.start;
         if !self.fits(encoded.answers_length()) || answers_at + encoded.answers_length() > MAX_POINTER_OFFSET
@@ -414,8 +415,8 @@ fn any<T>(values: &[T]) -> Option<&T> {
     }
 }
 
-/// The name after the header, and the offset after it; none if it has special characters, or `.*`, which
-/// older clients use for "any".
+/// The name after the header, and the offset after it; none if it has special characters, or `.*`,
+/// which older clients use for "any".
 fn read_name(packet: &[u8]) -> Option<(Text, usize)> {
     let mut text = Text {
         bytes: [0; 256],

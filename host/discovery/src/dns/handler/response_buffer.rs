@@ -56,8 +56,8 @@ impl ResponseHandler for ResponseBuffer {
         let mut bytes = Vec::with_capacity(512);
         let mut encoder = BinEncoder::new(&mut bytes);
         encoder.set_max_size(self.limit);
-        // hickory-server copies the question as bytes, so that names in records have no pointers to it.
-        // The encoder knows the name if it was written there before.
+        // hickory-server copies the question as bytes, so that names in records have no pointers to
+        // it. The encoder knows the name if it was written there before.
         if let Some(question) = &self.question {
             encoder.emit_vec(&[0; 12])?;
             question.emit(&mut encoder)?;

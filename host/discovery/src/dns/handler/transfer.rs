@@ -1,5 +1,6 @@
-//! Zone transfers (RFC 5936, RFC 1995): the whole zone or the changes since the client's serial, in as many
-//! messages as needed. Over UDP the answer is only the SOA record, so that the client retries over TCP.
+//! Zone transfers (RFC 5936, RFC 1995): the whole zone or the changes since the client's serial, in
+//! as many messages as needed. Over UDP the answer is only the SOA record, so that the client
+//! retries over TCP.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

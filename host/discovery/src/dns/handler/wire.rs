@@ -87,9 +87,9 @@ pub(super) fn write(mut response: Message, limit: u16) -> Result<Vec<u8>, ProtoE
     emit(&response, limit).map(|(bytes, _)| bytes)
 }
 
-/// Makes a response fit into `limit` bytes. Records that do not fit are omitted from the end: with the TC
-/// flag for answers and authority, without it for additional records (RFC 2181, section 9). EDNS always
-/// fits.
+/// Makes a response fit into `limit` bytes. Records that do not fit are omitted from the end: with
+/// the TC flag for answers and authority, without it for additional records (RFC 2181, section 9).
+/// EDNS always fits.
 pub(super) fn fit(response: &mut Message, limit: u16) -> Result<(), ProtoError> {
     if max_length(response) <= limit.into() || emit(response, limit)?.1 {
         return Ok(());
@@ -230,7 +230,8 @@ mod tests {
                     if missing {
                         assert!(read.additionals.is_empty(), "{read}");
                     }
-                    // Another record would not have fitted: 16 bytes, and a name of its own at first.
+                    // Another record would not have fitted: 16 bytes, and a name of its own at
+                    // first.
                     let cut = missing || read.additionals.len() < whole.additionals.len();
                     assert!(
                         !cut || bytes.len() + 16 + 11 > limit.into(),

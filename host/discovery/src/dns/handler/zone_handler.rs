@@ -1,8 +1,8 @@
 //! Answers requests from one version of the zone, as a handler of hickory-server.
 //!
-//! It answers every request, if only with a code: [`Handler`](super::Handler) takes out those that it
-//! forwards or answers with a transfer, and this handler refuses them. No I/O, no waiting: the future of
-//! [`RequestHandler::handle_request`] is ready at its first poll.
+//! It answers every request, if only with a code: [`Handler`](super::Handler) takes out those that
+//! it forwards or answers with a transfer, and this handler refuses them. No I/O, no waiting: the
+//! future of [`RequestHandler::handle_request`] is ready at its first poll.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub(super) struct ZoneHandler {
 
 #[async_trait]
 impl RequestHandler for ZoneHandler {
-    /// Sends one response. It fits into the limit of the request's transport, so that hickory-server, which
-    /// would leave out EDNS, never truncates it.
+    /// Sends one response. It fits into the limit of the request's transport, so that
+    /// hickory-server, which would leave out EDNS, never truncates it.
     async fn handle_request<R: ResponseHandler, T: Time>(
         &self,
         request: &Request,
@@ -124,8 +124,9 @@ pub(super) fn question(request: &Request) -> Result<&Query, ResponseCode> {
     Ok(question.original())
 }
 
-/// The question section of the response, where the request's own bytes cannot be repeated: it has no
-/// section unless there is one question, and a pointer may refer to bytes that differ in the response.
+/// The question section of the response, where the request's own bytes cannot be repeated: it has
+/// no section unless there is one question, and a pointer may refer to bytes that differ in the
+/// response.
 fn question_section(request: &Request) -> Option<Queries> {
     let written = match request.queries.queries() {
         [_] if !has_pointer(request.queries.as_bytes()) => return None,

@@ -1,8 +1,9 @@
 //! Lookups on one connection, TCP or TLS.
 //!
-//! Clients may pipeline queries (RFC 7766, section 6.2.1). Queries that arrive together are answered
-//! together; a forwarded query does not block later ones, and the number of those in flight is bounded.
-//! Answers are written before more is read, so a client that does not read is not read from.
+//! Clients may pipeline queries (RFC 7766, section 6.2.1). Queries that arrive together are
+//! answered together; a forwarded query does not block later ones, and the number of those in
+//! flight is bounded. Answers are written before more is read, so a client that does not read is
+//! not read from.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -40,9 +41,8 @@ const READ: usize = 16 << 10;
 /// Buffered answers are sent at this size.
 const ANSWERS: usize = 64 << 10;
 
-/// Answers queries until the client closes the connection, is too slow or sends a malformed query, or the
-/// token is cancelled.
-/// Queries received by then are still answered.
+/// Answers queries until the client closes the connection, is too slow or sends a malformed query,
+/// or the token is cancelled. Queries received by then are still answered.
 pub async fn serve_connection<S, R>(
     stream: S,
     client: SocketAddr,

@@ -1,8 +1,8 @@
 //! DNS over HTTPS (RFC 8484): GET and POST of `/dns-query`, HTTP/1.1 and HTTP/2 on one port.
 //!
-//! The TLS handshake chooses the version (ALPN). A query is answered as over TCP, except zone transfers,
-//! which are a series of messages. Everything is bounded: connections ([`super::tls`]), requests in flight
-//! on each, heads, bodies and every wait ([`ConnectionLimits`]).
+//! The TLS handshake chooses the version (ALPN). A query is answered as over TCP, except zone
+//! transfers, which are a series of messages. Everything is bounded: connections ([`super::tls`]),
+//! requests in flight on each, heads, bodies and every wait ([`ConnectionLimits`]).
 
 mod activity;
 mod freshness;
@@ -44,19 +44,20 @@ const MAX_CANCELLED_REQUESTS: usize = 20;
 /// The media type of queries and answers.
 const DNS_MESSAGE: &str = "application/dns-message";
 
-/// The limits of a connection. Clients of DNS over HTTPS send more queries at a time than those of TCP.
+/// The limits of a connection. Clients of DNS over HTTPS send more queries at a time than those of
+/// TCP.
 pub const LIMITS: ConnectionLimits = ConnectionLimits {
     query_timeout: Duration::from_secs(10),
     write_timeout: Duration::from_secs(4),
     max_inflight: 32,
 };
 
-/// Serves requests until the client closes the connection or is idle, or the token is cancelled. Requests
-/// received by then are still answered.
+/// Serves requests until the client closes the connection or is idle, or the token is cancelled.
+/// Requests received by then are still answered.
 ///
-/// [`ConnectionLimits::query_timeout`] is for a whole request to arrive, since the connection or the last
-/// response; `write_timeout` for the connection to end after that; `max_inflight` bounds the requests of an
-/// HTTP/2 connection.
+/// [`ConnectionLimits::query_timeout`] is for a whole request to arrive, since the connection or
+/// the last response; `write_timeout` for the connection to end after that; `max_inflight` bounds
+/// the requests of an HTTP/2 connection.
 pub async fn serve_requests<R: Respond>(
     stream: TlsStream<TcpStream>,
     client: SocketAddr,

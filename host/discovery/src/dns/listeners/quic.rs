@@ -1,8 +1,8 @@
 //! DNS over QUIC (RFC 9250): a query and its answers on each stream of a connection.
 //!
-//! Connections, streams of a connection, buffered bytes and every wait are limited. While more than half of
-//! the connections are in use, a client first has to prove its address (RFC 9000, section 8.1.2). The
-//! certificate is reloaded as for [TLS](super::tls).
+//! Connections, streams of a connection, buffered bytes and every wait are limited. While more than
+//! half of the connections are in use, a client first has to prove its address (RFC 9000, section
+//! 8.1.2). The certificate is reloaded as for [TLS](super::tls).
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub enum Error {
 
 /// A query with its length; answers have the same form.
 const MAX_QUERY_BYTES: usize = 2 + u16::MAX as usize;
-/// Received bytes of all streams of a connection that are buffered until they are read, and answers that
-/// are buffered until the client acknowledges them.
+/// Received bytes of all streams of a connection that are buffered until they are read, and answers
+/// that are buffered until the client acknowledges them.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 18;
 /// Bytes of all handshakes that wait to be accepted.
 const INCOMING_BUFFER_BYTES: u64 = 1 << 20;
@@ -187,8 +187,8 @@ async fn shake_hands(
     }
 }
 
-/// Answers queries until the client closes the connection, is idle or breaks the protocol, or the token is
-/// cancelled. Streams that are open by then are still answered.
+/// Answers queries until the client closes the connection, is idle or breaks the protocol, or the
+/// token is cancelled. Streams that are open by then are still answered.
 async fn serve_streams<R: Respond>(
     connection: Connection,
     respond: &R,
@@ -278,7 +278,8 @@ fn once(message: Vec<u8>) -> Box<dyn FnMut() -> Option<Vec<u8>> + Send> {
     Box::new(move || message.take())
 }
 
-/// The query of a stream: its length, then a message whose id is 0, and nothing else (RFC 9250, section 4.2).
+/// The query of a stream: its length, then a message whose id is 0, and nothing else (RFC 9250,
+/// section 4.2).
 fn query(received: &[u8]) -> Option<&[u8]> {
     let (length, query) = received.split_first_chunk()?;
     let is_query = usize::from(u16::from_be_bytes(*length)) == query.len() && query.starts_with(&[0, 0]);

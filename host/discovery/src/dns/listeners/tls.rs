@@ -1,7 +1,7 @@
 //! TLS ports: DNS over TLS (RFC 7858), and the outer layer of [DNS over HTTPS](super::https).
 //!
-//! The [`Certificate`] is reloaded when its files change; if the new one is invalid, the old one stays in
-//! service. Handshakes have a deadline, and the number of connections is limited.
+//! The [`Certificate`] is reloaded when its files change; if the new one is invalid, the old one
+//! stays in service. Handshakes have a deadline, and the number of connections is limited.
 
 mod certificate;
 
@@ -41,9 +41,9 @@ impl Default for ListenerLimits {
 /// After a failed accept, to avoid a busy loop.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Accepts connections and passes each one, decrypted, to `converse` until the token is cancelled; then
-/// waits for open connections. `converse` has to watch the same token, flush its output and shut the
-/// stream down.
+/// Accepts connections and passes each one, decrypted, to `converse` until the token is cancelled;
+/// then waits for open connections. `converse` has to watch the same token, flush its output and
+/// shut the stream down.
 pub async fn serve<C, F>(
     listener: TcpListener,
     mut certificate: Certificate,

@@ -1,6 +1,6 @@
-//! Lookups over UDP. Several sockets share the port, and the system distributes clients over them. Packets
-//! are received, answered and sent in batches; bursts queue in the system's bounded socket buffer only. A
-//! panic while answering loses one packet.
+//! Lookups over UDP. Several sockets share the port, and the system distributes clients over them.
+//! Packets are received, answered and sent in batches; bursts queue in the system's bounded socket
+//! buffer only. A panic while answering loses one packet.
 
 mod pktinfo;
 
@@ -40,9 +40,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a receive error, to avoid a busy loop.
 const RECEIVE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Binds one socket for each runtime thread. A wildcard listener also gets as many for each address that
-/// the machine has now: their packets need no control message with the destination, which would cost a
-/// tenth of the rate. The wildcard sockets serve the rest, such as addresses added later.
+/// Binds one socket for each runtime thread. A wildcard listener also gets as many for each address
+/// that the machine has now: their packets need no control message with the destination, which
+/// would cost a tenth of the rate. The wildcard sockets serve the rest, such as addresses added
+/// later.
 pub(super) fn bind(addr: SocketAddr) -> io::Result<Vec<UdpSocket>> {
     let threads = Handle::current().metrics().num_workers();
     let first = socket(addr)?;
@@ -87,7 +88,8 @@ pub(super) trait RespondToPackets: Send + Sync + 'static {
     /// Appends the answer to `out`, or returns how to get it.
     fn respond(&self, snapshot: &Self::Snapshot, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply;
 
-    /// Applies rate limiting to the answer in `out` from `start` on. Returns whether anything is left to send.
+    /// Applies rate limiting to the answer in `out` from `start` on. Returns whether anything is
+    /// left to send.
     fn limited(&self, client: IpAddr, start: usize, out: &mut Vec<u8>) -> bool;
 }
 
@@ -246,8 +248,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Answers the batch from one snapshot. Forwarded queries are left to tasks. A packet that causes a
-    /// panic is dropped.
+    /// Answers the batch from one snapshot. Forwarded queries are left to tasks. A packet that
+    /// causes a panic is dropped.
     fn answer<R: RespondToPackets>(
         &mut self,
         socket: &Arc<UdpSocket>,

@@ -1,8 +1,8 @@
 //! The trial instance of an admission, and the admitted component.
 //!
-//! The trial instance becomes the first instance of the version, unless the manifest has self-tests:
-//! they leave state in it, and an answer in service must not depend on them. Without self-tests it was
-//! configured like every other instance, and `describe` only returns constants.
+//! The trial instance becomes the first instance of the version, unless the manifest has
+//! self-tests: they leave state in it, and an answer in service must not depend on them. Without
+//! self-tests it was configured like every other instance, and `describe` only returns constants.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

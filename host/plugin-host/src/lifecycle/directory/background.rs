@@ -78,7 +78,8 @@ impl Task {
 }
 
 impl BackgroundTasks {
-    /// Runs `work` for a plugin in the background; [`BackgroundTasks::next`] returns its completion.
+    /// Runs `work` for a plugin in the background; [`BackgroundTasks::next`] returns its
+    /// completion.
     pub(super) fn spawn(
         &mut self,
         runtime: &Runtime,

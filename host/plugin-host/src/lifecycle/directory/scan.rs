@@ -108,8 +108,8 @@ impl Directory {
         }
     }
 
-    /// The files of a plugin, with a component from a registry if the manifest names one; none while
-    /// it is being fetched.
+    /// The files of a plugin, with a component from a registry if the manifest names one; none
+    /// while it is being fetched.
     pub(super) async fn with_component(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! The life of a plugin's versions as a pure rule: which one serves, which one may return, which one
-//! runs as a shadow.
+//! The life of a plugin's versions as a pure rule: which one serves, which one may return, which
+//! one runs as a shadow.
 //!
 //! ```text
 //!              admitted                       admitted
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A refusal and an unfinished admission change nothing here: the version that serves continues.
-//! [`transition`] knows neither the clock nor the table; the directory's task executes the effects in
-//! their order.
+//! [`transition`] knows neither the clock nor the table; the directory's task executes the effects
+//! in their order.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 use crate::{
@@ -54,8 +54,8 @@ pub(super) struct Running<V> {
 /// What happens to a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event<V> {
-    /// The files in the directory passed admission. `as_shadow`: they are compared first, if another
-    /// version serves.
+    /// The files in the directory passed admission. `as_shadow`: they are compared first, if
+    /// another version serves.
     Admitted { version: V, as_shadow: bool },
     /// After a restart: the version that served before it, in place of the files in the directory.
     Restored { version: V },

@@ -120,8 +120,8 @@ impl Engine {
 }
 
 fn deserialize(engine: &Wasmtime, artifact: &CompiledArtifact) -> wasmtime::Result<Component> {
-    // SAFETY: a `CompiledArtifact` is made in two places: by `compiler::precompile`, and by `verified`,
-    // which accepts only the bytes that `precompile` made earlier.
+    // SAFETY: a `CompiledArtifact` is made in two places: by `compiler::precompile`, and by
+    // `verified`, which accepts only the bytes that `precompile` made earlier.
     unsafe { Component::deserialize(engine, &artifact.0) }
 }
 

@@ -44,9 +44,9 @@ const TICK: Duration = Duration::from_millis(1);
 /// most of the cost of an instance. Only written pages are zeroed if the system supports that.
 const KEPT_MEMORY: usize = 1 << 20;
 const KEPT_TABLE: usize = 64 << 10;
-/// Unused slots that keep the pages of the component that they had last, for its next instance. After
-/// each swap the new component takes a slot without such pages, so that this many slots may stay
-/// resident; engines that keep more (the default is 100) grow with the first hundred swaps.
+/// Unused slots that keep the pages of the component that they had last, for its next instance.
+/// After each swap the new component takes a slot without such pages, so that this many slots may
+/// stay resident; engines that keep more (the default is 100) grow with the first hundred swaps.
 const MAX_WARM_SLOTS: u32 = 16;
 /// Slots that are cleared together.
 const DECOMMIT_BATCH: usize = 16;

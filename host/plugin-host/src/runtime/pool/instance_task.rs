@@ -1,11 +1,12 @@
 //! The task that owns one kept instance.
 //!
-//! It creates the instance at the first call, unless it got the trial instance of the admission, runs one call at a time, and replaces the instance
-//! after a fault or a set number of calls. It drops an idle instance when the pool is full and
-//! another plugin needs a slot; the next instance receives the resources again. An instance that is
-//! due for replacement while attempts live in it drains: it serves only those, in parallel with its
-//! successor, until the last one ends or the next replacement is due. The task ends when the
-//! version is dropped: after a swap, with the last call that started on it.
+//! It creates the instance at the first call, unless it got the trial instance of the admission,
+//! runs one call at a time, and replaces the instance after a fault or a set number of calls. It
+//! drops an idle instance when the pool is full and another plugin needs a slot; the next instance
+//! receives the resources again. An instance that is due for replacement while attempts live in it
+//! drains: it serves only those, in parallel with its successor, until the last one ends or the
+//! next replacement is due. The task ends when the version is dropped: after a swap, with the last
+//! call that started on it.
 
 use std::sync::Arc;
 

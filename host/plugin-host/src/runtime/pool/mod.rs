@@ -187,8 +187,8 @@ async fn enter<W: World>(
 }
 
 impl<W: World> Version<W> {
-    /// Starts the tasks of kept instances. `first`: a configured instance of this context, for one of
-    /// them; the others are created at the first call.
+    /// Starts the tasks of kept instances. `first`: a configured instance of this context, for one
+    /// of them; the others are created at the first call.
     pub(crate) fn start(
         runtime: &Runtime,
         pre: &W::Pre,

@@ -81,7 +81,8 @@ impl Api {
         Some(message.to_owned())
     }
 
-    /// The bytes of a stream from `offset`, and the next offset. `None`: the log is not available now.
+    /// The bytes of a stream from `offset`, and the next offset. `None`: the log is not available
+    /// now.
     pub(super) async fn log(&self, id: &str, stream: &str, offset: u64) -> Option<(Vec<u8>, u64)> {
         let request = self.request(Method::GET, &["task", id, "log"]).ok()?;
         let (offset, length) = (offset.to_string(), LOG_CHUNK.to_string());

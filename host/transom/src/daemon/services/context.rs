@@ -48,8 +48,8 @@ pub(crate) struct StartContext<'a> {
     pub(crate) token: &'a CancellationToken,
     /// Clients that services made for themselves; closed after the services.
     pub(crate) clusters: &'a mut Vec<Client>,
-    /// Starts the frameworks, when every service has started: until then the daemon campaigns for no
-    /// lease that it would have to give back.
+    /// Starts the frameworks, when every service has started: until then the daemon campaigns for
+    /// no lease that it would have to give back.
     pub(crate) frameworks: Vec<Box<dyn FnOnce() + Send>>,
 }
 

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A host in a request's `Host` or `Origin`, comparable: names in lower case and without a final dot, addresses parsed.
+/// A host in a request's `Host` or `Origin`, comparable: names in lower case and without a final
+/// dot, addresses parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Host {
     Address(IpAddr),
@@ -76,7 +77,8 @@ impl Authority {
     }
 }
 
-/// An entry of the setting `allowed_hosts`: a host name, an address, or `*.example.com` for every name below one.
+/// An entry of the setting `allowed_hosts`: a host name, an address, or `*.example.com` for every
+/// name below one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AllowedHost(Pattern);

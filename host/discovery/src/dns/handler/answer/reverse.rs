@@ -21,7 +21,8 @@ pub(super) fn apex(zone_authority: &ZoneAuthority, key: &str) -> Option<&'static
     })
 }
 
-/// The answer to a question in a reverse zone; none where the name is in none, or they are not ours.
+/// The answer to a question in a reverse zone; none where the name is in none, or they are not
+/// ours.
 pub(super) fn answer(
     zone: &Zone,
     zone_authority: &ZoneAuthority,
@@ -41,7 +42,8 @@ pub(super) fn answer(
         return Some(answer);
     }
     answer.authority.extend(soa(zone, zone_authority, apex));
-    // Names between the apex and an address exist, as far as anybody can tell; what is part of no address does not.
+    // Names between the apex and an address exist, as far as anybody can tell; what is part of no
+    // address does not.
     let labels = key.strip_suffix(apex).unwrap_or_default();
     let Some(net) = parsed(apex, labels) else {
         answer.code = ResponseCode::NXDomain;
@@ -64,7 +66,8 @@ pub(super) fn answer(
     }
 }
 
-/// The address, or the beginning of one, that the labels below an apex are; their last one comes first.
+/// The address, or the beginning of one, that the labels below an apex are; their last one comes
+/// first.
 fn parsed(apex: &str, labels: &str) -> Option<IpNet> {
     let labels = labels.split_terminator('.').rev();
     let (mut octets, mut length) = ([0_u8; 16], 0);

@@ -182,7 +182,8 @@ fn fast_path_survives_any_packet_within_size_limits() {
     }
 }
 
-/// Each answer of an SRV lookup as `port target: address`, the first one first; all of them have the addresses they need.
+/// Each answer of an SRV lookup as `port target: address`, the first one first; all of them have
+/// the addresses they need.
 fn services(zone: &Zone, template: &AnswerTemplate, packet: &[u8]) -> Vec<String> {
     let mut out = Vec::new();
     let question = Question::read(packet).unwrap();

@@ -4,8 +4,8 @@ use http::HeaderValue;
 
 use crate::dns::packet::{Flags, Layout, Section, code, kind};
 
-/// The shortest TTL of the answer section, or the negative TTL of the SOA record (RFC 2308); other answers
-/// are not kept.
+/// The shortest TTL of the answer section, or the negative TTL of the SOA record (RFC 2308); other
+/// answers are not kept.
 pub(super) fn cache_control(answer: &[u8]) -> HeaderValue {
     let seconds =
         max_age(answer).and_then(|seconds| HeaderValue::try_from(format!("max-age={seconds}")).ok());

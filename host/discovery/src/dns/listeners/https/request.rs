@@ -87,7 +87,8 @@ impl Rejection {
 pub(super) async fn query(request: Request<Incoming>, within: Duration) -> Result<Bytes, Rejection> {
     let (head, body) = request.into_parts();
     let checked = check(&head);
-    // The body of a wrong request is read, too: to some clients a reset in its place hides the status.
+    // The body of a wrong request is read, too: to some clients a reset in its place hides the
+    // status.
     let body = timeout(within, from_body(body))
         .await
         .unwrap_or(Err(Rejection::Slow));

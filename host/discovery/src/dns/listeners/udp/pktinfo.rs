@@ -86,8 +86,8 @@ impl LocalAddr {
     }
 }
 
-/// Calls `send` with the control message that sets the source address, and a buffer for it; without an
-/// address the system chooses.
+/// Calls `send` with the control message that sets the source address, and a buffer for it; without
+/// an address the system chooses.
 pub(super) fn with_source<T>(
     local: Option<LocalAddr>,
     send: impl FnOnce(&[ControlMessage<'_>], Option<Vec<u8>>) -> T,
