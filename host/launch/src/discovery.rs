@@ -9,7 +9,7 @@ use transom_cluster::v1::{self, DiscoveryInfo, Labels, Ports, Visibility};
 pub struct Discovery {
     /// The name; for DNS the name of the service.
     pub name: String,
-    /// Who may find the task.
+    /// The visibility of the task's discovery info.
     pub visibility: Visibility,
     /// Its ports, in order.
     pub ports: Vec<Port>,

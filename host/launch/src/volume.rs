@@ -11,11 +11,11 @@ pub struct Volume {
     pub container_path: String,
     /// Whether the container may not write to it.
     pub read_only: bool,
-    /// What is mounted.
+    /// The source of the mount.
     pub source: VolumeSource,
 }
 
-/// What is mounted.
+/// The source of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeSource {
     /// A path on the agent.

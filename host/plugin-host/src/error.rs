@@ -94,7 +94,7 @@ pub enum CallError {
     Malformed {
         /// The plugin.
         name: String,
-        /// What is wrong with it.
+        /// The error, as text.
         message: String,
     },
     /// The plugin is disabled after repeated faults.

@@ -20,7 +20,7 @@ use transom_registry::{CONFIG, LAYER, Registries, SIGNATURE_ANNOTATION, SIMPLE_S
 
 use crate::sign::Signer;
 
-/// What is put into a registry.
+/// The component and manifest to push.
 #[derive(Clone, Debug, Default)]
 pub struct Push {
     /// The component.
@@ -43,7 +43,7 @@ pub enum PushError {
     /// The private key cannot be used.
     #[error("invalid private key: {message}")]
     Key {
-        /// What is wrong, and what was expected.
+        /// The error, and what was expected.
         message: String,
     },
     /// The registry did not take it.

@@ -14,7 +14,7 @@ pub enum Error {
     /// The settings for registries are invalid.
     #[error("invalid registry settings (plugins.oci): {message}")]
     Settings {
-        /// What is wrong.
+        /// The error, as text.
         message: String,
     },
     /// The runtime is shutting down, or a task panicked.

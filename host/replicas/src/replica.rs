@@ -14,7 +14,7 @@ pub struct Replica<V> {
     pub version: V,
     /// Number of the current task, counted from 1.
     pub incarnation: u32,
-    /// What is to become of it.
+    /// The state that the service wants it to reach.
     pub goal: Goal,
     /// Its condition, that of the current task.
     pub condition: Condition,
@@ -30,7 +30,7 @@ pub struct Replica<V> {
     pub restarting: bool,
 }
 
-/// What is to become of a replica.
+/// The state that the service wants a replica to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// It runs, one task after the other.

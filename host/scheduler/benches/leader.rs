@@ -24,7 +24,7 @@ use transom_scheduler::{Event, Events, Metrics};
 use transom_testkit::zookeeper::{Acls, ZooKeeper, create_path, register};
 
 const MOVES: usize = 20;
-/// What is broken takes it.
+/// Broken requests use it.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]

@@ -1,4 +1,4 @@
-//! What goes wrong with clusters, one after the other, against a scheduler that keeps six tasks
+//! Faults of clusters, one after the other, against a scheduler that keeps six tasks
 //! running: after each, every wanted task runs exactly once, nothing else runs, and the scheduler
 //! knows it. What ran is read from the agents' journals.
 
@@ -192,7 +192,7 @@ async fn restarted_or_replaced_masters_cost_no_task() {
         assert_eq!(
             cluster.launches(),
             before,
-            "{name} with {registry}: nothing began anew"
+            "{name} with {registry}: no task was launched again"
         );
     }
     assert_eq!(

@@ -898,7 +898,7 @@ async fn a_check_is_made_again_when_its_plugin_is_replaced() {
 
     // A new version of another plugin does not affect this one.
     failed("version 2 is busy");
-    admitted("somebody");
+    admitted("operator");
     admitted("prober");
     shows("version 2 is busy").await;
 

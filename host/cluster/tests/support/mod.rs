@@ -116,8 +116,8 @@ impl Server {
         Self::listen(answer, None).await
     }
 
-    /// The same for a master that frameworks subscribe with: what it is asked before that, its
-    /// version, it answers by itself, and that is not among what it was asked.
+    /// The same for a master to which frameworks subscribe. It also answers the request for its
+    /// version that precedes a subscription, and does not record that request.
     pub async fn master(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let server = Self::start(move |asked| {
             if asked.line == VERSION {

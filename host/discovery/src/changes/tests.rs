@@ -112,11 +112,11 @@ fn incremental_changes_equal_a_full_rebuild() {
             };
             let before = zone.serial();
             zone = apply(&zone, to, changes, before + 1, 1000);
-            let anew = zone_of(&cluster, &HashMap::new(), &zone_config);
-            assert_eq!(flat_zone(&zone), flat_zone(&anew), "seed {seed}, step {step}");
+            let rebuilt = zone_of(&cluster, &HashMap::new(), &zone_config);
+            assert_eq!(flat_zone(&zone), flat_zone(&rebuilt), "seed {seed}, step {step}");
             for last in 0..3 {
                 let ip = [10, 9, 0, last].into();
-                assert_eq!(zone.name_of(ip), anew.name_of(ip), "seed {seed}, step {step}");
+                assert_eq!(zone.name_of(ip), rebuilt.name_of(ip), "seed {seed}, step {step}");
             }
             assert_eq!(zone.journal().since(before).is_some(), zone.serial() > before);
         }

@@ -44,7 +44,7 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is granted by itself, as the manifest has them"
+    reason = "each grant is a key of the manifest"
 )]
 pub(crate) struct Grants {
     pub(crate) network: Vec<Destination>,

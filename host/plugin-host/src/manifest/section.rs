@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 use crate::manifest::units::{parse_duration, parse_size};
 
-/// What is wrong with a manifest, and where.
+/// A problem in a manifest: its place and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ManifestError {
     #[error("invalid TOML: {0}")]

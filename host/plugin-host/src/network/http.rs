@@ -125,7 +125,7 @@ impl Hop {
             .map_err(|error| http_error(&error))?;
         // Owned by this exchange: it ends with the exchange.
         let driver = Driver(tokio::spawn(async move {
-            // What goes wrong on the connection reaches the exchange as its own error.
+            // An error of the connection reaches the exchange as its own error.
             drop(driver.await);
         }));
         let mut request = Request::new(Full::new(self.body.clone()));
@@ -200,7 +200,7 @@ impl Hop {
         }))
     }
 
-    /// What is asked of the next place: as browsers do it, 303 and a POST's 301 and 302 become a
+    /// The request that follows a redirect: as in browsers, 303 and a POST's 301 and 302 become a
     /// GET.
     fn repeated(&self, status: StatusCode, headers: &mut HeaderMap) -> (Method, Bytes) {
         let to_get = status == StatusCode::SEE_OTHER

@@ -24,7 +24,7 @@ pub struct Query {
     pub event_types: Vec<String>,
     /// The `filter` parameter, as written; its language is the plugin's.
     pub expression: Option<String>,
-    /// Who asks, where the host knows.
+    /// The user or address behind the subscription, if the host knows it.
     pub principal: Option<String>,
     /// For what later versions may add.
     pub extensions: Vec<(String, String)>,

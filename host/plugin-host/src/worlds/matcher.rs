@@ -59,7 +59,7 @@ pub enum Constraint {
     },
 }
 
-/// What is wrong with a constraint.
+/// The reason why a constraint is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstraintError {
     /// Index into the constraints.

@@ -80,7 +80,7 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
     })
     .await;
     assert!(is_admitting(&site, "slow"), "something waited for it");
-    // What is under way is given up with the host, and with its files.
+    // A compilation in progress ends with the host, and so do its files.
     site.stop().await;
 }
 

@@ -123,7 +123,7 @@ async fn special_files_are_refused_with_their_type() {
         assert!(reason.contains(expected), "{name}: {reason}");
     }
     assert_eq!(site.status("good").state, State::Serving);
-    assert_eq!(site.plugins.list().len(), 8, "a folder is none of ours");
+    assert_eq!(site.plugins.list().len(), 8, "a folder is not a plugin");
     assert_eq!(site.plugins.rescan().await, [], "said once");
     site.stop().await;
 }

@@ -210,7 +210,7 @@ async fn calls_of_a_disabled_filter_fail() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disabled_plugin_can_be_rolled_back() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("v1", "report", "")))]).await;
-    // Nothing before it that would return by itself: the first version was taken away.
+    // No earlier version would return: the first version was removed.
     site.change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
     site.replace("tests/odd-probe", "odd", &probe("v2", "trap", "max-faults = 0"))
@@ -329,7 +329,7 @@ async fn counters_belong_to_the_serving_version() {
     assert_eq!((status.calls, status.traps, status.denials), (0, 0, 0));
     assert!(site.look("odd", "{}", None).await.is_ok());
     assert_eq!(site.status("odd").calls, 1);
-    // The version that returns begins anew, too.
+    // The version that returns starts with empty counters, too.
     site.plugins.rollback("odd", Some(1), "x").await.unwrap();
     assert_eq!((site.status("odd").calls, site.status("odd").traps), (0, 0));
     site.stop().await;

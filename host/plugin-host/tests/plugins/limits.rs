@@ -226,8 +226,7 @@ async fn concurrency() {
 async fn the_queue_of_an_instance() {
     let site = odd("instances = 1\ncpu = \"30s\"\nwall-clock = \"1s\"").await;
     let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
-    // The first uses up the time that all of them have; whoever is last has waited for longer than
-    // that.
+    // The first call uses the whole wall-clock limit; the last one has waited for longer than that.
     let (first, second, third) = tokio::join!(looping(), looping(), looping());
     let messages = [first, second, third].map(|it| it.unwrap_err().message);
     for limit in ["limits.wall-clock)", "no instance was free within 1s"] {

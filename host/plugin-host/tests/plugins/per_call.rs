@@ -170,8 +170,8 @@ async fn call_over_the_maximum_is_busy() {
     site.stop().await;
 }
 
-/// Another plugin's instance waits for a place until its deadline, and is told that there was none,
-/// or has one when that is free.
+/// Another plugin's call waits for a free slot until its deadline. It gets a slot that becomes free
+/// in time, and the error `busy` otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exhausted_pool_returns_busy() {
     let greedy = manifest("instances = \"per-call\"");

@@ -56,7 +56,7 @@ async fn the_tasks_own_ports_and_no_other() {
     site.stop().await;
 }
 
-/// What is left out of a probe's manifest is its task's own ports; a name is resolved, and its
+/// A probe without `network` in its manifest may reach its task's own ports; a name is resolved, and its
 /// addresses are what is checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_default_to_the_task_and_resolve_names() {

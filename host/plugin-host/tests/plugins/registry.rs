@@ -16,7 +16,7 @@ use transom_plugin_tools::Push;
 
 use crate::support::{TIMEOUT, component};
 
-/// Who may ask it, as it knows them: `reader` with the password `correct horse`.
+/// The registry's users: `reader` with the password `correct horse`.
 const USERS: &str = "reader:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n";
 
 /// How a registry is set up.

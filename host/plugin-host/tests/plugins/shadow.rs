@@ -110,7 +110,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
     let status = site.status("odd");
     assert_eq!((status.calls, status.traps, status.instances), (7, 0, 1));
 
-    let change = site.plugins.promote("odd", "somebody").await.unwrap();
+    let change = site.plugins.promote("odd", "operator").await.unwrap();
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert_eq!(
         look(&site, "{}", at).await,
@@ -126,7 +126,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
     assert_eq!(
         told,
         [
-            (Came::Admitted, "somebody"),
+            (Came::Admitted, "operator"),
             (Came::Shadowing, "directory"),
             (Came::Admitted, "directory")
         ]

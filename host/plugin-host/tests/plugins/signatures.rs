@@ -225,7 +225,7 @@ async fn image_without_a_valid_signature_is_refused() {
     let status = until(&site, "signed afterwards", |it| it.digest != first.digest).await;
     assert!(status.signed_by.is_some() && status.refusal.is_none());
 
-    // What was fetched earlier is held against the keys of now.
+    // A component fetched earlier is verified with the current keys.
     registry.stop();
     let site = site.again(|_| (), with(file!("p256.pub"))).await;
     assert_eq!(site.status("odd").digest, status.digest);

@@ -390,7 +390,7 @@ async fn unavailable_registry_keeps_the_serving_version() {
     push_variant(&registry, 2, "latest", None).await;
     until(&site, "the new one serves", |it| it.digest != first.digest).await;
 
-    // What was changed on the disk meanwhile is not trusted.
+    // A stored file that has changed on the disk is not trusted.
     registry.stop();
     let spoil = |dir: &Path| {
         for entry in fs::read_dir(dir.join(".transom/components")).unwrap() {
@@ -493,7 +493,7 @@ async fn custom_authority_needs_a_setting() {
     assert!(error.contains("authority for registries"), "{error}");
 }
 
-/// What was fetched by its digest is there for good, with or without the registry.
+/// A component fetched by digest stays available, with or without the registry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_digest_is_fetched_once() {
     let mut registry = DockerRegistry::start().await;
@@ -529,7 +529,7 @@ async fn a_digest_is_fetched_once() {
     assert!(why.contains("cannot reach"), "another source is asked for: {why}");
     assert!(site.look("odd", "{}", None).await.is_ok(), "what served goes on");
     registry.again().await;
-    until(&site, "it comes by itself", |it| it.refusal.is_none()).await;
+    until(&site, "the component is admitted at a later attempt", |it| it.refusal.is_none()).await;
     site.stop().await;
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Site {
     token: CancellationToken,
 }
 
-/// What is put into the directory before the host starts: component, name, manifest (none: the
+/// The contents of the directory before the host starts: component, name, manifest (none: the
 /// component's own).
 pub(crate) type Installed<'a> = (&'a str, &'a str, Option<&'a str>);
 
@@ -132,7 +132,7 @@ impl Site {
         )
     }
 
-    /// Replaces files and waits until that was taken up; the last change, whoever noticed first.
+    /// Replaces files and waits until the host has judged them. Returns the last change.
     pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Change {
         self.change(|| install(self.dir.path(), source, name, Some(manifest)))
             .await

@@ -77,7 +77,7 @@ async fn denied_import_is_refused_by_name() {
     site.stop().await;
 }
 
-/// Everything that a guest tries to reach by itself is denied, counted and said, whatever its
+/// Everything that a guest tries to reach through WASI is denied, counted and reported, whatever its
 /// probes' steps may reach.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guest_has_no_direct_network_access() {
@@ -154,7 +154,7 @@ async fn upgrade_cannot_import_more_than_granted() {
         .replace("tests/worldly", "grows", &manifest("command = true"))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    // A name that was taken away begins anew.
+    // A name that was removed starts with empty counters.
     site.change(|| std::fs::remove_file(site.dir.path().join("grows.wasm")).unwrap())
         .await;
     site.replace("tests/odd-probe", "grows", &manifest("")).await;

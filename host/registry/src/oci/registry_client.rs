@@ -85,7 +85,7 @@ impl RegistryClient {
             known: Arc::default(),
             clients: Arc::default(),
         };
-        // What does not work for one server works for none: it shows at the start.
+        // An invalid setting fails for every server, so the start reports it.
         client
             .build("registry.invalid", &[])
             .map_err(|error| failed(causes(&error)))?;

@@ -66,7 +66,7 @@ impl Signer {
     }
 }
 
-/// What is wrong, the keys, the component and what lies beside it.
+/// A case: its name, the keys, the component and the files beside it.
 type Bad<'a> = (&'a str, &'a [&'a [u8]], &'a [u8], Option<&'a [u8]>);
 
 #[test]

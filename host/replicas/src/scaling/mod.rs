@@ -11,7 +11,7 @@ use crate::{Condition, Replica};
 use restart::{Progress, UpgradeStrategy};
 use selection::{Candidate, KillSelection};
 
-/// What is to be reached.
+/// The wanted result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// No replicas.

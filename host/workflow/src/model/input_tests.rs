@@ -114,7 +114,7 @@ fn all_errors_are_reported_together() {
             "/ports(0)"
         ]
     );
-    // The value of a variable is nobody's business.
+    // An error never shows the value of a variable.
     assert!(
         !problems
             .iter()

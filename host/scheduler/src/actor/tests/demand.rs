@@ -210,7 +210,7 @@ async fn end_of_a_task_sends_revive_for_pending_tasks() {
     rig.master.call("REVIVE", 2).await;
 }
 
-/// Nor does an unreachable task stand against the conditions of others.
+/// An unreachable task does not count for the conditions of other tasks.
 #[tokio::test]
 async fn unreachable_task_sends_revive_for_pending_tasks() {
     let mut rig = Rig::new().await;

@@ -195,7 +195,7 @@ async fn lost_agent_without_tasks_is_ignored() {
     rig.master
         .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
     assert_eq!(rig.heard().await, "lost a1");
-    // Who waits may fit now where it did not before.
+    // A waiting demand may now fit where it did not before.
     rig.master.call("REVIVE", revived + 1).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");

@@ -139,7 +139,7 @@ impl Master {
         let stream = self.shared.stream.lock().unwrap();
         stream
             .as_ref()
-            .expect("somebody is subscribed")
+            .expect("a framework is subscribed")
             .send(record(event))
             .unwrap();
     }

@@ -38,8 +38,8 @@ fn class(agent: u32) -> u32 {
     agent % 10 % 3
 }
 
-/// The conditions that the rules know: an agent of class 1, a class with nothing of ours, a host
-/// with nothing of ours.
+/// The constraints that the test's matcher knows: an agent of class 1, a class without the
+/// framework's tasks, a host without the framework's tasks.
 fn conditions(rng: &mut StdRng) -> Vec<Constraint> {
     let all = ["class-1", "class-unique", "host-unique"].map(|text| Constraint::Expression(text.to_owned()));
     all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect()
