@@ -9,7 +9,7 @@ pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
         tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
-        eprintln!("stopping; once more to stop at once");
+        eprintln!("stopping; press Ctrl-C again to stop immediately");
         token.cancel();
         tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
         std::process::exit(1);
