@@ -9,6 +9,9 @@ use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
 use crate::{authors, components, needs};
 
+/// Features that `cargo xtask dev` leaves out and that have tests.
+const FEATURES: &str = "transom-discovery/quic";
+
 /// Formatting and lints (unless `quick`), components, then all tests. Lists the parts first, and
 /// how long each took at the end.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
@@ -24,19 +27,27 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
             checked("fmt", cargo().args(["fmt", "--all", "--check"]))
         })?;
         // Benchmarks are behind a feature, and nothing else looks at them.
-        let features = "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench";
+        let features = [
+            FEATURES,
+            "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench",
+        ];
         let mut lints = cargo();
         lints
             .arg("clippy")
             .args(SELECTION)
-            .args(["--all-targets", "--features", features, "--quiet"])
+            .args(["--all-targets", "--features", &features.join(","), "--quiet"])
             .args(["--", "-D", "warnings"]);
         report.part(LINTS, || checked("clippy", &mut lints))?;
     }
     report.part(NEEDS, needs::install)?;
     // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that
     // waiting for the compiler and waiting for tests are told apart.
-    report.part(PROGRAMS, || build("programs and tests", &["--bins", "--tests"]))?;
+    report.part(PROGRAMS, || {
+        build(
+            "programs and tests",
+            &["--bins", "--tests", "--features", FEATURES],
+        )
+    })?;
     let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
     let variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
     report.part(TESTS, || tests(arguments, components, variables))
@@ -53,7 +64,7 @@ fn tests(
         cargo()
             .arg("test")
             .args(SELECTION)
-            .arg("--no-fail-fast")
+            .args(["--features", FEATURES, "--no-fail-fast"])
             .args(arguments)
             .env("TRANSOM_COMPONENTS", components)
             .envs(variables)
