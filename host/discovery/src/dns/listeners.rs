@@ -2,8 +2,9 @@
 //!
 //! [`udp`] and [`tcp`] carry packets, [`tls`] the same as [`tcp`] within TLS, [`https`] HTTP
 //! requests within TLS, and `quic` a query on each stream of a QUIC connection. [`connection`] has
-//! the queries of a TCP connection.
+//! the queries of a TCP connection, [`accept`] the loop that accepts connections.
 
+mod accept;
 pub mod connection;
 pub mod https;
 #[cfg(feature = "quic")]
@@ -15,7 +16,8 @@ mod udp;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{Handler, notify};
@@ -176,8 +178,22 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
             tcp::ListenerLimits::default(),
             token.clone()
         ),
-        serve_tls(sockets.tls, &handler, &token),
-        serve_https(sockets.https, &handler, &token),
+        serve_encrypted(
+            sockets.tls,
+            &handler,
+            &token,
+            |stream, client, handler, token| async move {
+                serve_connection(stream, client, &*handler, ConnectionLimits::default(), &token).await;
+            }
+        ),
+        serve_encrypted(
+            sockets.https,
+            &handler,
+            &token,
+            |stream, client, handler, token| async move {
+                https::serve_requests(stream, client, handler, https::LIMITS, &token).await;
+            }
+        ),
         async {
             #[cfg(feature = "quic")]
             serve_quic(sockets.quic, &handler, &token).await;
@@ -187,38 +203,21 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
     );
 }
 
-async fn serve_tls(
+/// Serves a TLS port, if there is one, with a function for its connections.
+async fn serve_encrypted<C, F>(
     port: Option<(TcpListener, Certificate)>,
     handler: &Arc<Handler>,
     token: &CancellationToken,
-) {
+    converse: C,
+) where
+    C: Fn(TlsStream<TcpStream>, SocketAddr, Arc<Handler>, CancellationToken) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
     let Some((listener, certificate)) = port else {
         return;
     };
     let (handler, stops) = (Arc::clone(handler), token.clone());
-    let converse = move |stream, client| {
-        let (handler, token) = (Arc::clone(&handler), stops.clone());
-        async move {
-            serve_connection(stream, client, &*handler, ConnectionLimits::default(), &token).await;
-        }
-    };
-    let limits = tls::ListenerLimits::default();
-    tls::serve(listener, certificate, limits, converse, token.clone()).await;
-}
-
-async fn serve_https(
-    port: Option<(TcpListener, Certificate)>,
-    handler: &Arc<Handler>,
-    token: &CancellationToken,
-) {
-    let Some((listener, certificate)) = port else {
-        return;
-    };
-    let (handler, stops) = (Arc::clone(handler), token.clone());
-    let converse = move |stream, client| {
-        let (handler, token) = (Arc::clone(&handler), stops.clone());
-        async move { https::serve_requests(stream, client, handler, https::LIMITS, &token).await }
-    };
+    let converse = move |stream, client| converse(stream, client, Arc::clone(&handler), stops.clone());
     let limits = tls::ListenerLimits::default();
     tls::serve(listener, certificate, limits, converse, token.clone()).await;
 }
@@ -233,7 +232,8 @@ async fn serve_quic(
     let serving = quic::serve(
         socket,
         certificate,
-        quic::ListenerLimits::default(),
+        tls::ListenerLimits::default(),
+        quic::LIMITS,
         Arc::clone(handler),
         token.clone(),
     );

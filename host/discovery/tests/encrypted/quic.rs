@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use transom_discovery::Config;
 use transom_discovery::dns::listeners::connection::ConnectionLimits;
-use transom_discovery::dns::listeners::quic::{ListenerLimits, serve};
-use transom_discovery::dns::listeners::tls::{Certificate, Protocol};
+use transom_discovery::dns::listeners::quic::{LIMITS, serve};
+use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protocol};
 
 use crate::common::{WAIT_TIMEOUT, query};
 use crate::same_answers::{discovery, queries};
@@ -34,7 +34,7 @@ struct Port {
 }
 
 impl Port {
-    async fn open(limits: ListenerLimits) -> Self {
+    async fn open(limits: ListenerLimits, connection: ConnectionLimits) -> Self {
         let dir = TempDir::new().unwrap();
         let trusted = certify(dir.path());
         let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
@@ -44,7 +44,7 @@ impl Port {
         let (fixed, stopping) = (Arc::new(Fixed::default()), token.clone());
         let answers = Arc::clone(&fixed);
         let serving = tokio::spawn(async move {
-            serve(socket, certificate, limits, answers, stopping)
+            serve(socket, certificate, limits, connection, answers, stopping)
                 .await
                 .unwrap();
         });
@@ -74,13 +74,6 @@ async fn connect(addr: SocketAddr, trusted: &CertificateDer<'static>) -> Result<
     let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
     let connecting = endpoint.connect_with(config, addr, "dns.test").unwrap();
     timeout(WAIT_TIMEOUT, connecting).await.unwrap()
-}
-
-fn limits(connection: ConnectionLimits) -> ListenerLimits {
-    ListenerLimits {
-        connection,
-        ..ListenerLimits::default()
-    }
 }
 
 /// A query with the id that QUIC demands, and its length.
@@ -127,7 +120,7 @@ async fn closed(connection: &Connection) -> u64 {
 
 #[tokio::test]
 async fn kdig_gets_answers_over_quic() {
-    let port = Port::open(ListenerLimits::default()).await;
+    let port = Port::open(ListenerLimits::default(), LIMITS).await;
     let number = port.addr.port().to_string();
     let mut args: Vec<String> = ["@127.0.0.1", "-p", &number, "+time=10", "+retry=0"]
         .map(str::to_owned)
@@ -168,7 +161,7 @@ async fn answers_over_quic_are_those_over_tcp() {
 
 #[tokio::test]
 async fn streams_do_not_wait_for_each_other() {
-    let port = Port::open(ListenerLimits::default()).await;
+    let port = Port::open(ListenerLimits::default(), LIMITS).await;
     let connection = port.connect().await.unwrap();
     let slow = send(&connection, &framed(query("slow.mesos.", RecordType::A)), true).await;
     let transfer = send(
@@ -188,7 +181,7 @@ async fn streams_do_not_wait_for_each_other() {
 
 #[tokio::test]
 async fn protocol_errors_close_the_connection() {
-    let port = Port::open(ListenerLimits::default()).await;
+    let port = Port::open(ListenerLimits::default(), LIMITS).await;
     let good = framed(query("web.mesos.", RecordType::A));
     let mut with_id = good.clone();
     with_id[2] = 1;
@@ -211,10 +204,13 @@ async fn protocol_errors_close_the_connection() {
 
 #[tokio::test]
 async fn slow_and_idle_clients_are_disconnected() {
-    let port = Port::open(limits(ConnectionLimits {
-        query_timeout: SHORT,
-        ..ConnectionLimits::default()
-    }))
+    let port = Port::open(
+        ListenerLimits::default(),
+        ConnectionLimits {
+            query_timeout: SHORT,
+            ..ConnectionLimits::default()
+        },
+    )
     .await;
     let idle = port.connect().await.unwrap();
     match timeout(WAIT_TIMEOUT, idle.closed()).await.unwrap() {
@@ -231,10 +227,13 @@ async fn slow_and_idle_clients_are_disconnected() {
 
 #[tokio::test]
 async fn streams_of_a_connection_are_bounded() {
-    let port = Port::open(limits(ConnectionLimits {
-        max_inflight: 2,
-        ..ConnectionLimits::default()
-    }))
+    let port = Port::open(
+        ListenerLimits::default(),
+        ConnectionLimits {
+            max_inflight: 2,
+            ..ConnectionLimits::default()
+        },
+    )
     .await;
     let connection = port.connect().await.unwrap();
     let slow = framed(query("slow.mesos.", RecordType::A));
@@ -255,10 +254,13 @@ async fn streams_of_a_connection_are_bounded() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_refused() {
-    let port = Port::open(ListenerLimits {
-        max_connections: 2,
-        ..ListenerLimits::default()
-    })
+    let port = Port::open(
+        ListenerLimits {
+            max_connections: 2,
+            ..ListenerLimits::default()
+        },
+        LIMITS,
+    )
     .await;
     // The second one has to prove its address.
     let (first, second) = (port.connect().await.unwrap(), port.connect().await.unwrap());

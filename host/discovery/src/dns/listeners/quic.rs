@@ -6,7 +6,6 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
@@ -15,39 +14,16 @@ use quinn::{
     TransportConfig, VarInt,
 };
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::ConnectionLimits;
-use super::tls::Certificate;
+use super::tls::{Certificate, ListenerLimits};
 use crate::dns::respond::{Client, Reply, Respond, Transport};
 
-/// The limits of the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerLimits {
-    /// Connections including handshakes; further ones are refused.
-    pub max_connections: usize,
-    /// For a handshake.
-    pub handshake_timeout: Duration,
-    /// Between checks of the certificate's files.
-    pub reload_interval: Duration,
-    /// The limits of each connection; `max_inflight` is for its open streams.
-    pub connection: ConnectionLimits,
-}
-
-impl Default for ListenerLimits {
-    fn default() -> Self {
-        Self {
-            max_connections: 256,
-            handshake_timeout: Duration::from_secs(5),
-            reload_interval: Duration::from_secs(10),
-            connection: ConnectionLimits {
-                max_inflight: 32,
-                ..ConnectionLimits::default()
-            },
-        }
-    }
-}
+/// The limits of a connection; `max_inflight` is for its open streams. Clients of DNS over QUIC, as
+/// those of DNS over HTTPS, send more queries at a time than those of TCP.
+pub const LIMITS: ConnectionLimits = super::https::LIMITS;
 
 /// Why the port cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -93,10 +69,11 @@ pub async fn serve<R: Respond>(
     socket: UdpSocket,
     mut certificate: Certificate,
     limits: ListenerLimits,
+    connection_limits: ConnectionLimits,
     respond: Arc<R>,
     token: CancellationToken,
 ) -> Result<(), Error> {
-    let config = server_config(&certificate, limits).map_err(Error::Certificate)?;
+    let config = server_config(&certificate, limits, connection_limits).map_err(Error::Certificate)?;
     let endpoint = Endpoint::new(
         EndpointConfig::default(),
         Some(config),
@@ -104,8 +81,20 @@ pub async fn serve<R: Respond>(
         Arc::new(TokioRuntime),
     );
     let endpoint = endpoint.map_err(Error::Socket)?;
-    let mut reload_tick = interval(limits.reload_interval);
-    reload_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tokio::join!(
+        certificate.keep_current(limits.reload_interval, &token),
+        serve_endpoint(endpoint, limits, connection_limits, respond, &token),
+    );
+    Ok(())
+}
+
+async fn serve_endpoint<R: Respond>(
+    endpoint: Endpoint,
+    limits: ListenerLimits,
+    connection_limits: ConnectionLimits,
+    respond: Arc<R>,
+    token: &CancellationToken,
+) {
     let mut connections = JoinSet::new();
     loop {
         let incoming = tokio::select! {
@@ -114,10 +103,6 @@ pub async fn serve<R: Respond>(
                 if let Err(error) = ended {
                     tracing::error!(%error, "panic while answering a DNS query; connection closed");
                 }
-                continue;
-            }
-            _ = reload_tick.tick() => {
-                certificate.reload_if_changed().await;
                 continue;
             }
             incoming = endpoint.accept() => incoming,
@@ -133,7 +118,7 @@ pub async fn serve<R: Respond>(
             let (respond, token) = (Arc::clone(&respond), token.clone());
             connections.spawn(async move {
                 if let Some(connection) = shake_hands(incoming, limits, &token).await {
-                    serve_streams(connection, &*respond, limits.connection, &token).await;
+                    serve_streams(connection, &*respond, connection_limits, &token).await;
                 }
             });
         }
@@ -141,23 +126,23 @@ pub async fn serve<R: Respond>(
     endpoint.set_server_config(None);
     while connections.join_next().await.is_some() {}
     // The last packets of each connection.
-    let _ = timeout(limits.connection.write_timeout, endpoint.wait_idle()).await;
-    Ok(())
+    let _ = timeout(connection_limits.write_timeout, endpoint.wait_idle()).await;
 }
 
 fn server_config(
     certificate: &Certificate,
     limits: ListenerLimits,
+    connection_limits: ConnectionLimits,
 ) -> Result<ServerConfig, NoInitialCipherSuite> {
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_bidi_streams(VarInt::from_u32(limits.connection.max_inflight as u32))
+        .max_concurrent_bidi_streams(VarInt::from_u32(connection_limits.max_inflight as u32))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(None)
         .stream_receive_window(VarInt::from_u32(MAX_QUERY_BYTES as u32))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
         .send_window(CONNECTION_WINDOW_BYTES.into())
-        .max_idle_timeout(limits.connection.query_timeout.try_into().ok());
+        .max_idle_timeout(connection_limits.query_timeout.try_into().ok());
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(certificate.config())?));
     config
         .transport_config(Arc::new(transport))

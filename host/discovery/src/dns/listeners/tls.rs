@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use super::accept;
 pub use certificate::{Certificate, Protocol};
 
 /// The limits of the port.
@@ -38,12 +38,9 @@ impl Default for ListenerLimits {
     }
 }
 
-/// After a failed accept, to avoid a busy loop.
-const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Accepts connections and passes each one, decrypted, to `converse` until the token is cancelled;
-/// then waits for open connections. `converse` has to watch the same token, flush its output and
-/// shut the stream down.
+/// Passes each connection, decrypted, to `converse` until the token is cancelled; then waits for
+/// open connections. `converse` has to watch the same token, flush its output and shut the stream
+/// down.
 pub async fn serve<C, F>(
     listener: TcpListener,
     mut certificate: Certificate,
@@ -54,42 +51,19 @@ pub async fn serve<C, F>(
     C: Fn(TlsStream<TcpStream>, SocketAddr) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    let acceptor = certificate.acceptor();
-    let mut reload_tick = interval(limits.reload_interval);
-    reload_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            () = token.cancelled() => break,
-            Some(ended) = connections.join_next() => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "panic while answering a DNS query; connection closed");
-                }
-                continue;
-            }
-            _ = reload_tick.tick() => {
-                certificate.reload_if_changed().await;
-                continue;
-            }
-            accepted = listener.accept(), if connections.len() < limits.max_connections => accepted,
-        };
-        match accepted {
-            Ok((stream, client)) => {
-                let (acceptor, converse, token) = (acceptor.clone(), converse.clone(), token.clone());
-                connections.spawn(async move {
-                    if let Some(stream) = shake_hands(stream, acceptor, limits, &token).await {
-                        converse(stream, client).await;
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accepting TLS connections failed; retrying");
-                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
+    let (acceptor, stops) = (certificate.acceptor(), token.clone());
+    let decrypted = move |stream, client| {
+        let (acceptor, converse, token) = (acceptor.clone(), converse.clone(), stops.clone());
+        async move {
+            if let Some(stream) = shake_hands(stream, acceptor, limits, &token).await {
+                converse(stream, client).await;
             }
         }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+    };
+    tokio::join!(
+        certificate.keep_current(limits.reload_interval, &token),
+        accept::serve(listener, limits.max_connections, decrypted, token.clone()),
+    );
 }
 
 async fn shake_hands(
@@ -98,9 +72,6 @@ async fn shake_hands(
     limits: ListenerLimits,
     token: &CancellationToken,
 ) -> Option<TlsStream<TcpStream>> {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
-    }
     let shaken = timeout(limits.handshake_timeout, acceptor.accept(stream));
     match token.run_until_cancelled(shaken).await? {
         Ok(Ok(stream)) => Some(stream),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result};
 
@@ -71,8 +74,16 @@ impl Certificate {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// Reloads the files if they have changed.
-    pub(in crate::dns::listeners) async fn reload_if_changed(&mut self) {
-        self.files.reload_if_changed().await;
+    /// Reloads the files when they have changed, until the token is cancelled.
+    pub(in crate::dns::listeners) async fn keep_current(
+        &mut self,
+        check_interval: Duration,
+        token: &CancellationToken,
+    ) {
+        let mut tick = interval(check_interval);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while token.run_until_cancelled(tick.tick()).await.is_some() {
+            self.files.reload_if_changed().await;
+        }
     }
 }
