@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use transom_web::PortConfig;
+use transom_web::{BoundPort, PortConfig};
 
 use crate::bus::PlanForm;
+use crate::{Error, Result};
 
 /// Settings of the apps service; all have defaults.
 #[derive(Clone, Debug)]
@@ -85,5 +86,15 @@ impl Default for Config {
             revive_interval: Duration::from_secs(1),
             store_timeout: transom_store::typed::TIMEOUT,
         }
+    }
+}
+
+impl Config {
+    /// Binds the port.
+    ///
+    /// # Errors
+    /// [`Error::Web`] when the port cannot be bound or would be open to everybody.
+    pub async fn bind(&self) -> Result<BoundPort> {
+        self.port.clone().bind().await.map_err(Error::Web)
     }
 }

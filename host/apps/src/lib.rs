@@ -1,7 +1,7 @@
 //! Apps: long-running programs with checks, deployments and an event bus, over Marathon's HTTP API
 //! (specification, part C).
 //!
-//! [`Config::bind`] binds the port. [`Bound::start`] serves it and returns a handle and a
+//! [`Config::bind`] binds the port. [`start()`] serves it and returns a handle and a
 //! [`Runner`]. The leader runs the apps with the runner; a standby answers reads and forwards other
 //! requests to the leader (see `transom_framework`).
 //!
@@ -67,7 +67,7 @@ pub use bus::PlanForm;
 pub use config::{Checks, Config, Events, Exec, Network};
 pub use error::Error;
 pub use runner::Runner;
-pub use start::Bound;
+pub use start::start;
 
 /// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,4 +1,4 @@
-//! Binds the port and starts the service.
+//! Starts the service.
 
 use std::sync::Arc;
 
@@ -22,69 +22,44 @@ const SYNCS: usize = 256;
 /// Upstream's name for the header that lists the daemons that forwarded a request.
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
-/// The service with its port bound: the address is known, but nothing is served yet.
-#[derive(Debug)]
-pub struct Bound {
+/// Reads the stored state and serves it at `port` until `token` is cancelled. The caller must run
+/// the framework with the returned [`Runner`]. `election` reports the current leader.
+///
+/// # Errors
+/// [`Error::Store`] when the store cannot be read, [`Error::Web`] when the configured hostname is
+/// invalid.
+pub async fn start(
     config: Config,
     port: BoundPort,
-}
-
-impl Config {
-    /// Binds the port.
-    ///
-    /// # Errors
-    /// [`Error::Web`] when the port cannot be bound or would be open to everybody.
-    pub async fn bind(self) -> Result<Bound> {
-        let port = self.port.clone().bind().await.map_err(Error::Web)?;
-        Ok(Bound { config: self, port })
-    }
-}
-
-impl Bound {
-    /// The port.
-    pub fn port(&self) -> &BoundPort {
-        &self.port
-    }
-
-    /// Reads the stored state and serves it until `token` is cancelled. The caller must run the
-    /// framework with the returned [`Runner`]. `election` reports the current leader.
-    ///
-    /// # Errors
-    /// [`Error::Store`] when the store cannot be read, [`Error::Web`] when the configured hostname
-    /// is invalid.
-    pub async fn start(
-        self,
-        store: Arc<dyn Store>,
-        dependencies: Dependencies,
-        election: watch::Receiver<Leadership>,
-        token: CancellationToken,
-    ) -> Result<(ServiceHandle, Runner)> {
-        let Self { config, port } = self;
-        let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
-        let leader = Leader::new(port.advertised(), election);
-        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
-        let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));
-        mirror.load().await?;
-        let (syncs, syncs_in) = mpsc::channel(SYNCS);
-        let name = config.framework_name.clone();
-        let api = Api(Arc::new(Shared {
-            config: config.clone(),
-            addr: port.addr(),
-            scheme: port.scheme(),
-            snapshot: Arc::clone(&snapshot),
-            policies: Arc::clone(&dependencies.policies),
-            leader: leader.clone(),
-        }));
-        let router = api::router(&api, forwarder, syncs);
-        let runner = Runner {
-            config,
-            snapshot,
-            dependencies,
-            leader: leader.clone(),
-            mirror,
-            syncs: syncs_in,
-        };
-        let service = transom_framework::serve(port, router, AccessRules::default(), leader, name, token);
-        Ok((service, runner))
-    }
+    store: Arc<dyn Store>,
+    dependencies: Dependencies,
+    election: watch::Receiver<Leadership>,
+    token: CancellationToken,
+) -> Result<(ServiceHandle, Runner)> {
+    let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
+    let leader = Leader::new(port.advertised(), election);
+    let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+    let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));
+    mirror.load().await?;
+    let (syncs, syncs_in) = mpsc::channel(SYNCS);
+    let name = config.framework_name.clone();
+    let api = Api(Arc::new(Shared {
+        config: config.clone(),
+        addr: port.addr(),
+        scheme: port.scheme(),
+        snapshot: Arc::clone(&snapshot),
+        policies: Arc::clone(&dependencies.policies),
+        leader: leader.clone(),
+    }));
+    let router = api::router(&api, forwarder, syncs);
+    let runner = Runner {
+        config,
+        snapshot,
+        dependencies,
+        leader: leader.clone(),
+        mirror,
+        syncs: syncs_in,
+    };
+    let service = transom_framework::serve(port, router, AccessRules::default(), leader, name, token);
+    Ok((service, runner))
 }

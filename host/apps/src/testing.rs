@@ -535,13 +535,9 @@ impl World {
             .unwrap();
         let store = HeldStore::new(inner);
         let (_, standing) = watch::channel(Leadership::Leader);
-        let (apps, mut runner) = config
-            .bind()
-            .await
-            .unwrap()
-            .start(store.clone(), dependencies, standing, token.clone())
-            .await
-            .unwrap();
+        let port = config.bind().await.unwrap();
+        let started = crate::start(config, port, store.clone(), dependencies, standing, token.clone());
+        let (apps, mut runner) = started.await.unwrap();
         let term = LeaderTerm {
             scheduler,
             events,

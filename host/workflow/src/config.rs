@@ -3,7 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use transom_web::{LoopbackTrust, PortConfig};
+use transom_web::{BoundPort, LoopbackTrust, PortConfig};
+
+use crate::{Error, Result};
+
+/// Of a request; a workload has a few kilobytes.
+const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// Settings of the service; all have defaults.
 #[derive(Clone, Debug)]
@@ -116,5 +121,17 @@ impl Default for Config {
             revive_interval: Duration::from_millis(200),
             store_timeout: transom_store::typed::TIMEOUT,
         }
+    }
+}
+
+impl Config {
+    /// Binds the port.
+    ///
+    /// # Errors
+    /// [`Error::Web`] if the port cannot be bound or would be open to everybody.
+    pub async fn bind(&self) -> Result<BoundPort> {
+        let mut port = self.port.clone();
+        port.limits.max_body = MAX_BODY_BYTES;
+        port.bind().await.map_err(Error::Web)
     }
 }

@@ -1,7 +1,7 @@
 //! The workflow service: the tasks of a workflow engine as containers on the cluster, each of which
 //! runs once (specification, part D).
 //!
-//! [`Config::bind`] binds the port; [`Bound::start`] serves it and returns a handle and a
+//! [`Config::bind`] binds the port; [`start()`] serves it and returns a handle and a
 //! [`Runner`], with which the leader runs the jobs. Other daemons forward requests to the leader
 //! (see `transom_framework`).
 //!
@@ -73,7 +73,7 @@ mod testing;
 pub use config::{Config, Defaults};
 pub use error::Error;
 pub use runner::Runner;
-pub use start::Bound;
+pub use start::start;
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;

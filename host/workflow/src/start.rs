@@ -1,4 +1,4 @@
-//! Binds the port and starts the service.
+//! Starts the service.
 
 use std::sync::Arc;
 
@@ -23,62 +23,34 @@ use crate::{Config, Error, Result};
 
 /// Names the daemon that forwarded a request.
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
-/// Maximum bytes of a body; a workload has a few kilobytes.
-const MAX_BODY: usize = 1 << 20;
 
-/// The service with its port bound: the address is known, nothing is served yet.
-#[derive(Debug)]
-pub struct Bound {
+/// Serves the port until `token` is cancelled. The caller has to run the framework with the
+/// [`Runner`]. `election` is the leadership.
+///
+/// # Errors
+/// [`Error::Web`] if the configured hostname is invalid.
+pub fn start(
     config: Config,
     port: BoundPort,
-}
-
-impl Config {
-    /// Binds the port.
-    ///
-    /// # Errors
-    /// [`Error::Web`] if the port cannot be bound or would be open to everybody.
-    pub async fn bind(mut self) -> Result<Bound> {
-        self.port.limits.max_body = MAX_BODY;
-        let port = self.port.clone().bind().await.map_err(Error::Web)?;
-        Ok(Bound { config: self, port })
-    }
-}
-
-impl Bound {
-    /// The port.
-    pub fn port(&self) -> &BoundPort {
-        &self.port
-    }
-
-    /// Serves the port until `token` is cancelled. The caller has to run the framework with the
-    /// [`Runner`]. `election` is the leadership.
-    ///
-    /// # Errors
-    /// [`Error::Web`] if the configured hostname is invalid.
-    pub fn start(
-        self,
-        plugins: Plugins,
-        cluster: Client,
-        election: watch::Receiver<Leadership>,
-        registry: &mut Registry,
-        token: CancellationToken,
-    ) -> Result<(ServiceHandle, Runner)> {
-        let Self { config, port } = self;
-        if config.port.credentials.is_none() {
-            tracing::info!(
-                "workflow: api_username and api_password are not set: /v0/dags rejects every request, and only \
+    plugins: Plugins,
+    cluster: Client,
+    election: watch::Receiver<Leadership>,
+    registry: &mut Registry,
+    token: CancellationToken,
+) -> Result<(ServiceHandle, Runner)> {
+    if config.port.credentials.is_none() {
+        tracing::info!(
+            "workflow: api_username and api_password are not set: /v0/dags rejects every request, and only \
                  trusted networks may queue jobs"
-            );
-        }
-        let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
-        let leader = Leader::new(port.advertised(), election);
-        let (matcher, cluster) = (Arc::new(plugins), Arc::new(ClusterAdapter::new(cluster)));
-        let (name, stopping) = (config.prefix.clone(), token.clone());
-        let (router, runner) = assemble(config, forwarder, matcher, cluster, &leader, registry, stopping);
-        let service = transom_framework::serve(port, router, api::access_rules(), leader, name, token);
-        Ok((service, runner))
+        );
     }
+    let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
+    let leader = Leader::new(port.advertised(), election);
+    let (matcher, cluster) = (Arc::new(plugins), Arc::new(ClusterAdapter::new(cluster)));
+    let (name, stopping) = (config.prefix.clone(), token.clone());
+    let (router, runner) = assemble(config, forwarder, matcher, cluster, &leader, registry, stopping);
+    let service = transom_framework::serve(port, router, api::access_rules(), leader, name, token);
+    Ok((service, runner))
 }
 
 /// The routes and the runner.

@@ -141,6 +141,11 @@ impl PortSettings<'_> {
         self.port
     }
 
+    /// The prefix of this daemon's own keys in the store, among those of the framework.
+    pub(crate) fn daemon_prefix(&self, framework: &str) -> String {
+        format!("{framework}/daemons/{}:{}", self.hostname(), self.port)
+    }
+
     /// `https` with a certificate, otherwise `http`.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls_certificate.is_some() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
+use transom_web::BoundPort;
 
 use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
 use crate::config::{self, CheckRunner, PlanFormat, Settings};
@@ -27,12 +28,11 @@ impl ServiceKind for Apps {
             return Ok(None);
         };
         let config = service_config(section);
-        let revive_interval = config.revive_interval;
         Ok(Some(Box::new(BoundApps {
             info: framework_info(section, settings.cluster.principal.clone()),
-            daemon_prefix: daemon_prefix(section),
-            service: config.bind().await.context(Unavailable)?,
-            revive_interval,
+            daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
+            port: config.bind().await.context(Unavailable)?,
+            config,
         })))
     }
 
@@ -58,16 +58,16 @@ impl ServiceKind for Apps {
 }
 
 struct BoundApps {
-    service: transom_apps::Bound,
+    config: transom_apps::Config,
+    port: BoundPort,
     info: v1::FrameworkInfo,
     daemon_prefix: String,
-    revive_interval: std::time::Duration,
 }
 
 #[async_trait]
 impl BoundService for BoundApps {
     fn ports(&self) -> Vec<ReservedPort> {
-        vec![ReservedPort::of(self.service.port())]
+        vec![ReservedPort::of(&self.port)]
     }
 
     fn daemon_prefix(&self) -> Option<String> {
@@ -75,12 +75,15 @@ impl BoundService for BoundApps {
     }
 
     async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
-        let address = self.service.port().advertised();
+        let address = self.port.advertised();
         let cluster = context.cluster.clone();
-        let framework = context.framework(self.info, &address, cluster.clone(), self.revive_interval)?;
+        let framework =
+            context.framework(self.info, &address, cluster.clone(), self.config.revive_interval)?;
         let plugins = context.plugins.clone();
         let dependencies = transom_apps::Dependencies::new(plugins, &cluster, context.registry);
-        let started = self.service.start(
+        let started = transom_apps::start(
+            self.config,
+            self.port,
             Arc::clone(&context.store()?.store),
             dependencies,
             framework.election.leadership(),
@@ -90,16 +93,6 @@ impl BoundService for BoundApps {
         context.run(&service, framework, runner);
         Ok(Box::new(service))
     }
-}
-
-fn daemon_prefix(section: &config::Apps) -> String {
-    let port = section.http_port();
-    format!(
-        "{}/daemons/{}:{}",
-        section.framework_name,
-        port.hostname(),
-        port.number()
-    )
 }
 
 fn framework_info(section: &config::Apps, principal: Option<String>) -> v1::FrameworkInfo {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
+use transom_web::BoundPort;
 
 use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
 use crate::config::{self, Settings};
@@ -27,13 +28,12 @@ impl ServiceKind for Workflow {
             return Ok(None);
         };
         let config = service_config(section);
-        let revive_interval = config.revive_interval;
         Ok(Some(Box::new(BoundWorkflow {
             info: framework_info(section, settings.cluster.principal.clone()),
-            daemon_prefix: daemon_prefix(section),
+            daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
             cluster: own_cluster(section, &settings.cluster).context(Misconfigured)?,
-            service: config.bind().await.context(Unavailable)?,
-            revive_interval,
+            port: config.bind().await.context(Unavailable)?,
+            config,
         })))
     }
 
@@ -54,18 +54,18 @@ impl ServiceKind for Workflow {
 }
 
 struct BoundWorkflow {
-    service: transom_workflow::Bound,
+    config: transom_workflow::Config,
+    port: BoundPort,
     info: v1::FrameworkInfo,
     daemon_prefix: String,
     /// The cluster manager, if it is not that of `[cluster]`.
     cluster: Option<transom_cluster::Config>,
-    revive_interval: Duration,
 }
 
 #[async_trait]
 impl BoundService for BoundWorkflow {
     fn ports(&self) -> Vec<ReservedPort> {
-        vec![ReservedPort::of(self.service.port())]
+        vec![ReservedPort::of(&self.port)]
     }
 
     fn daemon_prefix(&self) -> Option<String> {
@@ -77,9 +77,12 @@ impl BoundService for BoundWorkflow {
             Some(own) => context.own_cluster(own).context(Misconfigured)?,
             None => context.cluster.clone(),
         };
-        let address = self.service.port().advertised();
-        let framework = context.framework(self.info, &address, cluster.clone(), self.revive_interval)?;
-        let started = self.service.start(
+        let address = self.port.advertised();
+        let framework =
+            context.framework(self.info, &address, cluster.clone(), self.config.revive_interval)?;
+        let started = transom_workflow::start(
+            self.config,
+            self.port,
             context.plugins.clone(),
             cluster,
             framework.election.leadership(),
@@ -90,16 +93,6 @@ impl BoundService for BoundWorkflow {
         context.run(&service, framework, runner);
         Ok(Box::new(service))
     }
-}
-
-fn daemon_prefix(section: &config::Workflow) -> String {
-    let port = section.http_port();
-    format!(
-        "{}/daemons/{}:{}",
-        section.framework_name,
-        port.hostname(),
-        port.number()
-    )
 }
 
 fn framework_info(section: &config::Workflow, principal: Option<String>) -> v1::FrameworkInfo {
