@@ -529,7 +529,10 @@ async fn a_digest_is_fetched_once() {
     assert!(why.contains("cannot reach"), "another source is asked for: {why}");
     assert!(site.look("odd", "{}", None).await.is_ok(), "what served goes on");
     registry.again().await;
-    until(&site, "the component is admitted at a later attempt", |it| it.refusal.is_none()).await;
+    until(&site, "the component is admitted at a later attempt", |it| {
+        it.refusal.is_none()
+    })
+    .await;
     site.stop().await;
 }
 

@@ -338,7 +338,10 @@ mod tests {
         let other = changed(&seen, &with(TaskState::Running, Some(http(Some(500))), None, "d"));
         assert_eq!(result(&other), Some(http(Some(500))));
         let changed_again = changed(&seen, &with(TaskState::Starting, Some(http(None)), None, "e"));
-        assert_eq!((result(&changed_again), changed_again.healthy()), (Some(http(None)), None));
+        assert_eq!(
+            (result(&changed_again), changed_again.healthy()),
+            (Some(http(None)), None)
+        );
 
         let exit = CheckStatusInfo {
             command: Some(CheckStatusCommand { exit_code: Some(0) }),
