@@ -159,6 +159,27 @@ impl TypedStore {
         entries.iter().map(|entry| self.stored(entry)).collect()
     }
 
+    /// The same records without those that cannot be decoded, and an [`Error::Record`] for each of
+    /// these: for records that a service can do without.
+    ///
+    /// # Errors
+    /// [`Error::Store`] and [`Error::Timeout`].
+    pub async fn load_valid<T: DeserializeOwned>(
+        &self,
+        folder: &str,
+    ) -> Result<(Vec<Stored<T>>, Vec<Error>)> {
+        let prefix = self.key(folder);
+        let entries = self.call(self.store.scan(&prefix)).await?;
+        let (mut records, mut errors) = (Vec::new(), Vec::new());
+        for entry in &entries {
+            match self.stored(entry) {
+                Ok(record) => records.push(record),
+                Err(error) => errors.push(error),
+            }
+        }
+        Ok((records, errors))
+    }
+
     /// One record.
     ///
     /// # Errors

@@ -13,7 +13,9 @@ use std::{
 };
 
 use serde::Serialize;
-use transom_store::{Batch, Entry, Error as StoreError, Expect, Store};
+use transom_common::error_chain;
+use transom_store::typed::{self, Changes, Stored, TypedStore};
+use transom_store::{Expect, Store};
 
 use crate::storage::admission_record::{AdmissionRecord, Outcome};
 
@@ -40,9 +42,8 @@ pub enum Durability {
 
 #[derive(Debug)]
 pub(crate) struct History {
-    store: Option<Arc<dyn Store>>,
-    /// `PREFIX/plugins/`.
-    prefix: String,
+    /// The records under `PREFIX/plugins`.
+    store: Option<TypedStore>,
     inner: Mutex<Inner>,
 }
 
@@ -56,35 +57,34 @@ struct Inner {
 impl History {
     /// Loads the records. If the store is unavailable, its records stay unknown until a restart.
     pub(crate) async fn load(store: Option<Arc<dyn Store>>, prefix: &str) -> History {
+        let typed = |store| TypedStore::new(store, &format!("{prefix}/plugins")).with_timeout(STORE_TIMEOUT);
         let history = History {
-            store,
-            prefix: format!("{prefix}/plugins/"),
+            store: store.map(typed),
             inner: Mutex::default(),
         };
         if let Some(store) = &history.store {
-            match in_time(store.scan(&history.prefix)).await {
-                Ok(entries) => history.load_entries(entries),
-                Err(error) => tracing::warn!("cannot load the admission records of plugins: {error}"),
+            match store.load_valid("").await {
+                Ok((records, invalid)) => history.insert_loaded(records, &invalid),
+                Err(error) => tracing::warn!(
+                    error = error_chain(&error),
+                    "cannot load the admission records of plugins"
+                ),
             }
         }
         history
     }
 
-    fn load_entries(&self, entries: Vec<Entry>) {
-        let mut inner = self.inner();
-        for entry in entries {
-            let name = self.plugin_of(&entry.key);
-            let (Some(name), Ok(record)) = (name, serde_json::from_slice(&entry.value)) else {
-                tracing::warn!(key = entry.key, "invalid admission record skipped");
-                continue;
-            };
-            inner.records.entry(name).or_default().push_back(record);
+    fn insert_loaded(&self, records: Vec<Stored<AdmissionRecord>>, invalid: &[typed::Error]) {
+        for error in invalid {
+            tracing::warn!(error = error_chain(error), "invalid admission record skipped");
         }
-    }
-
-    fn plugin_of(&self, key: &str) -> Option<String> {
-        let (name, sequence) = key.strip_prefix(&self.prefix)?.rsplit_once('/')?;
-        sequence.parse::<u64>().ok().map(|_| name.to_owned())
+        let mut inner = self.inner();
+        for Stored { key, value, .. } in records {
+            match plugin_of(&key) {
+                Some(name) => inner.records.entry(name).or_default().push_back(value),
+                None => tracing::warn!(key, "admission record under an unknown key skipped"),
+            }
+        }
     }
 
     /// Newest first.
@@ -145,57 +145,40 @@ impl History {
             let Some((name, record)) = self.inner().waiting.front().cloned() else {
                 return;
             };
-            match self.write(store, &name, &record).await {
+            let written = match write(store, &name, &record).await {
+                Err(error) if error.is_conflict() => self.renumber(store, &name).await,
                 Ok(()) => {
                     self.inner().waiting.pop_front();
+                    Ok(())
                 }
-                Err(Failed::Taken) => {
-                    if let Err(error) = self.renumber(store, &name).await {
-                        tracing::warn!(plugin = name, "admission record not stored, retrying: {error}");
-                        return;
-                    }
-                }
-                Err(Failed::Store(error)) => {
-                    tracing::warn!(plugin = name, "admission record not stored, retrying: {error}");
-                    return;
-                }
+                failed => failed,
+            };
+            if let Err(error) = written {
+                tracing::warn!(
+                    plugin = name,
+                    error = error_chain(&error),
+                    "admission record not stored, retrying"
+                );
+                return;
             }
-        }
-    }
-
-    async fn write(
-        &self,
-        store: &Arc<dyn Store>,
-        name: &str,
-        record: &AdmissionRecord,
-    ) -> Result<(), Failed> {
-        let value = serde_json::to_vec(record).map_err(|error| Failed::Store(error.to_string()))?;
-        let mut batch = Batch::new().put(self.key(name, record.sequence), value, Expect::Absent);
-        if let Some(old) = record.sequence.checked_sub(RECORDS as u64) {
-            batch = batch.delete(self.key(name, old), Expect::Any);
-        }
-        match tokio::time::timeout(STORE_TIMEOUT, store.commit(batch)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(StoreError::Conflict { .. })) => Err(Failed::Taken),
-            Ok(Err(error)) => Err(Failed::Store(error.to_string())),
-            Err(_elapsed) => Err(Failed::Store(format!("store timeout after {STORE_TIMEOUT:?}"))),
         }
     }
 
     /// Renumbers the waiting records after those in the store: another daemon wrote there, or a
     /// response was lost.
-    async fn renumber(&self, store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
-        let prefix = format!("{}{name}/", self.prefix);
-        let found = in_time(store.scan(&prefix)).await?;
-        let stored: Vec<AdmissionRecord> = found
-            .iter()
-            .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
-            .collect();
+    async fn renumber(&self, store: &TypedStore, name: &str) -> typed::Result<()> {
+        let (found, invalid) = store.load_valid(&format!("{name}/")).await?;
+        let stored: Vec<AdmissionRecord> = found.into_iter().map(|record| record.value).collect();
+        let of_invalid = invalid.iter().filter_map(|error| match error {
+            typed::Error::Record { key, .. } => key.rsplit('/').next()?.parse().ok(),
+            _ => None,
+        });
+        let in_use = stored.iter().map(|it| it.sequence).chain(of_invalid);
+        let mut last = in_use.max().unwrap_or_default();
         let mut inner = self.inner();
         let Inner { records, waiting } = &mut *inner;
         // The response was lost: the record is stored.
         waiting.retain(|(plugin, record)| plugin != name || !stored.contains(record));
-        let mut last = stored.iter().map(|it| it.sequence).max().unwrap_or_default();
         let mut known: VecDeque<AdmissionRecord> = stored.into();
         for (_, record) in waiting.iter_mut().filter(|(plugin, _)| plugin == name) {
             last = (last + 1).max(record.sequence);
@@ -207,10 +190,6 @@ impl History {
         }
         records.insert(name.to_owned(), known);
         Ok(())
-    }
-
-    fn key(&self, name: &str, sequence: u64) -> String {
-        format!("{}{name}/{sequence:020}", self.prefix)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -232,21 +211,30 @@ impl Inner {
     }
 }
 
-enum Failed {
-    Taken,
-    Store(String),
+/// Writes a record under its number, if that is free, and deletes the one that it makes surplus.
+async fn write(store: &TypedStore, name: &str, record: &AdmissionRecord) -> typed::Result<()> {
+    let mut changes = Changes::default();
+    changes.put(key(name, record.sequence), record, Expect::Absent)?;
+    if let Some(old) = record.sequence.checked_sub(RECORDS as u64) {
+        changes.delete(key(name, old), Expect::Any);
+    }
+    store.commit(changes).await.map(drop)
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
-    match tokio::time::timeout(STORE_TIMEOUT, answer).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_elapsed) => Err(format!("store timeout after {STORE_TIMEOUT:?}")),
-    }
+fn key(name: &str, sequence: u64) -> String {
+    format!("{name}/{sequence:020}")
+}
+
+fn plugin_of(key: &str) -> Option<String> {
+    let (name, sequence) = key.rsplit_once('/')?;
+    sequence.parse::<u64>().ok().map(|_| name.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use transom_store::{Batch, Entry, Error as StoreError};
 
     use super::*;
 
@@ -383,6 +371,15 @@ mod tests {
         assert_eq!(again.of("p"), one.of("p"));
         again.add("p", record("next")).await;
         assert_eq!(again.of("p")[0].sequence, 61);
+        let odd = "x/plugins/p/00000000000000000062".to_owned();
+        store.entries.lock().unwrap().insert(odd, b"nonsense".to_vec());
+        again.add("p", record("after")).await;
+        assert_eq!(again.durability(), Durability::Store);
+        assert_eq!(
+            again.of("p")[0].sequence,
+            100,
+            "after the number of any invalid record"
+        );
 
         let memory = History::load(None, "x").await;
         for n in 0..PLUGINS + 10 {

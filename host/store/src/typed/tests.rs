@@ -141,6 +141,13 @@ async fn damaged_record_is_an_error_with_its_key() {
             "{error}"
         );
     }
+    notes.put_all([("notes/b".to_owned(), note("b"))]).await.unwrap();
+    let (records, errors) = notes.load_valid::<Note>("notes/").await.unwrap();
+    assert_eq!((records.len(), &records[0].value), (1, &note("b")));
+    assert!(
+        matches!(&errors[..], [Error::Record { key, .. }] if key == "fw/notes/a"),
+        "{errors:?}"
+    );
 }
 
 #[tokio::test]
@@ -151,6 +158,7 @@ async fn every_call_of_a_hanging_store_ends_with_a_timeout() {
     store.hangs.store(true, Ordering::SeqCst);
     for error in [
         notes.load_all::<Note>("notes/").await.unwrap_err(),
+        notes.load_valid::<Note>("notes/").await.unwrap_err(),
         notes.get::<Note>("a").await.unwrap_err(),
         notes.put_all([("a".to_owned(), note("1"))]).await.unwrap_err(),
         notes.delete_all(["a".to_owned()]).await.unwrap_err(),
