@@ -80,9 +80,10 @@ impl History {
         }
         let mut inner = self.inner();
         for Stored { key, value, .. } in records {
-            match plugin_of(&key) {
-                Some(name) => inner.records.entry(name).or_default().push_back(value),
-                None => tracing::warn!(key, "admission record under an unknown key skipped"),
+            if let Some(name) = plugin_of(&key) {
+                inner.records.entry(name).or_default().push_back(value);
+            } else {
+                tracing::warn!(key, "admission record under an unknown key skipped");
             }
         }
     }
