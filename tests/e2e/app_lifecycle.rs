@@ -12,7 +12,7 @@ use transom_tests::events::Events;
 use transom_tests::site::Site;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_app_runs_is_probed_announced_found_and_kept() {
+async fn app_is_run_announced_probed_resolved_scaled_and_kept() {
     let mut site = Site::start().await;
     let mut events = Events::open(&site.http, &site.apps("/v2/events?ids=true")).await;
     assert_eq!(

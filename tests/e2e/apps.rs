@@ -219,7 +219,7 @@ async fn the_python_client_kills_given_tasks() {
 
 /// The log names, for each framework, the section and the keys of the credentials that it shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_credentials_are_told_with_their_keys_and_the_framework() {
+async fn rejected_credentials_are_logged_with_framework_and_keys() {
     let master = Master::start(Says {
         wants: Some("Basic of another user".to_owned()),
         ..Says::document("{}")

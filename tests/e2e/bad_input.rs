@@ -66,7 +66,7 @@ async fn definitions_that_break_a_rule_are_refused_with_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_components_are_refused_and_the_old_one_serves_on() {
+async fn rejected_components_leave_the_old_version_serving() {
     let site = Site::start().await;
     let good = Plugin::first_party("events");
     let mut nonsense = good.clone();
@@ -100,7 +100,7 @@ async fn bad_components_are_refused_and_the_old_one_serves_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_probes_are_stopped_and_disturb_nothing() {
+async fn hostile_probes_are_stopped_and_other_checks_continue() {
     let site = Site::start().await;
     site.post_example("http.json").await;
     for (behaviour, expected) in [
@@ -150,7 +150,7 @@ async fn hostile_probes_are_stopped_and_disturb_nothing() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_the_way_out() {
+fn used_port_is_reported_with_the_port_option() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port();
     let dir = tempfile::tempdir().expect("a directory");
@@ -184,7 +184,7 @@ fn a_wrong_configuration_names_key_and_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_master_the_daemon_serves_waits_and_says_so() {
+async fn daemon_without_a_master_serves_warns_and_is_not_ready() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
     // A bound socket that does not listen: connections are refused, and no other process can take

@@ -62,7 +62,7 @@ async fn probes_stop_without_their_component() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_placed_without_the_matcher() {
+async fn tasks_are_not_placed_without_the_matcher() {
     let site = Site::start().await;
     take_away(&site, "attributes").await;
     // A definition with constraints cannot be judged, so it is not taken.
@@ -105,7 +105,7 @@ async fn nothing_is_placed_without_the_matcher() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_announced_without_the_filter() {
+async fn events_are_not_sent_without_the_filter() {
     let site = Site::start().await;
     let url = site.apps("/v2/events");
     let mut open = Events::open(&site.http, &url).await;

@@ -441,7 +441,7 @@ fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn settings_that_leave_a_port_open_or_every_job_refused_stop_the_start() {
+fn invalid_port_settings_and_attributes_prevent_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
     for (section, expected) in [
@@ -528,7 +528,7 @@ async fn every_error_is_json_on_every_port() {
 
 /// With the real matcher: conditions that no agent could match are refused when a job is queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_job_can_have_is_refused_with_its_field() {
+async fn invalid_job_fields_are_refused_with_their_path() {
     let daemon = Daemon::start(&More::default()).await;
     for (body, path, expected) in [
         (

@@ -9,7 +9,7 @@ use transom_tests::http;
 use transom_tests::process::{Transom, components};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_starts_serves_and_leaves_no_process_behind() {
+async fn dev_starts_serves_and_leaves_no_process_behind() {
     let dir = tempfile::tempdir().expect("a directory");
     let components = components();
     let arguments = [

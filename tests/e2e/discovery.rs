@@ -74,7 +74,7 @@ fn flags(case: &Value, dir: &Path, master: SocketAddr) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_taken_and_refused_as_ever() {
+async fn configuration_files_are_accepted_and_refused_like_mesos_dns() {
     let master = Master::start(Says::document(ONE)).await;
     let cases: Value = serde_json::from_str(CASES).unwrap();
     let cases = cases["cases"].as_array().unwrap();
@@ -175,7 +175,7 @@ const AT_ONE: &str = "10.0.0.10";
 const AT_OTHER: &str = "10.0.0.11";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_is_answered_whatever_the_master_says() {
+async fn last_records_are_served_while_the_master_fails() {
     let master = Master::start(Says::document(ONE).with_status(503)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()]}));
     assert_eq!(lookups.web().await.0, ResponseCode::ServFail);
@@ -214,7 +214,7 @@ async fn what_is_known_is_answered_whatever_the_master_says() {
 
 /// Each of these ended mesos-dns, or stopped its updates for good.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_odd_entry_stops_nothing() {
+async fn invalid_entry_does_not_stop_updates() {
     // Where it goes, and what it is: one more of a list, or in place of what is there.
     let odd = [
         ("/slaves/-", json!({"id": "x"})),
@@ -255,7 +255,7 @@ async fn one_odd_entry_stops_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_by_its_name_that_wants_credentials_is_followed() {
+async fn master_with_host_name_and_credentials_is_followed() {
     let mut says = Says::document(ONE);
     says.wants = Some("Basic ZG5zOnMzY3JldA==".into());
     let master = Master::start(says).await;
@@ -277,7 +277,7 @@ async fn a_master_by_its_name_that_wants_credentials_is_followed() {
 /// The first of a list is taken for the leader; the leader that it names is asked at the same port;
 /// and when that is down the next one of the list is.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_leader_is_asked_at_the_port_of_the_list() {
+async fn leader_is_queried_at_the_port_of_the_masters_list() {
     let port = free_port();
     let [first, second, third] = [1, 2, 3].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
     let follower = Master::start_at(second, Says::document(Master::led_by(ONE, third.ip()))).await;
@@ -303,7 +303,7 @@ async fn the_leader_is_asked_at_the_port_of_the_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_master_is_not_waited_for_longer_than_said() {
+async fn slow_master_is_abandoned_after_the_state_timeout() {
     let master = Master::start(Says::document(ONE)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()], "stateTimeoutSeconds": 1}));
     lookups.answers(AT_ONE).await;
@@ -324,7 +324,7 @@ async fn a_slow_master_is_not_waited_for_longer_than_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_of_a_name_hear_of_every_change() {
+async fn watchers_of_a_name_get_every_change() {
     use futures::StreamExt;
 
     let master = Master::start(Says::document(ONE)).await;
@@ -359,7 +359,7 @@ async fn watchers_of_a_name_hear_of_every_change() {
 
 /// An answer has an `ETag`, and a request with that tag gets no body.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_are_known_are_not_said_again() {
+async fn request_with_the_current_etag_is_answered_with_304() {
     let master = Master::start(Says::document(ONE)).await;
     let lookups = Lookups::start(&json!({"masters": [master.address.to_string()], "refreshSeconds": 3600}));
     lookups.answers(AT_ONE).await;
@@ -388,7 +388,7 @@ async fn answers_that_are_known_are_not_said_again() {
 }
 
 #[test]
-fn a_leader_that_nobody_names_in_time_ends_it() {
+fn daemon_exits_when_no_leader_is_detected_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let config = json!({
         "zk": format!("zk://127.0.0.1:{}/mesos", free_port()), "zkDetectionTimeout": 1, "port": 0, "httpport": 0,
@@ -406,7 +406,7 @@ fn a_leader_that_nobody_names_in_time_ends_it() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn used_port_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let dir = tempfile::tempdir().unwrap();
@@ -421,7 +421,7 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
-fn a_file_becomes_toml_that_means_the_same() {
+fn imported_mesos_dns_file_becomes_equivalent_toml() {
     let dir = tempfile::tempdir().unwrap();
     let config = json!({
         "zk": "zk://ops:hunter2@h:2181/mesos", "masters": ["10.0.0.1:5050"], "domain": "Example", "ttl": 20,
@@ -473,7 +473,7 @@ fn a_file_becomes_toml_that_means_the_same() {
 /// The specification's variables, and what they are called elsewhere, count before the file and
 /// after our own.
 #[test]
-fn the_environment_says_where_the_masters_are() {
+fn master_is_read_from_environment_variables_by_precedence() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(
         dir.path().join("transom.toml"),

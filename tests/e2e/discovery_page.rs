@@ -49,7 +49,7 @@ fn run(dir: &Path, block: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_says_what_happens() {
+async fn commands_of_the_discovery_page_give_the_shown_output() {
     let master = Master::start(Says::document(STATE)).await;
     let free: Vec<_> = (1..PORTS.len())
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))

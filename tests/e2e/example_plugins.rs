@@ -28,7 +28,7 @@ async fn status(site: &Site, name: &str) -> Value {
 
 /// A tcp check that the Rust example answers: Redis's own program as the task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_is_asked_by_a_probe_in_rust() {
+async fn redis_is_checked_by_a_probe_in_rust() {
     let site = Site::start_with("[plugins.use]\ntcp = \"redis-ping\"\n").await;
     installed(&site, "redis-ping", &Plugin::example("redis-ping")).await;
     let server = transom_testkit::redis::server();
@@ -107,7 +107,7 @@ async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guest_with_a_whole_library_reaches_nothing() {
+async fn python_guest_has_no_files_no_network_and_only_granted_variables() {
     if left_out() {
         return;
     }

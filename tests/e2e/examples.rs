@@ -38,7 +38,7 @@ async fn every_app_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quieter_manifest_is_admitted() {
+async fn quiet_example_manifest_is_admitted() {
     let site = Site::start().await;
     let path = examples().join("plugins/quiet/events.toml");
     let plugin = Plugin {
@@ -87,7 +87,7 @@ fn the_configuration_is_valid() {
 /// Three blocks of TOML of `docs/plugins.md`: every key with its default, a test for each world, a
 /// plan for a shadow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_manifest_that_the_page_shows_is_admitted() {
+async fn manifest_of_the_plugins_page_is_admitted() {
     let page = fs::read_to_string(examples().join("../docs/plugins.md")).expect("the page");
     let blocks: Vec<&str> = page
         .split("```toml\n")

@@ -201,7 +201,7 @@ async fn metric(site: &Site, name: &str, labels: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_of_megabytes_are_failed_checks_and_close_no_stream() {
+async fn oversized_results_fail_checks_and_close_no_stream() {
     let site = Site::start_with("[plugins.use]\ntcp = \"hostile\"\n").await;
     giant_probe().install(&site.plugins(), "hostile");
     site.rescan().await;
@@ -270,7 +270,7 @@ async fn results_of_megabytes_are_failed_checks_and_close_no_stream() {
 /// One event that is too large, one that the component traps on: other events arrive, and no stream
 /// is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_cannot_be_sent_harms_itself_alone() {
+async fn undeliverable_event_is_dropped_and_others_are_sent() {
     let site = Site::start().await;
     let url = site.apps("/v2/events?event_type=api_post_event");
     let mut stream = Events::open(&site.http, &url).await;

@@ -144,7 +144,7 @@ impl Site {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_lead_answers_reads_and_passes_the_rest_on() {
+async fn standby_answers_reads_and_forwards_other_requests() {
     let site = Site::start().await;
     let (leader, standby) = (&site.first, &site.second);
     for daemon in [leader, standby] {
@@ -249,7 +249,7 @@ async fn given_tasks_are_killed_through_a_daemon_that_stands_by() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_are_refused_with_503_while_the_store_is_away_whoever_is_asked() {
+async fn writes_get_503_from_every_daemon_during_a_store_outage() {
     let Site {
         cluster,
         _redis: redis,
@@ -349,7 +349,7 @@ async fn a_leader_that_is_killed_is_replaced_and_every_task_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_paused_past_its_lease_does_nothing_more() {
+async fn leader_paused_past_its_lease_sends_no_more_calls() {
     let site = Site::start().await;
     let (first, second, gate) = (&site.first, &site.second, &site.gate);
     first.post("/kept").await;

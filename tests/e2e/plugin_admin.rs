@@ -38,7 +38,7 @@ fn digest(site: &Site) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_goes_back_to_an_earlier_version_for_good() {
+async fn operator_rollback_is_recorded_and_survives_a_restart() {
     let mut site = Site::start().await;
     let mut stream = Events::open(
         &site.http,
@@ -122,7 +122,7 @@ fn check(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_component_is_looked_at_before_a_daemon_gets_it() {
+fn plugin_check_accepts_valid_and_refuses_invalid_components() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
     let probe = Plugin::first_party("check-tcp");
@@ -167,7 +167,7 @@ fn a_component_is_looked_at_before_a_daemon_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_goes_back_while_another_component_is_compiled() {
+async fn rollback_does_not_wait_for_a_compilation() {
     let site = Site::start().await;
     let first = digest(&site);
     Plugin::first_party("events")
@@ -233,7 +233,7 @@ fn drives_a_terminal(text: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn words_of_a_component_do_not_drive_the_operators_terminal() {
+async fn component_text_cannot_control_the_operators_terminal() {
     let site = Site::start().await;
     let hostile = Plugin::odd("odd-probe").patched(
         b"misbehaves on demand",

@@ -205,7 +205,7 @@ fn build_without(project: &Path, variables: &[(&str, &str)]) -> Output {
 }
 
 #[test]
-fn what_is_missing_is_told_with_the_next_command() {
+fn missing_build_tools_are_reported_with_the_install_command() {
     let dir = tempfile::tempdir().expect("a directory");
     for language in ["rust", "python", "javascript"] {
         new(dir.path(), language, "event-filter", language);
@@ -237,7 +237,7 @@ fn what_is_missing_is_told_with_the_next_command() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_at_once() {
+fn invalid_arguments_are_refused_with_the_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     new(dir.path(), "mine", "event-filter", "python");
     fs::create_dir(dir.path().join("empty")).expect("made");

@@ -36,7 +36,7 @@ fn told(dir: &Path, arguments: &[&str]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_component_goes_through_a_registry_to_a_daemon() {
+async fn pushed_component_is_served_from_the_registry() {
     let dir = tempfile::tempdir().expect("a directory");
     let here = dir.path();
     let registry = Registry::start(here);

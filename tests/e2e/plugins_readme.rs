@@ -131,7 +131,7 @@ async fn swapped(admin: &str, before: &str) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_works_as_it_is_written() {
+async fn commands_of_the_plugins_readme_work_as_written() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/plugins/README.md");
     let page = fs::read_to_string(page).expect("the page");
     let blocks = blocks(&page);
@@ -186,7 +186,7 @@ async fn the_page_works_as_it_is_written() {
 }
 
 #[test]
-fn other_fences_are_no_commands() {
+fn only_sh_blocks_are_commands() {
     let page = "a\n```sh\none\ntwo\n```\nb\n```text\nnot this\n```\n```sh\nthree\n```\n";
     assert_eq!(blocks(page), ["one\ntwo\n", "three\n"]);
 }

@@ -187,7 +187,7 @@ async fn a_service_that_cannot_start_stops_the_others_and_is_named() {
 }
 
 #[test]
-fn a_port_on_all_addresses_without_credentials_is_rejected_whichever_it_is() {
+fn every_exposed_port_without_credentials_is_rejected() {
     let dir = tempfile::tempdir().expect("a directory");
     for section in ["admin", "apps", "workflow"] {
         let configuration = format!("[{section}]\nlistener = \"0.0.0.0\"\nport = 0\n");

@@ -207,7 +207,7 @@ fn operators_job(instance: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_of_airflow_see_what_becomes_of_their_tasks() {
+async fn airflow_shows_events_logs_and_states_of_tasks() {
     let world = World::start().await;
 
     // An unknown key is an error with a suggestion.

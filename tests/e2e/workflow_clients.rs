@@ -22,7 +22,7 @@ fn python(home: &Path, name: &str) -> Command {
 const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_published_operator_runs_as_it_is() {
+async fn published_operator_runs_unchanged() {
     let site = Site::start_with(SECTION).await;
     let home = tempfile::tempdir().expect("a directory");
     let url = format!("http://{}", site.addresses["workflow"]);
@@ -73,7 +73,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
+async fn own_operator_runs_in_the_oldest_supported_airflow() {
     let site = Site::start_with(SECTION).await;
     let home = tempfile::tempdir().expect("a directory");
     let url = format!("http://{}", site.addresses["workflow"]);
@@ -134,7 +134,7 @@ async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
 }
 
 #[test]
-fn our_distribution_keeps_its_own_rules() {
+fn airflow_distribution_passes_ruff_mypy_and_pytest() {
     let home = tempfile::tempdir().expect("a directory");
     let dir = root().join("clients/airflow");
     let here = |name: &str| {
@@ -207,7 +207,7 @@ impl Example {
 
 /// The DAG of `examples/dags`, with the scheduler killed while tasks of its run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
+async fn airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
     let workflow_port = free_port();
     let daemon = format!("http://127.0.0.1:{workflow_port}");
     let airflow = Airflow::new(&root().join("examples/dags"), &daemon);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_is_its_files_and_not_what_was_made_of_them() {
+    fn hash_of_a_project_ignores_build_output() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("src")).unwrap();
         fs::write(dir.path().join("src/app.py"), "one").unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_made_to_the_end_is_made_again() {
+    fn incomplete_build_is_repeated_and_a_complete_one_kept() {
         let dir = tempfile::tempdir().unwrap();
         let broke = made(dir.path(), "x", "1", |it| {
             fs::create_dir(it)?;

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_as_variables() {
+    fn variables_include_environment_and_build_std() {
         let toolchain = Toolchain {
             name: String::new(),
             environment: vec![("RUSTC", "/a/rustc".into()), ("RUSTC_BOOTSTRAP", "1".into())],
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_command_is_told_with_its_words() {
+    fn failed_command_is_reported_with_its_output_and_status() {
         let error = run(
             Command::new("sh").args(["-c", "echo no such luck >&2; exit 3"]),
             "trying",
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_than_a_second_is_announced_once() {
+    fn command_longer_than_a_second_is_announced_once() {
         let said = std::cell::RefCell::new(Vec::new());
         run(Command::new("sleep").arg("1.2"), "waiting", &|line| {
             said.borrow_mut().push(line.to_owned());

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_resolved_like_a_browser_would() {
+    fn redirect_locations_are_resolved_and_invalid_ones_refused() {
         let from = Url::parse("http://a:5050/api/v1/scheduler").unwrap();
         for (location, expected) in [
             (

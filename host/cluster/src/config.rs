@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn other_masters_are_refused_by_name() {
+    fn invalid_master_addresses_are_refused_with_reason() {
         for (master, why) in [
             ("h", "expected host:port"),
             ("", "expected host:port"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn zookeeper_is_one_address_however_it_was_cut() {
+    fn zookeeper_address_split_at_commas_is_joined() {
         let whole = "zk://u:p,q@h:1,i:2/mesos";
         let cut: Vec<_> = whole.split(',').collect();
         for masters in [vec![whole], cut] {

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_leader_at_another_place_is_news() {
+    fn changes_reports_only_a_leader_at_another_address() {
         let (a, b) = (master("info_1", 1), master("info_2", 2));
         let again = master("info_3", 1);
         let at_a = Url::parse("http://127.0.0.1:1/master/api").unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn other_registrations_are_news_and_none_are_not() {
+    fn registrations_reports_other_registrations_but_not_an_empty_list() {
         let (a, b) = (master("info_1", 1), master("info_2", 2));
         let sender = watch::Sender::new(view(std::slice::from_ref(&a)));
         let mut registrations = Registrations {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leads_while_the_first_registration_cannot_be_read() {
+    fn leader_is_unknown_while_the_first_registration_is_unreadable() {
         let unread = View {
             first_leads: false,
             ..View::clone(&view(&[master("info_2", 2)]))

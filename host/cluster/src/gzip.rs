@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_come_out_as_they_were() {
+    fn bodies_are_received_unchanged_with_and_without_gzip() {
         let text = b"a state document ".repeat(1000);
         for size in [1, 7, 1 << 20] {
             assert_eq!(received(false, 17_000, &text, size).unwrap(), text);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_on_what_a_body_becomes() {
+    fn size_limit_applies_to_the_decompressed_body() {
         let text = b"a".repeat(1_000_000);
         for (gzip, body) in [(false, text.clone()), (true, zipped(&text))] {
             let failed = received(gzip, 999_999, &body, 4096).unwrap_err();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gzip_or_cut_is_not_taken() {
+    fn truncated_or_invalid_gzip_is_an_error() {
         let whole = zipped(b"a state document");
         for body in [&b"{}"[..], &whole[..whole.len() - 3], &whole[..5], b""] {
             let failed = received(true, 1000, body, 4).unwrap_err();

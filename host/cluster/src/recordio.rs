@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_there_with_its_last_byte() {
+    fn record_is_complete_with_its_last_byte() {
         let mut decoder = Decoder::new(100);
         assert_eq!(decoder.push(b"5\nhell").count(), 0);
         assert_eq!(
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_bounded_before_anything_is_held() {
+    fn record_size_is_limited_and_not_allocated_in_advance() {
         assert_eq!(decode(3, &[b"3\nabc"]).0, ["abc"]);
         let (_, error, _) = decode(3, &[b"4\n"]);
         assert!(matches!(
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_after_an_error() {
+    fn decoder_returns_no_records_after_an_error() {
         let mut decoder = Decoder::new(10);
         assert!(decoder.push(b"x\n").next().unwrap().is_err());
         assert_eq!(decoder.push(b"2\nok").count(), 0);

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read_from_their_text() {
+    fn port_ranges_are_parsed_from_text() {
         let cases: [(&str, &[(u64, u64)]); 4] = [
             ("[31000-31001, 31010-31010]", &[(31000, 31001), (31010, 31010)]),
             ("[]", &[]),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_the_same_as_nothing() {
+    fn null_fields_are_treated_as_missing() {
         let document = br#"{"leader":null,"flags":null,"slaves":null,"frameworks":[
             {"id":"f","tasks":null,"completed_tasks":[{"id":"t","state":"TASK_FAILED","statuses":null,"labels":null}]}]}"#;
         let state = State::decode(document).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn other_resources_are_kept() {
+    fn custom_resources_are_kept() {
         let text = r#"{"cpus":1.0,"mem":2.0,"disk":0.0,"gpus":0.0,"licences":3.0}"#;
         let resources: Resources = serde_json::from_str(text).unwrap();
         assert_eq!(resources.other.get("licences"), Some(&Value::from(3.0)));

@@ -168,7 +168,7 @@ async fn a_command_that_takes_too_long_is_ended() {
 }
 
 #[tokio::test]
-async fn clusters_that_refuse_commands_say_why() {
+async fn refused_command_returns_status_and_reason() {
     let server =
         Server::start(|_| text_answer("403 Forbidden", "Remote container execution is disabled")).await;
     let error = run(&server, Duration::from_secs(10)).await.unwrap_err();
@@ -243,7 +243,7 @@ async fn files_are_listed_and_read_as_recorded() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_named_as_such() {
+async fn unreachable_agent_is_reported_with_its_address() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -261,7 +261,7 @@ async fn an_agent_that_is_not_there_is_named_as_such() {
 }
 
 #[test]
-fn an_agent_is_where_its_offer_says() {
+fn agent_address_is_read_from_the_offer() {
     let offer: Offer = serde_json::from_slice(&recorded("1-main/02-offer.json")).unwrap();
     assert_eq!(offer.agent_address().unwrap().to_string(), "127.0.0.1:5051");
     assert_eq!(Offer::default().agent_address(), None);

@@ -36,7 +36,7 @@ async fn master(id: &'static str) -> Server {
 }
 
 #[tokio::test]
-async fn each_document_is_asked_of_who_listens_now() {
+async fn each_document_is_requested_on_a_new_connection() {
     let server = master("good").await;
     let client = client(&[&server]);
     for _ in 0..3 {
@@ -48,7 +48,7 @@ async fn each_document_is_asked_of_who_listens_now() {
 }
 
 #[tokio::test]
-async fn masters_are_asked_as_they_are_listed_whatever_the_first_one_says() {
+async fn masters_are_tried_in_listed_order_for_every_document() {
     let good = master("good").await;
     for odd in [
         "503 Service Unavailable",
@@ -177,7 +177,7 @@ async fn a_service_account_logs_in_for_each_document() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_refused_is_told_and_no_master_is_asked() {
+async fn refused_login_is_an_error_and_no_master_is_contacted() {
     let server = master("m").await;
     let login = Server::start(|_| text_answer("401 Unauthorized", "who are you")).await;
     let config = Config {
@@ -193,7 +193,7 @@ async fn a_login_that_is_refused_is_told_and_no_master_is_asked() {
 }
 
 #[tokio::test]
-async fn accounts_that_cannot_log_in_are_refused_at_once() {
+async fn client_creation_fails_for_an_invalid_service_account() {
     let login = Server::start(|_| json_answer(&json!({}))).await;
     let server = master("m").await;
     for (key, endpoint, expected) in [
@@ -216,7 +216,7 @@ async fn accounts_that_cannot_log_in_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn certificates_that_are_none_are_found_before_they_are_used() {
+async fn tls_check_refuses_invalid_certificates() {
     let pair = [&include_bytes!("tls/cert.pem")[..], include_bytes!("tls/key.pem")].concat();
     let with = |identity: &[u8]| Tls {
         identity: Some(identity.to_vec()),

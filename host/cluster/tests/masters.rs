@@ -45,7 +45,7 @@ fn told(error: &Error) -> String {
 }
 
 #[tokio::test]
-async fn a_master_that_is_not_there_is_named_with_what_to_check() {
+async fn unreachable_master_is_reported_with_its_address_and_a_hint() {
     let nobody = nobody().await;
     let error = client(std::slice::from_ref(&nobody)).version().await.unwrap_err();
     assert!(
@@ -74,7 +74,7 @@ async fn masters_are_tried_in_turn_and_the_one_that_works_first_the_next_time() 
 }
 
 #[tokio::test]
-async fn when_no_master_works_all_are_named() {
+async fn error_names_all_masters_when_none_is_reachable() {
     let masters = [nobody().await, nobody().await];
     let error = client(&masters).get_agents().await.unwrap_err();
     assert!(error.is_transient());
@@ -86,7 +86,7 @@ async fn when_no_master_works_all_are_named() {
 }
 
 #[tokio::test]
-async fn an_election_is_worth_another_try() {
+async fn missing_leader_and_recovery_are_transient_errors() {
     for (file, text) in [
         ("10-zookeeper/noleader-POST_api_v1.raw", "No leader elected"),
         (
@@ -105,7 +105,7 @@ async fn an_election_is_worth_another_try() {
 }
 
 #[tokio::test]
-async fn a_master_that_answers_404_is_worth_another_try_and_the_next_one_is_asked() {
+async fn response_404_is_a_transient_error_and_the_next_master_is_tried() {
     let starting = Server::saying(recorded("1-main/07-err-unknown-path.raw")).await;
     let alone = client(&[starting.name()]);
     let info = transom_cluster::v1::FrameworkInfo::default();
@@ -129,7 +129,7 @@ async fn a_master_that_answers_404_is_worth_another_try_and_the_next_one_is_aske
 }
 
 #[tokio::test]
-async fn of_several_masters_the_one_that_says_why_it_cannot_serve_is_told() {
+async fn error_of_several_masters_prefers_not_ready_over_not_found() {
     let starting = Server::saying(recorded("1-main/07-err-unknown-path.raw")).await;
     let recovering = Server::saying(recorded("10-zookeeper/recovering-POST_api_v1.raw")).await;
     let (nobody, starting, recovering) = (nobody().await, starting.name(), recovering.name());
@@ -247,7 +247,7 @@ async fn a_redirect_is_followed_with_credentials() {
 }
 
 #[tokio::test]
-async fn the_recorded_redirect_leads_where_it_says() {
+async fn recorded_redirect_is_followed_to_its_location() {
     // The recorded leader is on another port without a listener, which the error names.
     let raw = String::from_utf8(recorded("10-zookeeper/nonleader-GET_state.raw")).unwrap();
     let leader = nobody().await;
@@ -262,7 +262,7 @@ async fn the_recorded_redirect_leads_where_it_says() {
 }
 
 #[tokio::test]
-async fn redirects_that_lead_astray_are_not_followed() {
+async fn redirects_to_another_scheme_or_with_credentials_are_refused() {
     for (location, why) in [
         ("https://elsewhere:1/", "between http and https"),
         ("//u:p@elsewhere:1/", "no credentials"),
@@ -277,7 +277,7 @@ async fn redirects_that_lead_astray_are_not_followed() {
 }
 
 #[tokio::test]
-async fn masters_that_point_in_a_circle_are_left() {
+async fn redirect_loop_ends_with_an_error() {
     let server = Server::start(|_| redirect("/state")).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
     assert!(
@@ -315,7 +315,7 @@ async fn a_long_refusal_is_cut() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_told_as_such() {
+async fn missing_credentials_are_reported_with_the_keys_to_set() {
     let server = Server::saying(recorded("3-auth/get_state-noauth.raw")).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
     assert!(
@@ -336,7 +336,7 @@ async fn wrong_credentials_are_told_as_such() {
 }
 
 #[tokio::test]
-async fn refused_credentials_are_told_with_the_keys_that_the_configuration_has_for_them() {
+async fn rejected_credentials_are_reported_with_their_configuration_keys() {
     let server = Server::saying(recorded("3-auth/get_state-noauth.raw")).await;
     let client = Client::new(Config {
         credentials: Some(Credentials {
@@ -358,7 +358,7 @@ async fn refused_credentials_are_told_with_the_keys_that_the_configuration_has_f
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_told() {
+async fn invalid_or_incomplete_response_is_an_error() {
     let server = Server::start(|_| json_answer(&json!({"version": 7}))).await;
     let error = client(&[server.name()]).version().await.unwrap_err();
     let text = told(&error);
@@ -404,7 +404,7 @@ async fn a_master_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_connection_that_closes_early_is_told() {
+async fn connection_closed_early_is_an_error() {
     let server = Server::start(|_| vec![Step::Close]).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
     assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
@@ -438,13 +438,13 @@ async fn version_over_tls(
 }
 
 #[tokio::test]
-async fn over_tls_a_master_must_prove_who_it_is() {
+async fn master_with_a_trusted_certificate_is_accepted() {
     let (_, version) = version_over_tls(true, Some(CERTIFICATE)).await;
     assert_eq!(version.unwrap(), "1.11.0");
 }
 
 #[tokio::test]
-async fn over_tls_a_master_signed_by_nobody_known_is_refused() {
+async fn master_with_an_untrusted_certificate_is_refused() {
     let (name, version) = version_over_tls(true, Some(OTHER_CERTIFICATE)).await;
     let error = version.unwrap_err();
     assert!(
@@ -479,7 +479,7 @@ fn secretive(server: &Server, host: &str, tls: Tls) -> Client {
 
 /// The certificate is a trusted one, but for another name: the server is not the configured one.
 #[tokio::test]
-async fn over_tls_a_certificate_for_another_name_is_refused_and_hears_no_secret() {
+async fn certificate_for_another_name_is_refused_before_credentials_are_sent() {
     let server =
         Server::secured(|_| json_answer(&json!({"version": "1.11.0", "leader": "master@127.0.0.1:1"}))).await;
     let trusting = |verify| Tls {
@@ -560,7 +560,7 @@ async fn the_subscription_carries_credentials_and_the_principal() {
 }
 
 #[tokio::test]
-async fn authorities_that_are_none_are_refused() {
+async fn invalid_certificate_authorities_are_refused() {
     let tls = Some(Tls {
         verify: true,
         authorities: Some(b"nothing".to_vec()),

@@ -23,7 +23,7 @@ fn client(masters: &[&str]) -> Client {
 }
 
 #[tokio::test]
-async fn the_operator_stream_needs_no_stream_id_and_tells_its_interval() {
+async fn operator_stream_needs_no_stream_id_and_times_out_by_its_interval() {
     let server = Server::master(|asked| {
         assert_eq!(
             (asked.line.as_str(), asked.json()),
@@ -106,7 +106,7 @@ async fn beginning_with(record: Vec<u8>) -> Server {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_told_entry_by_entry_and_one_that_cannot_be_read_hides_no_other() {
+async fn snapshot_is_read_by_entry_and_unreadable_entries_are_counted() {
     let task = |id: &str, name: &str| {
         json!({
             "name": name, "task_id": {"value": id}, "framework_id": {"value": "f"}, "agent_id": {"value": "a"},
@@ -149,7 +149,7 @@ async fn a_snapshot_is_told_entry_by_entry_and_one_that_cannot_be_read_hides_no_
 }
 
 #[tokio::test]
-async fn what_is_no_snapshot_is_an_error() {
+async fn malformed_snapshot_is_an_error() {
     let server = beginning_with(b"{\"type\": \"SUBSCRIBED\", \"subscribed\": [".to_vec()).await;
     let mut events = client(&[&server.name()]).watch().await.unwrap();
     let error = events
@@ -161,7 +161,7 @@ async fn what_is_no_snapshot_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_recorded_snapshot_is_told_as_the_first_event_has_it() {
+async fn snapshot_equals_the_first_event_of_a_recorded_stream() {
     let server = Server::master(|_| {
         let recording = recorded("8-http/failover-operator.http.bin");
         vec![Step::Trickle(recording, 1000), Step::Close]

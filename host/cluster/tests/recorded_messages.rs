@@ -175,7 +175,7 @@ const OPERATOR_EVENTS: [&str; 7] = [
 ];
 
 #[test]
-fn every_recorded_event_survives() {
+fn recorded_events_round_trip() {
     let (mut kinds, mut missing) = (BTreeSet::new(), BTreeSet::new());
     let mut count = 0;
     for path in files(".json") {
@@ -217,7 +217,7 @@ fn every_recorded_event_survives() {
 }
 
 #[test]
-fn every_recorded_operator_answer_survives() {
+fn recorded_operator_responses_round_trip() {
     let mut count = 0;
     for path in files(".json") {
         let answer = document(&path);
@@ -239,7 +239,7 @@ fn every_recorded_operator_answer_survives() {
 }
 
 #[test]
-fn every_recorded_offer_survives() {
+fn recorded_offers_round_trip() {
     for name in [
         "1-main/02-offer",
         "1-main/05-offer-legacy",
@@ -253,7 +253,7 @@ fn every_recorded_offer_survives() {
 }
 
 #[test]
-fn every_recorded_accept_survives() {
+fn recorded_accept_operations_round_trip() {
     let mut count = 0;
     for path in files(".request.json") {
         let call = document(&path);
@@ -308,7 +308,7 @@ fn again<T: serde::de::DeserializeOwned + serde::Serialize>(value: &Value) -> Va
 }
 
 #[test]
-fn what_another_version_adds_is_no_error() {
+fn unknown_event_types_fields_and_task_states_are_accepted() {
     let event = br#"{"type":"TASK_PAUSED","task_paused":{"x":1}}"#;
     assert_eq!(
         scheduler::Event::decode(event).unwrap(),
@@ -329,7 +329,7 @@ fn what_another_version_adds_is_no_error() {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn decode_reports_missing_fields_and_invalid_events() {
     for (event, expected) in [
         (
             r#"{"type":"UPDATE"}"#,
@@ -351,7 +351,7 @@ fn what_is_missing_is_told() {
 }
 
 #[test]
-fn one_odd_entry_does_not_hide_the_others() {
+fn invalid_entries_of_a_state_document_do_not_hide_others() {
     let mut document = document(&support::recordings().join("1-main/05-2fw_state.json"));
     let count = |state: &state::State| {
         let tasks: usize = state
@@ -380,7 +380,7 @@ fn one_odd_entry_does_not_hide_the_others() {
 }
 
 #[test]
-fn one_odd_entry_does_not_hide_the_others_of_a_subscription() {
+fn invalid_entries_of_a_subscription_do_not_hide_others() {
     let mut state =
         document(&support::recordings().join("1-main/05-2fw-v1-GET_STATE.json"))["get_state"].take();
     state["get_tasks"]["tasks"]

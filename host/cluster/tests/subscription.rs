@@ -78,7 +78,7 @@ async fn all(events: &mut transom_cluster::scheduler::Stream) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn a_subscription_is_asked_for_as_masters_want_it() {
+async fn subscribe_sends_headers_principal_and_framework_id() {
     let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
     let credentials = Some(Credentials {
         username: "ops".into(),
@@ -128,7 +128,7 @@ async fn an_event_comes_with_its_last_byte_while_the_stream_stays_open() {
 }
 
 #[tokio::test]
-async fn recorded_streams_are_read_however_they_are_sent() {
+async fn recorded_streams_are_read_in_small_and_large_chunks() {
     let mut count = 0;
     for path in files("stream.http.bin") {
         let bytes = std::fs::read(&path).unwrap();
@@ -165,7 +165,7 @@ async fn recorded_streams_are_read_however_they_are_sent() {
 }
 
 #[tokio::test]
-async fn several_records_in_a_chunk_and_one_in_several_are_the_same() {
+async fn records_may_share_a_chunk_or_span_several() {
     let server = master(|| {
         let record = |event: &Value| transom_cluster::recordio::encode(event.to_string().as_bytes());
         let bytes = [
@@ -189,7 +189,7 @@ async fn several_records_in_a_chunk_and_one_in_several_are_the_same() {
 }
 
 #[tokio::test]
-async fn silence_is_noticed_by_the_advertised_interval() {
+async fn silence_beyond_the_advertised_interval_is_an_error() {
     let server = master(|| vec![Step::Say(record_chunk(&subscribed(0.1))), Step::Silence]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     events.next().await.unwrap();
@@ -210,7 +210,7 @@ async fn silence_is_noticed_by_the_advertised_interval() {
 }
 
 #[tokio::test]
-async fn silence_is_noticed_by_those_who_look_again_and_again() {
+async fn silence_is_detected_by_repeated_short_polls() {
     let server = master(|| vec![Step::Say(record_chunk(&subscribed(0.1))), Step::Silence]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     events.next().await.unwrap();
@@ -278,7 +278,7 @@ async fn an_end_within_a_record_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_no_recordio_is_over() {
+async fn stream_without_recordio_framing_ends_with_an_error() {
     let server = master(|| {
         vec![Step::Say(
             [chunk(b"<html>"), record_chunk(&heartbeat()), LAST_CHUNK.to_vec()].concat(),
@@ -311,7 +311,7 @@ async fn one_event_that_cannot_be_read_does_not_end_the_stream() {
 }
 
 #[tokio::test]
-async fn a_refused_framework_hears_why_on_its_stream() {
+async fn refused_framework_gets_an_error_event_with_the_reason() {
     let server =
         Server::master(|_| vec![Step::Say(recorded("1-main/13-resubscribe-removed.http.bin"))]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
@@ -322,7 +322,7 @@ async fn a_refused_framework_hears_why_on_its_stream() {
 }
 
 #[tokio::test]
-async fn a_stream_without_its_id_is_of_no_use() {
+async fn subscription_without_a_stream_id_is_an_error() {
     let server = Server::master(|_| {
         vec![Step::Say(
             b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
@@ -439,7 +439,7 @@ async fn dropping_a_subscription_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn refused_calls_tell_status_and_text() {
+async fn refused_call_returns_status_and_text() {
     for (file, status, text) in [
         (
             "1-main/12-disconnected-call.raw",
@@ -482,7 +482,7 @@ async fn refused_calls_tell_status_and_text() {
 }
 
 #[tokio::test]
-async fn a_call_to_a_master_that_no_longer_leads_says_so() {
+async fn call_to_a_former_leader_returns_not_leader() {
     let server = Server::master(|asked| {
         if asked.json()["type"] == "SUBSCRIBE" {
             return vec![

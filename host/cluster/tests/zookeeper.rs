@@ -51,7 +51,7 @@ async fn next_leader(what: &str, changes: &mut LeaderChanges) -> Arc<Master> {
 }
 
 #[tokio::test]
-async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
+async fn lowest_registration_leads_in_both_formats_and_changes_are_reported() {
     let server = ZooKeeper::start().await;
     let client = client(&server, "/a/mesos");
     let mut changes = client.leader_changes();
@@ -130,7 +130,7 @@ async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
 }
 
 #[tokio::test]
-async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is_opened_again() {
+async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     let mut server = ZooKeeper::start().await;
     let masters = server.client().await;
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
@@ -352,7 +352,7 @@ async fn a_master_named_by_zookeeper_may_redirect() {
 }
 
 #[tokio::test]
-async fn a_question_to_a_master_that_hangs_is_put_to_the_next_leader() {
+async fn request_to_a_hanging_master_is_sent_to_the_next_leader() {
     let server = ZooKeeper::start().await;
     let masters = server.client().await;
     create_path(&masters, "/mesos", Acls::anyone_all()).await;

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_one_and_ends() {
+    fn one_line_joins_escapes_and_truncates_text() {
         for (text, line) in [
             ("", ""),
             (" a\n\tb  c ", "a b c"),

@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_taken_by_clients_that_name_it_or_anything() {
+    fn accept_header_matches_exact_types_and_wildcards() {
         let cases = [
             (None, true),
             (Some("*/*"), true),

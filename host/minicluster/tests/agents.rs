@@ -118,7 +118,7 @@ async fn a_task_that_stays_unhealthy_is_killed() {
 }
 
 #[tokio::test]
-async fn health_comes_and_goes_with_what_the_check_sees() {
+async fn health_follows_the_results_of_the_check() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -326,7 +326,7 @@ async fn a_session_ends_when_it_is_killed_and_when_its_task_ends() {
 }
 
 #[tokio::test]
-async fn the_operator_stream_tells_of_frameworks_and_tasks() {
+async fn operator_stream_reports_frameworks_and_tasks() {
     let cluster = Cluster::start(1, |_| ()).await;
     let subscribe = Request::post("/api/v1", &json!({"type": "SUBSCRIBE"}));
     let (head, mut operator) = client::open(cluster.master(), &subscribe).await.unwrap();

@@ -108,7 +108,7 @@ async fn reconcile(framework: &Framework, tasks: Value) {
 }
 
 #[tokio::test]
-async fn an_agent_dies_and_returns() {
+async fn agent_failure_and_return_are_reported_as_recorded() {
     let cluster = cluster(|_| ()).await;
     let mut aware = modern();
     aware["checkpoint"] = json!(false);
@@ -223,7 +223,7 @@ async fn tasks_of_all_kinds(cluster: &Cluster, of: &str) -> Vec<(&'static str, F
 }
 
 #[tokio::test]
-async fn an_unreachable_agent_is_told_to_operators_by_its_tasks_alone() {
+async fn operators_get_only_task_events_for_an_unreachable_agent() {
     let cluster = cluster(|_| ()).await;
     let _frameworks = tasks_of_all_kinds(&cluster, "dead").await;
     let mut stream = operator(&cluster).await;
@@ -246,7 +246,7 @@ async fn an_unreachable_agent_is_told_to_operators_by_its_tasks_alone() {
 }
 
 #[tokio::test]
-async fn an_agent_that_unregisters_is_told_to_operators() {
+async fn agent_that_unregisters_is_reported_to_operators() {
     let cluster = cluster(|_| ()).await;
     let mut frameworks = tasks_of_all_kinds(&cluster, "live").await;
     let mut stream = operator(&cluster).await;
@@ -312,7 +312,7 @@ async fn an_agent_is_marked_gone() {
 }
 
 #[tokio::test]
-async fn an_agent_is_drained_and_then_gone_if_that_was_asked() {
+async fn drained_agent_is_marked_gone_only_on_request() {
     for mark_gone in [false, true] {
         let cluster = cluster(|_| ()).await;
         let (mut framework, agent) = with_task(&cluster, &modern(), "d1").await;
@@ -367,7 +367,7 @@ async fn a_deactivated_agent_offers_nothing_until_it_is_reactivated() {
 }
 
 #[tokio::test]
-async fn questions_before_and_after_an_agent_registers_with_a_master_that_restarted() {
+async fn reconciliation_after_a_master_restart_is_answered_once_agents_return() {
     let cluster = cluster(|config| {
         config.registry = Registry::ReplicatedLog;
         config.reregister = Duration::from_millis(600);
@@ -457,7 +457,7 @@ async fn roles_are_offered_suppressed_and_revived_one_by_one() {
 }
 
 #[tokio::test]
-async fn only_those_with_the_right_principal_are_let_in() {
+async fn requests_need_credentials_of_the_right_principal() {
     let cluster = cluster(|config| {
         let pair = |name: &str| (name.to_owned(), "secret".to_owned());
         config.credentials = vec![pair("marathon"), pair("ops")];
@@ -523,7 +523,7 @@ async fn only_those_with_the_right_principal_are_let_in() {
 
 /// Messages to an agent that the master has lost are lost too; messages to a paused agent are not.
 #[tokio::test]
-async fn messages_reach_agents_that_can_be_reached() {
+async fn messages_to_a_paused_agent_arrive_and_to_a_lost_agent_are_lost() {
     let cluster = cluster(|config| config.agent_timeout = Duration::from_hours(1)).await;
     let (framework, agent) = with_task(&cluster, &modern(), "t").await;
     let send = async |data: &str| {
@@ -558,7 +558,7 @@ async fn messages_reach_agents_that_can_be_reached() {
 
 /// The first failed task of a group ends the others; SHUTDOWN ends them all.
 #[tokio::test]
-async fn a_group_ends_as_one() {
+async fn failed_task_or_shutdown_ends_the_whole_group() {
     let cluster = cluster(|_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     for (name, second, shutdown) in [

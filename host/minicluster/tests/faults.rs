@@ -70,7 +70,7 @@ async fn reconcile(framework: &Framework, task: &str) {
 }
 
 #[tokio::test]
-async fn the_page_lists_faults_and_refuses_what_it_does_not_know() {
+async fn faults_page_lists_faults_and_refuses_invalid_requests() {
     let cluster = Cluster::start(1, |_| ()).await;
     let page = cluster.get("/minicluster/faults").await;
     assert_eq!(page["in_force"], json!([]));
@@ -118,7 +118,7 @@ async fn the_page_lists_faults_and_refuses_what_it_does_not_know() {
 }
 
 #[tokio::test]
-async fn a_killed_agent_takes_its_tasks_along_and_says_so_when_it_is_back() {
+async fn killed_agent_ends_its_tasks_and_reports_them_when_it_returns() {
     let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(300)).await;
     let (mut framework, pid) = with_task(&cluster).await;
     let rest = framework.offer().await;
@@ -175,7 +175,7 @@ async fn a_killed_agent_that_is_back_in_time_has_kept_its_tasks() {
 }
 
 #[tokio::test]
-async fn a_paused_agent_neither_answers_nor_obeys_until_it_goes_on() {
+async fn paused_agent_handles_no_requests_until_it_is_resumed() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (mut framework, pid) = with_task(&cluster).await;
     let rest = framework.offer().await;
@@ -242,7 +242,7 @@ async fn a_partitioned_agent_is_unreachable_after_the_timeout_and_comes_back() {
 }
 
 #[tokio::test]
-async fn what_was_launched_on_an_agent_that_is_gone_never_ran() {
+async fn task_launched_on_a_partitioned_agent_is_dropped() {
     let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(300)).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -343,7 +343,7 @@ async fn a_restarted_master_answers_404_then_503_before_it_serves() {
 }
 
 #[tokio::test]
-async fn a_master_without_memory_knows_nothing_until_the_agents_are_back() {
+async fn master_without_a_registry_has_no_tasks_until_agents_reregister() {
     let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(600)).await;
     let (mut framework, pid) = with_task(&cluster).await;
     let master = cluster.get("/state").await["id"].clone();
@@ -369,7 +369,7 @@ async fn a_master_without_memory_knows_nothing_until_the_agents_are_back() {
 }
 
 #[tokio::test]
-async fn a_master_with_a_registry_says_nothing_until_the_agents_are_back() {
+async fn master_with_a_registry_ignores_reconciliation_until_agents_return() {
     let cluster = Cluster::start(1, |config| {
         config.registry = Registry::ReplicatedLog;
         config.reregister = Duration::from_millis(800);
@@ -453,7 +453,7 @@ async fn frameworks_that_do_not_come_back_are_recovered_and_removed_later() {
 }
 
 #[tokio::test]
-async fn a_framework_removed_before_the_agents_are_back_ends_there_too() {
+async fn tasks_of_a_removed_framework_end_when_agents_reregister() {
     let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(400)).await;
     let (framework, pid) = with_task(&cluster).await;
     cluster.fault(restart_at_once()).await;
@@ -586,7 +586,7 @@ async fn answers_and_events_are_late_by_the_delay() {
 }
 
 #[tokio::test]
-async fn offers_are_taken_back_and_made_again() {
+async fn rescinded_offers_become_invalid_and_are_made_again() {
     let cluster = Cluster::start(2, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offers = framework.offers().await;

@@ -59,7 +59,7 @@ async fn an_update_of_a_framework_without_its_id_is_refused() {
 }
 
 #[tokio::test]
-async fn suppress_and_revive() {
+async fn suppressed_framework_gets_no_offers_until_revived() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -77,7 +77,7 @@ async fn suppress_and_revive() {
 }
 
 #[tokio::test]
-async fn heartbeats_come_as_advertised() {
+async fn heartbeats_are_sent_repeatedly() {
     let cluster = Cluster::start(0, |config| config.heartbeat = Duration::from_millis(200)).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     for _ in 0..4 {
@@ -190,7 +190,7 @@ async fn reconciliation_answers_for_known_and_unknown_tasks() {
 }
 
 #[tokio::test]
-async fn an_agent_that_breaks_away_is_rescinded_and_its_tasks_come_back_with_it() {
+async fn offers_of_a_lost_agent_are_rescinded_and_its_tasks_return_with_it() {
     let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(300)).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -226,7 +226,7 @@ async fn an_agent_that_breaks_away_is_rescinded_and_its_tasks_come_back_with_it(
 }
 
 #[tokio::test]
-async fn tasks_that_do_not_survive_their_agent_are_lost_with_it() {
+async fn tasks_without_checkpointing_are_lost_with_their_agent() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework =
         Framework::subscribe(cluster.master(), &json!({"user": "root", "name": "legacy"})).await;
@@ -317,7 +317,7 @@ async fn operators_drain_reactivate_and_remove_agents() {
 }
 
 #[tokio::test]
-async fn credentials_are_asked_for_when_there_are_any() {
+async fn credentials_are_required_when_configured() {
     let cluster = Cluster::start(0, |config| {
         config.credentials = vec![("marathon".to_owned(), "secret".to_owned())];
     })

@@ -78,7 +78,7 @@ fn printed(cluster: &Cluster, status: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_task_finds_what_real_agents_set_and_nothing_that_only_frameworks_do() {
+async fn task_environment_has_exactly_the_variables_that_agents_set() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -150,7 +150,7 @@ async fn an_update_that_is_not_acknowledged_comes_again_and_holds_back_the_next(
 }
 
 #[tokio::test]
-async fn a_kill_tells_killing_waits_for_the_grace_period_and_gives_the_resources_back() {
+async fn kill_reports_killing_waits_for_the_grace_period_and_frees_resources() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
@@ -357,7 +357,7 @@ async fn files_are_fetched_before_the_task_begins() {
 }
 
 #[tokio::test]
-async fn a_task_may_not_run_for_longer_than_it_says() {
+async fn task_fails_when_its_max_completion_time_is_reached() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;

@@ -201,7 +201,7 @@ async fn reserved_resources_are_offered_to_their_role_only() {
 }
 
 #[tokio::test]
-async fn operations_that_cannot_be_say_why_and_are_told_again_until_acknowledged() {
+async fn invalid_operations_fail_and_statuses_are_resent_until_acknowledged() {
     let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_millis(200)).await;
     let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
     let offer = framework.offer().await;

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_addresses() {
+    fn redis_addresses_are_parsed() {
         for (server, address, user, password, database) in [
             ("127.0.0.1:6379", "127.0.0.1:6379", None, None, 0),
             (" store.example:1 ", "store.example:1", None, None, 0),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_before_the_address() {
+    fn settings_override_the_address() {
         let mut config = Config::new("redis://a:b@h:1/3");
         config.user = Some("me".to_owned());
         config.password = Some("se@cret/".into());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_address() {
+    fn invalid_addresses_are_refused_with_reason() {
         for (server, reason) in [
             ("", "port is missing"),
             ("file:", "no directory"),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn never_tells_a_password() {
+    fn passwords_are_never_shown() {
         for server in ["redis://me:secret@h:1/x", "http://:secret@h", "me:secret@h"] {
             let Err(refused) = Config::new(server).place() else {
                 panic!("`{server}` is an address")

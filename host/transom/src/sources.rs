@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_come_from_where_they_are_said_to_be() {
+    fn registry_passwords_are_read_from_files_and_docker_config() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = |name: &str, content: &str| {
             let path = dir.path().join(name);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn errors_name_the_setting_and_hide_the_password() {
         for (toml, expected) in [
             ("ca_file = \"/none\"", "plugins.oci.ca_file: cannot read /none"),
             (

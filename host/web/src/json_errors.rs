@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_decoded_before_they_are_judged() {
+    fn percent_encoded_paths_are_checked_for_utf8() {
         for (path, expected) in [
             ("/v2/apps/a", true),
             ("/%C3%BC", true),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_extractors_refuse_is_json() {
+    async fn extractor_rejections_have_json_bodies() {
         let router = Router::new()
             .route("/body", post(async |_: Bytes| StatusCode::OK))
             .route("/number/{n}", post(async |_: Path<u8>| StatusCode::OK))

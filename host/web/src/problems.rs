@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problems_with_one_path_share_an_entry_in_the_order_in_which_they_were_found() {
+    fn problems_with_one_path_share_an_entry_in_the_order_found() {
         let mut problems = Problems::one("/b", "first");
         problems.add("/a", "other");
         let mut more = Problems::one("/b", "second");

@@ -90,7 +90,7 @@ fn client() -> reqwest::Client {
 }
 
 #[tokio::test]
-async fn request_and_answer_arrive_whole_but_for_what_belongs_to_a_connection() {
+async fn request_and_response_are_forwarded_without_connection_headers() {
     let leader = Server::start(leader);
     let standby = Server::standby(leader.addr);
     let answer = client()
@@ -121,7 +121,7 @@ async fn request_and_answer_arrive_whole_but_for_what_belongs_to_a_connection() 
 
 /// A page of the standby's own, whose name the leader does not know.
 #[tokio::test]
-async fn the_leader_leaves_it_to_the_standby_to_judge_a_page() {
+async fn origin_of_a_forwarded_request_is_checked_by_the_standby_only() {
     let guard = |router, host: &str| {
         let hosts = vec![host.parse().unwrap()];
         guarded(router, Access::new("apps", hosts, Vec::new()))
@@ -150,7 +150,7 @@ async fn the_leader_leaves_it_to_the_standby_to_judge_a_page() {
 }
 
 #[tokio::test]
-async fn daemons_that_take_each_other_for_the_leader_notice() {
+async fn forwarding_loop_is_answered_with_502() {
     let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
     let first = listener.local_addr();
     let second = Server::standby(first);
@@ -175,7 +175,7 @@ async fn daemons_that_take_each_other_for_the_leader_notice() {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_not_there_is_said_to_be_unreachable() {
+async fn unreachable_leader_is_answered_with_502_and_its_address() {
     let gone = Listener::bind("apps", ([127, 0, 0, 1], 0).into())
         .unwrap()
         .local_addr();

@@ -102,7 +102,7 @@ fn plain() -> Router {
 }
 
 #[tokio::test]
-async fn answers_and_refuses_in_json() {
+async fn errors_are_answered_with_status_and_json_message() {
     let limits = Limits {
         max_body: 64,
         ..Limits::default()
@@ -162,7 +162,7 @@ async fn answers_and_refuses_in_json() {
 }
 
 #[tokio::test]
-async fn a_body_that_hides_its_size_is_limited_too() {
+async fn chunked_body_is_limited_in_size() {
     let server = Server::start(
         plain(),
         Limits {
@@ -180,7 +180,7 @@ async fn a_body_that_hides_its_size_is_limited_too() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_refused() {
+async fn oversized_request_head_is_refused() {
     let server = Server::start(
         plain(),
         Limits {
@@ -216,7 +216,7 @@ async fn answer(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn what_never_reaches_the_router_is_refused_in_json_too() {
+async fn requests_rejected_before_the_router_get_json_errors() {
     let limits = Limits {
         max_head: 8192,
         ..Limits::default()
@@ -259,7 +259,7 @@ async fn what_never_reaches_the_router_is_refused_in_json_too() {
 }
 
 #[tokio::test]
-async fn who_does_not_speak_up_is_shown_out() {
+async fn silent_client_is_disconnected_after_the_header_timeout() {
     let limits = Limits {
         header_timeout: Duration::from_millis(150),
         ..Limits::default()
@@ -279,7 +279,7 @@ async fn who_does_not_speak_up_is_shown_out() {
 }
 
 #[tokio::test]
-async fn connections_over_the_cap_wait_their_turn() {
+async fn connections_over_the_limit_wait_for_a_free_slot() {
     let server = Server::start(
         plain(),
         Limits {
@@ -301,7 +301,7 @@ async fn connections_over_the_cap_wait_their_turn() {
 }
 
 #[tokio::test]
-async fn stopping_ends_streams_whole_and_idle_connections_at_once() {
+async fn stopping_ends_streams_cleanly_and_closes_idle_connections() {
     let events = async || {
         let first = stream::once(async { Ok::<_, std::io::Error>(Bytes::from_static(b"data: 1\n\n")) });
         let body = axum::body::Body::from_stream(first.chain(stream::pending()));
@@ -345,7 +345,7 @@ async fn stopping_lets_answers_finish_within_the_grace() {
 }
 
 #[tokio::test]
-async fn stopping_cuts_what_outlives_the_grace() {
+async fn stopping_closes_connections_after_the_grace_period() {
     let (entered, mut entries) = mpsc::channel(1);
     let stuck = async move || {
         entered.send(()).await.unwrap();
@@ -363,7 +363,7 @@ async fn stopping_cuts_what_outlives_the_grace() {
 }
 
 #[test]
-fn a_taken_port_says_what_to_do() {
+fn bind_error_of_a_used_port_names_the_port_option() {
     let first = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
     let addr = first.local_addr();
     let refused = Listener::bind("discovery", addr).unwrap_err();

@@ -85,7 +85,7 @@ fn hello() -> Router {
 }
 
 #[tokio::test]
-async fn a_port_with_a_certificate_speaks_tls_and_nothing_else() {
+async fn port_with_a_certificate_accepts_tls_only() {
     let (dir, pem) = certify();
     let server = Server::start(read(&dir).await.unwrap(), hello());
     let url = |scheme: &str| format!("{scheme}://{}/", server.addr);
@@ -152,7 +152,7 @@ async fn requests_are_passed_on_within_tls() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_certificate_is_told() {
+async fn certificate_errors_name_the_cause() {
     let (dir, _) = certify();
     let (other, _) = certify();
     let replace = |file: &str, with: &std::path::Path| {

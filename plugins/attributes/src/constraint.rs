@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_gets_its_share_and_some_get_one_more() {
+    fn spread_allows_each_group_its_share_and_some_one_more() {
         // Groups, instances, this group's count, all counts.
         let cases: [(u32, u32, u32, &[u32], bool); 15] = [
             (2, 5, 2, &[2], true),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_compared_as_its_kind_is() {
+    fn is_operator_compares_values_by_their_type() {
         let cases = [
             (Found::attribute(&Value::Scalar(1.0)), "1.0", true),
             (Found::attribute(&Value::Scalar(1.0)), "1.00051", false),

@@ -55,7 +55,7 @@ type Placing<'a> = (
 );
 
 #[test]
-fn places_are_chosen_one_after_the_other() {
+fn place_chooses_agents_as_if_placing_instances_one_by_one() {
     let cases: [Placing; 14] = [
         ("@hostname UNIQUE", None, 4, &[2], &EVERYWHERE, 4, &[1, 3, 4, 5]),
         (
@@ -187,7 +187,7 @@ fn chosen(
 }
 
 #[test]
-fn a_lost_agent_leaves_its_share_to_the_others() {
+fn share_of_a_lost_agent_is_left_to_other_agents() {
     // Rack r3 is lost with the instances there: who is left counts alone.
     let lost = [5, 6];
     assert_eq!(chosen("rack GROUP_BY", None, 3, &[1, 3], "", &lost), [1]);
@@ -229,7 +229,7 @@ fn without_constraints_order_and_capacity_decide() {
 }
 
 #[test]
-fn groups_are_those_that_the_task_can_use() {
+fn group_by_counts_only_groups_that_the_task_can_use() {
     // r3 is ruled out by the first constraint, so six instances are three and three.
     let constraints = vec![
         constraint("rack", "UNLIKE", Some("r3")),
@@ -280,7 +280,7 @@ fn expressions_and_constraints_work_in_one_task() {
 }
 
 #[test]
-fn updates_replace_and_remove() {
+fn updates_replace_and_remove_agents() {
     let mut agent_set = racks();
     let ask = task(1, vec![constraint("rack", "IS", Some("r9"))], Vec::new());
     agent_set.update(

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_is_the_result_whatever_it_is() {
+    fn any_exit_code_is_returned_as_the_result() {
         let check = plugin::<CheckCommand>("{}").unwrap();
         for exit_code in [0, 1, 127, 137, -1] {
             let output = CommandOutput {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_did_not_end_is_no_result() {
+    fn command_that_did_not_complete_is_a_failure() {
         let check = plugin::<CheckCommand>("{}").unwrap();
         let cases = [
             (IoError::TimedOut, Reason::TimedOut),

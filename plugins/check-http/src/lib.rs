@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_the_result_whatever_it_is() {
+    fn any_status_is_returned_as_the_result() {
         let check = plugin::<CheckHttp>("{}").unwrap();
         for status in [100, 200, 302, 404, 500, 599] {
             let (end, steps) = drive(&*check, request(), 4, |_| response(status));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_for_the_checks_path_at_the_checks_port() {
+    fn request_is_sent_to_path_and_port_of_the_check() {
         for (path, asked, config, redirects) in [
             ("/", "/", "{}", 0),
             ("/health?deep=1", "/health?deep=1", r#"{"redirects": 3}"#, 3),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_no_result() {
+    fn request_without_a_response_is_a_failure() {
         let check = plugin::<CheckHttp>("{}").unwrap();
         let cases = [
             (IoError::Refused, Reason::Unreachable),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_redirects_are_refused_at_their_place() {
+    fn redirects_over_the_maximum_are_refused_with_their_pointer() {
         let errors = plugin::<CheckHttp>(r#"{"redirects": 11}"#).unwrap_err();
         assert_eq!(errors[0].pointer, "/redirects");
     }

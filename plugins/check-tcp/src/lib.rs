@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn it_connects_to_the_checks_port_and_no_more() {
+    fn probe_only_connects_to_the_port_of_the_check() {
         let check = plugin::<CheckTcp>("{}").unwrap();
         let (end, steps) = drive(&*check, request(), 4, |_| Answer::Connected(Ok(2)));
         assert_eq!(end, End::Done(Outcome::Tcp(true)));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_does_not_come_about_is_an_answer() {
+    fn failed_connection_is_a_negative_result() {
         for error in [
             IoError::Refused,
             IoError::Unreachable,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_configuration() {
+    fn plugin_takes_no_configuration() {
         assert!(plugin::<CheckTcp>(r#"{"port": 1}"#).is_err());
     }
 }

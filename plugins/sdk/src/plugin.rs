@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_where_and_what_was_expected() {
+    fn configuration_error_has_pointer_and_expectation() {
         let cases = [
             ("{}", Ok(vec![])),
             (r#"{"rules": [{"limit": 3}]}"#, Ok(vec![3])),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn no_configuration_means_none() {
+    fn no_config_refuses_any_key() {
         assert!(serde_json::from_str::<NoConfig>("{}").is_ok());
         assert!(serde_json::from_str::<NoConfig>(r#"{"x": 1}"#).is_err());
     }

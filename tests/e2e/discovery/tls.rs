@@ -134,7 +134,7 @@ fn keys(master: &Careful, authority: &str, shown: Option<&str>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_wants_a_certificate_is_shown_it() {
+async fn client_certificate_is_presented_to_the_master() {
     let master = Careful::start();
     let lookups = Lookups::start(&keys(&master, "ca.pem", Some("client")));
     lookups.answers(AT_ONE).await;
@@ -144,7 +144,7 @@ async fn a_master_that_wants_a_certificate_is_shown_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_heard_with_the_wrong_certificates() {
+async fn master_is_not_queried_with_wrong_certificates() {
     for (authority, shown, why) in [
         // None is shown, or one of an authority that the master does not know.
         ("ca.pem", None, "certificate"),

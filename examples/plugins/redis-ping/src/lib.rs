@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_does_not_end_is_given_up() {
+    fn reply_without_line_end_is_rejected_at_the_size_limit() {
         let probe = plugin::<RedisPing>("{}").unwrap();
         let (end, steps) = drive(&*probe, request(), 600, |step| match step {
             Step::Connect(_) => Answer::Connected(Ok(1)),

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_statuses_are_told_like_a_shell_does() {
+    fn wait_statuses_map_to_exit_codes_as_in_a_shell() {
         for (status, code) in [
             (0, 0),
             (256, 1),

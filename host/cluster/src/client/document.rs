@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_leader_is_asked_at_the_same_port() {
+    fn document_is_requested_from_another_leader_at_the_same_port() {
         for (from, leader, pid, expected) in [
             ("http://10.0.0.1:5050/state", "master@10.0.0.1:5050", "", None),
             ("http://10.0.0.1:5050/state", "master@10.0.0.1:6000", "", None),

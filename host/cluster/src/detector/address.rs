@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_name_servers_path_and_perhaps_a_user() {
+    fn addresses_are_parsed_into_servers_path_and_credentials() {
         let cases = [
             ("zk://h:2181/mesos", "h:2181", "/mesos", None),
             ("zk://h1:2181,h2:2182/a/b/", "h1:2181,h2:2182", "/a/b", None),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_are_refused_with_what_is_wrong() {
+    fn invalid_addresses_are_refused_with_reason() {
         for (text, why) in [
             ("zk://h:2181", "the path is missing"),
             ("zk://h:2181/", "the root"),

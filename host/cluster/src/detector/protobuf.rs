@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_messages_end_with_what_is_wrong() {
+    fn malformed_messages_end_with_an_error() {
         let cases: [(&[u8], &str); 5] = [
             (b"\x08", "ends within a number"),
             (b"\x12\x05hi", "ends within a field of 5 bytes"),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_count_together_and_others_do_not() {
+    fn json_and_protobuf_nodes_are_ordered_together_and_others_ignored() {
         let children = [
             "json.info_0000000012",
             "log_replicas",
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said() {
+    fn invalid_registrations_are_refused_with_reason() {
         let cases: [(Format, &[u8], &str); 7] = [
             (Format::Json, b"", "EOF"),
             (Format::Json, b"{\"id\":\"m\"}", "no port"),
@@ -316,14 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_is_enough() {
+    fn registration_with_only_a_pid_is_read() {
         let data = br#"{"id":"m","pid":"master@10.1.2.3:5050"}"#;
         let master = Master::read("json.info_1", Format::Json, data).unwrap();
         assert_eq!(master.to_string(), "10.1.2.3:5050");
     }
 
     #[test]
-    fn names_come_first_where_certificates_are_checked() {
+    fn host_name_precedes_the_address_in_https_urls() {
         let data = br#"{"id":"m","hostname":"Leader.example","ip":16777343,"port":5050}"#;
         let master = Master::read("json.info_1", Format::Json, data).unwrap();
         let urls = |scheme| {

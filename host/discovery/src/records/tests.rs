@@ -87,7 +87,7 @@ fn records_match_the_recording() {
 }
 
 #[test]
-fn records_of_odd_entries_match_the_recording() {
+fn records_of_edge_cases_match_the_recording() {
     compare(
         EDGE,
         include_str!("../../tests/fixtures/cases-edge.json"),

@@ -153,7 +153,7 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
 }
 
 #[tokio::test]
-async fn a_request_that_reached_nobody_is_sent_to_the_next_leader() {
+async fn request_to_an_unreachable_leader_is_sent_to_the_next_one() {
     let token = CancellationToken::new();
     let address = leader(&token).await;
     // Nobody listens there, and nobody else may.

@@ -197,13 +197,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_read_as_in_a_listing() {
+    fn file_modes_are_shown_as_by_ls() {
         assert_eq!(mode_text(0o100_644), "-rw-r--r--");
         assert_eq!(mode_text(0o040_755), "drwxr-xr-x");
     }
 
     #[test]
-    fn virtual_names_lead_to_the_latest_run() {
+    fn virtual_paths_resolve_to_the_latest_run() {
         let paths = [(
             "/frameworks/f/executors/e/runs/latest".to_owned(),
             PathBuf::from("/w/run1"),

@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn results_become_reports_and_kills_as_recorded() {
+    fn health_results_cause_reports_and_kills_as_recorded() {
         type Steps = &'static [(bool, u64, Verdict)];
         use Verdict::{Kill, Nothing, Report};
         let cases: [(&str, Steps); 4] = [

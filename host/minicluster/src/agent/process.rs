@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_read_as_recorded() {
+    fn exit_statuses_are_described_as_recorded() {
         assert_eq!(
             describe(ExitStatus::from_raw(3 << 8)),
             "Command exited with status 3"

@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_frameworks_are_refused_in_the_masters_words() {
+    fn invalid_frameworks_are_refused_with_the_masters_messages() {
         let multi = json!([{"type": "MULTI_ROLE"}]);
         let cases = [
             (

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_that_cannot_be_are_refused() {
+    fn invalid_volumes_are_refused() {
         let reserved = json!([{"type": "DYNAMIC", "role": "a"}]);
         assert!(create("v", "data/x", &reserved).is_ok());
         let cases = [

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_and_giving_back_ports() {
+    fn ports_can_be_subtracted_and_added_back() {
         type Ranges = &'static [(u64, u64)];
         let cases: [(Ranges, (u64, u64), Ranges); 5] = [
             (&[(10, 20)], (10, 10), &[(11, 20)]),

@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_and_two_tenths_are_three_tenths() {
+    fn scalars_are_added_without_rounding_errors() {
         let mut used = Bundle::total(0.1, 0.0, 0.0, (1, 0));
         used.add(&Bundle::total(0.2, 0.0, 0.0, (1, 0)));
         assert!(Bundle::total(0.3, 0.0, 0.0, (1, 0)).contains(&used));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_list_what_there_is_as_the_master_does() {
+    fn resources_are_described_as_by_the_master() {
         let bundle = Bundle::total(0.4, 128.0, 16.0, (31320, 31320));
         assert_eq!(
             bundle.describe("alpha"),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_reserved_disk_and_nothing_else() {
+    fn volume_is_distinct_from_reserved_and_free_disk() {
         let volume = Bundle::read(&[volume()]).unwrap();
         let reserved = volume.without_volume().unwrap();
         let free = reserved.without_reservation().unwrap();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_resources_are_seen_by_their_role_and_those_below() {
+    fn reserved_resources_are_visible_to_their_role_and_its_subroles() {
         let volume = Bundle::read(&[volume()]).unwrap();
         for (role, sees) in [
             ("alpha", true),

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_read_as_recorded() {
+    fn refusals_have_the_recorded_messages() {
         let cases = [
             (
                 "{not json",

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_why() {
+    fn refusal_names_its_reason() {
         let to = endpoint("x", 80);
         let grants = granted(&["0.0.0.0/0"]);
         let why = |ip: &str| {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_task_itself_does_not_open_guarded_addresses() {
+    fn task_grant_does_not_allow_link_local_addresses() {
         let grants = Grants {
             network: vec![Destination::Task],
             ..Grants::default()

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
+    fn import_patterns_have_a_package_and_no_version() {
         for (text, fine) in [
             ("wasi:clocks", true),
             ("wasi:clocks/wall-clock", true),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_secrets() {
+    fn refusal_does_not_reveal_secrets() {
         let config = json!({"retries": 1, "token": "hunter2"});
         let error = check(Some(SCHEMA), &config).unwrap_err().to_string();
         assert!(
@@ -194,7 +194,7 @@ mod tests {
 
     /// Hostile schemas end: cycles of references, and references that each stand twice in the next.
     #[test]
-    fn references_end() {
+    fn cyclic_and_nested_references_terminate() {
         let mut defs = json!({"d0": {"type": "string"}});
         for level in 1..16 {
             let below = json!({"$ref": format!("#/$defs/d{}", level - 1)});

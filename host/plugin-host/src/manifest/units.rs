@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed_and_invalid_ones_rejected() {
         for (text, size) in [
             ("64MiB", Some(64 << 20)),
             ("1 KiB", Some(1024)),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_are_parsed_and_invalid_ones_rejected() {
         for (text, duration) in [
             ("50ms", Some(Duration::from_millis(50))),
             ("2m", Some(Duration::from_mins(2))),

@@ -249,7 +249,7 @@ async fn a_redirect_to_a_name_is_checked_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_or_received_without_a_connection() {
+async fn send_and_receive_fail_without_a_connection() {
     let grants = Grants::default();
     let mut network = network(&grants);
     assert_eq!(network.send(b"x").await, Err(IoError::Closed));

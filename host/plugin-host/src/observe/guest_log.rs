@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn burst_passes_then_rate() {
+    fn bucket_allows_a_burst_and_then_the_rate() {
         let start = Instant::now();
         let mut bucket = Bucket::new(10, start);
         let passed = (0..100).filter(|_| bucket.take(start).is_some()).count();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_one_line() {
+    fn log_text_is_escaped_to_one_line_and_truncated() {
         assert_eq!(clean("a\nb\x1b[31m", 100), "a b\\u{1b}[31m");
         assert_eq!(clean("a\u{202e}b\u{2028}c", 100), "a\\u{202e}b c");
         assert_eq!(clean("ab\u{202e}", 6), "ab…", "an escape is not cut in two");

@@ -146,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_near() {
+    fn quantiles_exceed_exact_values_by_at_most_one_bucket() {
         near::<4>(0.25);
         near::<32>(0.032);
     }
 
     #[test]
-    fn every_time_has_a_place() {
+    fn every_duration_falls_into_a_bucket() {
         for time in [
             Duration::ZERO,
             Duration::from_nanos(1),
@@ -170,7 +170,7 @@ mod tests {
 
     /// In the first bucket whose bound is not smaller.
     #[test]
-    fn buckets_of_a_metric_are_exact() {
+    fn duration_is_counted_in_the_first_bucket_that_bounds_it() {
         for nanos in [
             0,
             1,

@@ -38,7 +38,7 @@ fn with_bad_schema() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_successor_leaves_the_old_version_serving() {
+async fn rejected_component_leaves_old_version_serving() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
     let odd = "tests/odd-probe";
     for (source, manifest, reason) in [

@@ -16,7 +16,7 @@ fn label(site: &Site, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_under_its_label() {
+async fn calls_of_a_version_are_counted_under_its_label() {
     let site = Site::with(&[("tests/odd-probe", "counts", Some(MANIFEST))]).await;
     let version = label(&site, "counts");
     let labels = ["plugin=\"counts\"", version.as_str()];
@@ -78,7 +78,7 @@ async fn a_version_under_its_label() {
 
 /// Swaps leave neither series nor measurements of the versions before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn series_go_with_their_version() {
+async fn series_are_removed_with_their_version() {
     let site = Site::with(&[("tests/odd-probe", "swapped", Some(MANIFEST))]).await;
     let original = std::fs::read(component("tests/odd-probe")).unwrap();
     assert!(site.look("swapped", r#"{"do":"trap"}"#, None).await.is_err());
@@ -165,7 +165,7 @@ async fn waiting_calls_are_counted() {
 
 /// In flight is seen per version: an attempt that began before a swap is not the new version's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_flight_counts_per_version() {
+async fn in_flight_attempts_are_counted_per_version() {
     let site = Site::with(&[("tests/odd-probe", "flies", Some(MANIFEST))]).await;
     let old = label(&site, "flies");
     let (server, mut waiting) = Waiting::server().await;

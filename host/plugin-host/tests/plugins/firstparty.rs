@@ -211,7 +211,7 @@ async fn events_filters_by_kind() {
 
 /// Callers run in tasks of a multi-threaded runtime.
 #[test]
-fn futures_can_be_sent() {
+fn futures_of_plugin_calls_are_send() {
     fn check(_: &impl Send) {}
     #[allow(dead_code, reason = "compiled, never run")]
     fn of(plugins: &transom_plugin_host::Plugins, agent_set: &mut transom_plugin_host::matcher::AgentSet) {

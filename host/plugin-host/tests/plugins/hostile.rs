@@ -177,7 +177,7 @@ async fn guest_text_stays_on_one_line() {
 /// A result is kept for each task and sent to each subscriber: one that is too large is a failed
 /// look, and no fault that would take the plugin out of service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_is_too_large_is_a_failed_look() {
+async fn oversized_result_fails_the_check_and_is_no_fault() {
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\nwall-clock = \"50s\"\n";
     let site = Site::with(&[("tests/odd-probe", "odd", Some(manifest))]).await;
     // `{"output": "xxx"}` has 14 bytes more than it was asked for.
@@ -272,7 +272,7 @@ fn with_table_bomb() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_bomb() {
+async fn component_with_an_oversized_table_is_refused() {
     let site = odd("table = 5000").await;
     let bomb = with_table_bomb();
     let armed = site.change(|| put(site.dir.path(), "odd.wasm", &bomb));

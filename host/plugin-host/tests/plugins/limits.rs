@@ -47,7 +47,7 @@ async fn stopped(site: &Site, settings: &str, what: &str) -> Failure {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_endless_loop_is_stopped_and_others_answer_meanwhile() {
+async fn endless_loop_is_stopped_and_other_plugins_answer_meanwhile() {
     let site = odd("cpu = \"1s\"\nwall-clock = \"50s\"").await;
     let server = Server::new(|_| async {}).await;
     let others = async {
@@ -82,14 +82,14 @@ async fn an_endless_loop_is_stopped_and_others_answer_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wall_clock() {
+async fn call_beyond_the_wall_clock_limit_is_stopped() {
     let site = odd("cpu = \"30s\"\nwall-clock = \"300ms\"").await;
     stopped(&site, r#"{"do":"loop"}"#, "limits.wall-clock").await;
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traps_memory_stack_and_nonsense() {
+async fn trap_exhausted_limit_or_invalid_output_ends_the_call() {
     let site = odd("cpu = \"5s\"\nwall-clock = \"50s\"\noutput = \"64KiB\"").await;
     stopped(&site, r#"{"do":"trap"}"#, "unreachable").await;
     stopped(
@@ -122,7 +122,7 @@ async fn traps_memory_stack_and_nonsense() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endless_steps() {
+async fn attempt_beyond_the_step_limit_fails() {
     let site = odd("steps = 5").await;
     let server = Server::new(|_| async {}).await;
     let failure = site
@@ -152,7 +152,7 @@ async fn log_lines_over_the_limit_are_dropped_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_of_an_attempt() {
+async fn bytes_of_an_attempt_are_limited_in_both_directions() {
     let site = odd("attempt-input = \"100KiB\"\nattempt-output = \"10KiB\"").await;
     let server = Server::new(|mut stream| async move {
         use tokio::io::AsyncWriteExt;
@@ -171,7 +171,7 @@ async fn bytes_of_an_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_of_an_attempt() {
+async fn io_times_out_at_the_attempt_time_or_request_timeout() {
     let site = odd("attempt-time = \"400ms\"").await;
     let server = Server::http(|_| std::future::pending()).await;
     let found = site
@@ -193,7 +193,7 @@ async fn time_of_an_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steps_after_the_time_end_the_attempt() {
+async fn attempt_fails_when_steps_continue_after_its_time_limit() {
     let site = odd("steps = 1000000\nattempt-time = \"300ms\"").await;
     let server = Server::new(|_| async {}).await;
     let failure = site
@@ -205,7 +205,7 @@ async fn steps_after_the_time_end_the_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrency() {
+async fn attempt_beyond_the_concurrency_limit_is_refused() {
     let site = odd("concurrency = 1").await;
     let (server, mut waiting) = Waiting::server().await;
     let slow = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
@@ -223,7 +223,7 @@ async fn concurrency() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_queue_of_an_instance() {
+async fn queued_call_fails_when_no_instance_is_free_in_time() {
     let site = odd("instances = 1\ncpu = \"30s\"\nwall-clock = \"1s\"").await;
     let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
     // The first call uses the whole wall-clock limit; the last one has waited for longer than that.
@@ -239,7 +239,7 @@ async fn the_queue_of_an_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_is_replaced_after_so_many_calls() {
+async fn instance_is_replaced_after_its_maximum_of_calls() {
     let site = odd("instances = 1\nmax-calls-per-instance = 3").await;
     let mut numbers = Vec::new();
     for _ in 0..7 {
@@ -279,7 +279,7 @@ async fn attempts_that_lose_their_instance_begin_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_filter_that_misbehaves() {
+async fn fault_of_an_event_filter_view_leaves_other_views_working() {
     let manifest = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"1s\"\nwall-clock = \"50s\"\noutput = \"1MiB\"\n";
     let site = Site::with(&[("tests/odd-events", "odd-events", Some(manifest))]).await;
     let events = [1, 2].map(|sequence| Event {

@@ -97,7 +97,7 @@ async fn agent_sets_and_views_are_loaded_with_each_call() {
 /// Thousands of calls at once make no more instances than one plugin may have, and others answer
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_instances_at_once() {
+async fn thousands_of_calls_use_no_more_instances_than_allowed() {
     const CALLS: usize = 3000;
     let odd = manifest("instances = \"per-call\"\nwall-clock = \"50s\"\ncpu = \"1s\"");
     // The machine may be busy: what counts is that an answer comes, not when.

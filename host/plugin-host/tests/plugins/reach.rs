@@ -26,7 +26,7 @@ fn connect(host: &str, port: u16) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_tasks_own_ports_and_no_other() {
+async fn task_grant_reaches_only_the_ports_of_the_task() {
     let site = odd("network = [\"task\"]").await;
     let own = Server::new(|_| async {}).await;
     let other = Server::new(|_| async {}).await;
@@ -81,7 +81,7 @@ async fn grants_default_to_the_task_and_resolve_names() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn network_patterns_grant_more_and_an_empty_list_nothing() {
+async fn network_patterns_grant_destinations_and_an_empty_list_none() {
     let server = Server::new(|_| async {}).await;
     let port = server.endpoint.port;
     for (grants, result) in [
@@ -134,7 +134,7 @@ async fn a_broad_grant_does_not_reach_loopback() {
 
 /// A port of the daemon is reached by a grant of exactly its address and port, and by nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_daemons_own_ports_its_store_and_its_masters_are_reached_by_exact_grants_alone() {
+async fn ports_of_the_daemon_its_store_and_masters_need_exact_grants() {
     let [admin, apps, store, master] = [
         Server::new(|_| async {}).await,
         Server::new(|_| async {}).await,
@@ -248,7 +248,7 @@ async fn redirects_are_checked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_peers_and_requests() {
+async fn invalid_requests_and_responses_are_io_errors() {
     let site = odd("network = [\"task\"]").await;
     let silent = Server::new(|_| async {}).await;
     let garbage = Server::http(|_| async { "SSH-2.0-nothing\r\n\r\n".to_owned() }).await;

@@ -217,7 +217,7 @@ pub(crate) fn sha256(content: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_images_are_refused_with_their_type() {
+async fn unsupported_images_are_refused_with_the_reason() {
     let registry = DockerRegistry::start().await;
     let digest = registry.push("tests/odd-probe", "good").await;
     push_odd(&registry, "config", |it| {

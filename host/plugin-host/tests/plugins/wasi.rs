@@ -25,7 +25,7 @@ async fn report(site: &Site, name: &str, settings: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clocks_randomness_and_named_variables() {
+async fn guest_has_clocks_randomness_and_granted_variables() {
     for (grants, expected) in [
         ("", serde_json::json!({})),
         (

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn destination_patterns_are_parsed_and_invalid_ones_rejected() {
         for (text, fine) in [
             ("task", true),
             ("example.com:80", true),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn own_ports_and_servers_are_guarded_and_nothing_else() {
+    async fn ports_and_servers_of_the_daemon_are_guarded_with_their_name() {
         let reserved = Reserved::default();
         reserved.listener("admin", "10.0.0.1:8081".parse().unwrap());
         reserved.listener("dns", "0.0.0.0:53".parse().unwrap());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_machine_are_told_from_others() {
+    fn addresses_of_this_machine_are_recognized() {
         for (ip, own) in [
             ("127.0.0.1", true),
             ("127.1.2.3", true),

@@ -107,7 +107,7 @@ mod tests {
     use crate::settings::Login;
 
     #[test]
-    fn challenges() {
+    fn authentication_challenges_are_parsed() {
         let bearer = |realm: &str, service: Option<&str>| {
             Some(Challenge::Bearer {
                 realm: realm.to_owned(),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn other_images_are_refused_with_their_type() {
+    fn unsupported_manifests_are_refused_with_the_reason() {
         let layer = good()["layers"][0].clone();
         for (pointer, value, expected) in [
             (

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_names_the_server_its_address_and_what_that_is() {
+    async fn refusal_names_registry_server_address_and_guard() {
         let found = addresses("oci://registry.test/a:1", "https://own.test:8081/").await;
         let text = found.unwrap_err().to_string();
         for part in [
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_does_not_resolve_is_left_to_a_proxy_alone() {
+    async fn unresolved_name_is_accepted_only_with_a_proxy() {
         let (reserved, registries) = (Reserved::default(), Registries::default());
         let destinations = Destinations {
             reserved: &reserved,

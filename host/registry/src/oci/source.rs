@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_said_in_full() {
+    fn sources_need_registry_repository_and_version() {
         let digest = format!("sha256:{}", "0f".repeat(32));
         for (text, registry, version) in [
             (

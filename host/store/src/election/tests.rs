@@ -99,7 +99,7 @@ fn fencing(term: &Term) -> u64 {
 }
 
 #[tokio::test]
-async fn one_is_elected_and_the_next_one_when_it_resigns() {
+async fn one_candidate_is_elected_and_the_next_when_it_resigns() {
     let site = Site::new().await;
     let (mut a, mut b) = (site.stand("a:1"), site.stand("b:2"));
     let (seen_by_a, mut seen_by_b) = (a.leadership(), b.leadership());
@@ -134,7 +134,7 @@ async fn one_is_elected_and_the_next_one_when_it_resigns() {
 }
 
 #[tokio::test]
-async fn a_term_ends_with_its_lease_while_the_store_is_away_and_the_same_candidate_can_win_again() {
+async fn term_ends_with_its_lease_in_an_outage_and_can_be_won_again() {
     let site = Site::new().await;
     let mut a = site.stand("a:1");
     let leadership = a.leadership();
@@ -164,7 +164,7 @@ async fn a_term_ends_with_its_lease_while_the_store_is_away_and_the_same_candida
 }
 
 #[tokio::test]
-async fn a_candidate_that_stands_by_tells_that_the_store_is_away_and_who_leads_when_it_is_back() {
+async fn standby_reports_the_store_outage_and_afterwards_the_leader() {
     let site = Site::new().await;
     let (mut a, mut b) = (
         Election::new(site.store.clone(), "fw/leader", "a:1", Duration::from_secs(30)),

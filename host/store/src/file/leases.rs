@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_holder_at_a_time() {
+    fn lease_has_one_holder_at_a_time() {
         use Answer::{Fenced, HeldBy, Nobody, Number};
         let acquire = |holder: &str| Work::Acquire {
             holder: holder.to_owned(),

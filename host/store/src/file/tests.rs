@@ -12,13 +12,13 @@ fn address(dir: &tempfile::TempDir) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn does_what_every_store_does() {
+async fn file_store_passes_the_conformance_suite() {
     let dir = tempfile::tempdir().unwrap();
     conformance::run(open(&address(&dir)).await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn keeps_entries_and_versions_over_a_restart() {
+async fn entries_and_versions_are_kept_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&address(&dir)).await.unwrap();
     let version = store
@@ -39,7 +39,7 @@ async fn keeps_entries_and_versions_over_a_restart() {
 }
 
 #[tokio::test]
-async fn a_second_opener_is_told_who_is_in_the_way() {
+async fn second_open_fails_as_locked_until_the_store_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&address(&dir)).await.unwrap();
     let refused = open(&address(&dir)).await.unwrap_err();
@@ -90,7 +90,7 @@ async fn a_watch_ends_with_its_store() {
 }
 
 #[tokio::test]
-async fn refuses_a_file_that_is_not_a_store() {
+async fn open_refuses_a_file_that_is_not_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let text = "no database at all\n".repeat(1000);
     std::fs::write(dir.path().join("store.redb"), &text).unwrap();
@@ -104,7 +104,7 @@ async fn refuses_a_file_that_is_not_a_store() {
 }
 
 #[tokio::test]
-async fn refuses_a_directory_it_cannot_make() {
+async fn open_refuses_a_directory_it_cannot_create() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let refused = FileStore::open(dir.path().join("file/below")).await.unwrap_err();
@@ -112,7 +112,7 @@ async fn refuses_a_directory_it_cannot_make() {
 }
 
 #[tokio::test]
-async fn batches_handed_over_before_the_drop_are_made() {
+async fn batches_submitted_before_the_drop_are_committed() {
     let dir = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = open(&address(&dir)).await.unwrap();
     let commit = |n: u32| store.commit(Batch::new().put(format!("{n:03}"), "x", Expect::Absent));

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_was_published() {
+    fn published_messages_are_parsed_and_invalid_ones_mean_lagged() {
         let changed = |key: &str, version| Notice::Changed {
             key: key.to_owned(),
             version,

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_only_reads_answers_other_machines_by_any_name() {
+    async fn read_only_port_on_all_addresses_accepts_any_host_name() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         assert_eq!(status_by_another_name("127.0.0.1").await, 421);
         assert_eq!(status_by_another_name("0.0.0.0").await, 200);

@@ -288,7 +288,7 @@ something_else = 1
 "#;
 
     #[test]
-    fn the_engines_own_file_becomes_our_section() {
+    fn airflow_cfg_is_imported_as_the_workflow_section() {
         let printed = imported(FILE, Path::new("airflow.cfg")).expect("imported");
         let document: Table = printed.parse().expect("TOML");
         let workflow = &document["workflow"];
@@ -356,7 +356,7 @@ something_else = 1
     }
 
     #[test]
-    fn what_is_printed_can_be_served_and_says_what_is_still_needed() {
+    fn imported_configuration_is_complete_or_names_missing_keys() {
         let printed = imported("[mesos]\nmaster = m:5050\n", Path::new("f")).expect("imported");
         let document: Table = printed.parse().expect("TOML");
         assert_eq!(
@@ -390,7 +390,7 @@ something_else = 1
     }
 
     #[test]
-    fn ours_wins_and_mistakes_are_told_together() {
+    fn cluster_names_win_over_mesos_names_and_all_errors_are_reported() {
         let text = "[cluster]\nmesos_ssl = False\ncluster_ssl = True\n";
         let printed = imported(text, Path::new("f")).expect("imported");
         assert!(printed.contains("cluster_ssl = true"), "{printed}");

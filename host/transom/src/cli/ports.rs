@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read_and_mistakes_explained() {
+    fn port_options_are_parsed_and_invalid_ones_explained() {
         assert_eq!(
             "apps=1".parse(),
             Ok(Port {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_wins() {
+    fn own_key_wins_over_its_alias() {
         let mut section = Dict::new();
         section.insert("mesos_ssl".to_owned(), true.into());
         section.insert("docker_sock".to_owned(), "theirs".into());

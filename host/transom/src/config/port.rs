@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_on_all_addresses_needs_a_name_for_others() {
+    fn apps_port_on_all_addresses_needs_a_host_name() {
         let with = |section: &str, more: &str| {
             settings(&format!(
                 "[{section}]\nlistener = \"0.0.0.0\"\ntrusted_networks = [\"10.0.0.0/8\"]\n{more}"

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_missing_is_told_at_once() {
+    fn all_missing_settings_are_reported_together() {
         let section: Workflow = toml::from_str(
             "authenticate = true\ntls_key = \"key.pem\"\napi_username = \"u\"\ncontainer_volume_dag_container_path = \"/dags\"\n\
              listener = \"0.0.0.0\"\ntask_cpu = 0.0\n",
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_others_reach_needs_credentials_or_trust() {
+    fn exposed_port_needs_credentials_or_trusted_networks() {
         for (text, refused) in [
             ("listener = \"10.0.0.1\"", true),
             (

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masters_are_listed_or_zookeepers_or_in_a_file() {
+    fn masters_are_read_from_a_list_a_zookeeper_address_or_a_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = |content: &str| {
             let path = dir.path().join("masters");

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_read_as_the_configuration_writes_them() {
+    fn server_addresses_of_the_configuration_are_parsed() {
         for (text, expected) in [
             ("10.0.0.1:5050", Some(("10.0.0.1", 5050))),
             (" m1.example:5050 ", Some(("m1.example", 5050))),

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_shows_what_a_service_has() {
+    fn readiness_omits_fields_that_a_service_lacks() {
         let with = |framework, source| Readiness {
             ready: true,
             framework,

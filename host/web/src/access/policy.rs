@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_may_require_more_or_less() {
+    fn requirement_of_a_path_determines_the_needed_credentials() {
         let here = || {
             let mut request = Request::new(Body::empty());
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_others_reach_needs_credentials_or_networks() {
+    fn exposed_port_needs_credentials_or_networks_unless_read_only() {
         let credentials = || Credentials {
             username: "u".to_owned(),
             password: "p".into(),

@@ -42,7 +42,7 @@ async fn body(error: ApiError) -> Value {
 }
 
 #[tokio::test]
-async fn wrong_shapes_are_422_with_the_path() {
+async fn wrong_types_are_answered_with_422_and_the_path() {
     let cases = [
         (r#"{"id": "/a", "cpus": "1"}"#, "/cpus"),
         (r#"{"id": 5}"#, "/id"),
@@ -76,7 +76,7 @@ async fn wrong_shapes_are_422_with_the_path() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_400_with_a_text() {
+async fn invalid_json_is_answered_with_400_and_the_position() {
     for text in [
         "{",
         "{\"id\": 5",
@@ -97,7 +97,7 @@ async fn what_is_not_json_is_400_with_a_text() {
 }
 
 #[tokio::test]
-async fn an_empty_body_is_400_and_asks_for_one() {
+async fn empty_body_is_answered_with_400() {
     for text in ["", " \n\t"] {
         let error = Json::<App>::parse(text.as_bytes()).unwrap_err();
         assert_eq!(error.status(), 400);
@@ -110,7 +110,7 @@ async fn an_empty_body_is_400_and_asks_for_one() {
 }
 
 #[test]
-fn reads_what_is_right() {
+fn valid_json_is_parsed_and_unknown_fields_ignored() {
     assert_eq!(
         Json::<App>::parse(br#" {"id": "/a", "unknown": [1, {}]} "#)
             .unwrap()

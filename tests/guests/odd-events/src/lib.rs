@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn it_marks_and_drops() {
+    fn filter_marks_and_drops_events() {
         let mut view = view(r#"{"mark": "v1", "drop": ["b"]}"#, None).unwrap();
         let decisions = view.decide(&[event(1, "a"), event(2, "b")]);
         let body = r#"{"eventType":"a","sequence":1,"mark":"v1"}"#.to_owned();
@@ -215,14 +215,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "as asked")]
-    fn it_traps_on_a_kind() {
+    fn filter_traps_on_a_configured_kind() {
         let mut view = view(r#"{"trap_on": ["b"]}"#, None).unwrap();
         assert_eq!(view.decide(&[event(1, "a")]), [Decision::Pass]);
         view.decide(&[event(1, "a"), event(2, "b")]);
     }
 
     #[test]
-    fn faults_come_by_expression_and_by_configuration() {
+    fn faults_are_selected_by_expression_or_configuration() {
         let events = [event(1, "a"), event(2, "b")];
         assert_eq!(view("{}", Some("short")).unwrap().decide(&events).len(), 1);
         assert_eq!(

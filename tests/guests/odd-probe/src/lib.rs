@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_its_attempts_and_carries_its_mark() {
+    fn result_has_the_mark_and_the_number_of_the_attempt() {
         let probe = plugin::<OddProbe>(r#"{"mark": "v1"}"#).unwrap();
         for number in 1..3 {
             let (end, _) = drive(&*probe, request(), 2, |_| Answer::Sent(Ok(())));
@@ -408,13 +408,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_never_done_when_asked_for_steps() {
+    fn attempt_asked_for_steps_never_ends() {
         let (end, steps) = end("{}", r#"{"do": "steps"}"#, |_| Answer::Connected(Ok(1)));
         assert_eq!((end, steps), (End::Endless, 11));
     }
 
     #[test]
-    fn it_insists_after_its_time() {
+    fn attempt_asked_to_insist_continues_after_a_timeout() {
         let (end, steps) = end("{}", r#"{"do": "insist"}"#, |_| {
             Answer::Received(Err(IoError::TimedOut))
         });
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_a_step_is_reported() {
+    fn result_of_a_step_is_reported() {
         let cases = [
             (
                 r#"{"do": "connect", "host": "h", "port": 1}"#,
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn configuring_and_logging_do_what_was_asked() {
+    fn configuration_is_refused_and_lines_are_logged_on_request() {
         assert_eq!(
             plugin::<OddProbe>(r#"{"configure": {"do": "refuse"}}"#).unwrap_err()[0].pointer,
             "/configure"
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "as asked")]
-    fn a_trap_is_a_trap() {
+    fn attempt_asked_to_trap_panics() {
         end(r#"{"attempt": {"do": "trap"}}"#, "{}", |_| Answer::Sent(Ok(())));
     }
 }

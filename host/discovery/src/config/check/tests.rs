@@ -141,7 +141,7 @@ fn ip_sources_refuses_duplicates() {
 }
 
 #[test]
-fn checked_names_invalid_settings() {
+fn checked_reports_the_keys_of_invalid_settings() {
     type Change = fn(&mut Config);
     let cases: [(Change, &str); 15] = [
         (|it| it.domain = "a_b".into(), "[discovery] domain"),

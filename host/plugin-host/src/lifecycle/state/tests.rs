@@ -320,7 +320,7 @@ fn plugin_state_follows_events() {
 }
 
 #[test]
-fn serving_and_current_version_of_each_state() {
+fn each_state_has_its_serving_and_current_version() {
     for (state, serving, current, predecessor) in [
         (PluginState::Absent, None, None, false),
         (serving("a", 1), Some("a"), Some("a"), false),

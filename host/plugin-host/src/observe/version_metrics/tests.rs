@@ -21,7 +21,7 @@ fn shown(registry: &Registry) -> String {
 }
 
 #[test]
-fn every_ending_is_counted_under_its_name() {
+fn every_call_outcome_is_counted_under_its_name() {
     let (registry, versions) = registered();
     let metrics = version(&versions, "p", "1.0+ab");
     for ending in CallOutcome::ALL {

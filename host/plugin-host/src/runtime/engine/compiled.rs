@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_throw_away_engine_compiles_for_the_one_that_serves() {
+    fn serving_engine_loads_artifacts_of_the_compiling_engine() {
         let engine = Engine::new(1).unwrap();
         let artifact = Engine::precompile(b"\0asm\x0d\0\x01\0").unwrap();
         assert!(engine.load(&artifact).is_ok());

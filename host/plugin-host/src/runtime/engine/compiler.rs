@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compiling_ends_with_its_limit() {
+    async fn compilation_fails_when_its_time_limit_is_reached() {
         let (_release, work) = stuck();
         let error = compilers(SHORT).run(work).await.unwrap_err();
         assert!(matches!(error, CompileError::TooLong(SHORT)), "{error}");

@@ -114,7 +114,7 @@ mod tests {
     use super::may_import;
 
     #[test]
-    fn imports() {
+    fn only_known_interface_versions_may_be_imported() {
         for (name, allowed) in [
             ("transom:plugin/log@0.1.0", true),
             ("wasi:io/streams@0.2.9", true),

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_counted_all_and_shown_some() {
+    fn all_differences_are_counted_and_the_latest_are_shown() {
         let metrics =
             crate::observe::metrics::Metrics::register(&mut prometheus_client::registry::Registry::default());
         let stats = ShadowStats::new(PLAN, true, Generation::next(), metrics.shadow("p"));

@@ -34,7 +34,7 @@ async fn purge_is_repeated_and_precedes_a_later_submission_while_the_store_fails
 }
 
 #[tokio::test]
-async fn requests_hold_up_no_other_while_the_store_fails() {
+async fn failing_purge_does_not_delay_a_kill_while_the_store_fails() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.running_too("t2").await;
@@ -67,7 +67,7 @@ async fn task_killed_before_it_was_taken_is_reported_and_not_killed_at_the_maste
 }
 
 #[tokio::test]
-async fn rejected_purge_holds_up_no_other() {
+async fn rejected_purge_does_not_prevent_the_purge_of_other_tasks() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.running_too("t2").await;

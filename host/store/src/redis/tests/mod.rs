@@ -53,7 +53,7 @@ fn whole(error: &Error) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn does_what_every_store_does() {
+async fn redis_store_passes_the_conformance_suite() {
     let server = start_redis();
     let mut config = config(&server);
     config.database = Some(3);
@@ -73,7 +73,7 @@ fn certificate() -> (String, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn speaks_tls() {
+async fn tls_certificate_is_verified_unless_switched_off() {
     let (certificate, key, authority) = certificate();
     let server = RedisServer::durable()
         .with_password()
@@ -114,7 +114,7 @@ async fn speaks_tls() {
 }
 
 #[tokio::test]
-async fn keeps_databases_apart() {
+async fn databases_share_no_entries_notices_or_leases() {
     let server = start_redis();
     let in_database = |n: u16| {
         let password = PASSWORD
@@ -145,7 +145,7 @@ async fn keeps_databases_apart() {
 
 /// Two daemons at one store: each sees, is notified of, and respects the changes of the other.
 #[tokio::test]
-async fn is_shared_by_many() {
+async fn two_daemons_share_entries_notices_and_leases() {
     let server = start_redis();
     let (one, two) = (open(&server).await, open(&server).await);
     let mut watch = two.watch("").await.unwrap();
@@ -175,7 +175,7 @@ async fn is_shared_by_many() {
 /// A writer puts the same value under twenty keys in each batch, and puts and deletes another key;
 /// every scan, in much smaller pages, must find one value only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_of_many_pages_sees_one_moment() {
+async fn scan_of_many_pages_is_consistent() {
     let server = start_redis();
     let store = Arc::new(own(&server));
     let put_all = |n: u32| {
@@ -233,7 +233,7 @@ async fn a_scan_of_many_pages_sees_one_moment() {
 }
 
 #[tokio::test]
-async fn watchers_of_a_huge_batch_are_told_that_they_missed_it() {
+async fn watchers_of_a_huge_batch_get_lagged() {
     let server = start_redis();
     let store = open(&server).await;
     store.get("a").await.unwrap();

@@ -24,7 +24,7 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 }
 
 #[tokio::test]
-async fn opens_before_there_is_a_server() {
+async fn store_opens_before_the_server_is_available() {
     let mut server = RedisServer::durable().with_password();
     server.reserve_port();
     let store = open(&server).await;
@@ -47,7 +47,7 @@ async fn opens_before_there_is_a_server() {
 }
 
 #[tokio::test]
-async fn goes_on_when_the_server_is_started_again() {
+async fn store_recovers_when_the_server_restarts() {
     let mut server = start_redis();
     let store = open(&server).await;
     let first = store.put("a", "1".into(), Expect::Absent).await.unwrap();
@@ -70,7 +70,7 @@ async fn goes_on_when_the_server_is_started_again() {
 }
 
 #[tokio::test]
-async fn no_number_is_used_again_by_a_server_that_forgets() {
+async fn numbers_are_not_reused_after_the_server_lost_its_data() {
     let mut server = RedisServer::in_memory().with_password();
     server.start();
     let store = open(&server).await;
@@ -89,7 +89,7 @@ async fn no_number_is_used_again_by_a_server_that_forgets() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
+async fn call_to_a_hanging_server_fails_within_the_timeout() {
     let server = start_redis();
     let store = Config {
         call_timeout: Duration::from_millis(300),
@@ -123,7 +123,7 @@ async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
 /// A hanging server still accepts requests: whether a commit without a reply will be applied is
 /// unknown. It is applied as a whole or not at all, and once.
 #[tokio::test]
-async fn what_was_sent_to_a_frozen_server_happens_once_or_never() {
+async fn commit_to_a_frozen_server_is_applied_once_or_never() {
     let server = start_redis();
     let store = Config {
         call_timeout: Duration::from_millis(300),
@@ -155,7 +155,7 @@ async fn what_was_sent_to_a_frozen_server_happens_once_or_never() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_is_made_anew() {
+async fn closed_connection_is_reopened() {
     let server = start_redis();
     let store = open(&server).await;
     store.put("a", "1".into(), Expect::Absent).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_connection_that_is_cut_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_but_not_shown() {
+async fn wrong_password_is_reported_but_not_shown() {
     let server = start_redis();
     let mut config = config(&server);
     config.password = Some("hunter2".into());
@@ -192,7 +192,7 @@ async fn a_wrong_password_is_told_but_not_shown() {
 }
 
 #[tokio::test]
-async fn a_server_that_becomes_a_replica_is_left() {
+async fn writes_fail_while_the_server_is_a_replica() {
     let server = start_redis();
     let store = open(&server).await;
     store.put("a", "1".into(), Expect::Absent).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_server_that_becomes_a_replica_is_left() {
 }
 
 #[tokio::test]
-async fn what_others_spoiled_is_told_and_left_alone() {
+async fn damage_by_other_clients_is_reported_and_rejects_whole_batches() {
     let server = start_redis();
     let store = open(&server).await;
     for key in ["a", "b", "c"] {

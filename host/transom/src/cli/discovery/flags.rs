@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_taken_as_ever() {
+    fn flags_are_parsed_like_mesos_dns() {
         let serve = |config: &str, verbosity| {
             Ok(Wanted::Serve(Flags {
                 config: config.into(),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_flags_are_refused_with_reason_and_usage() {
         for (line, expected) in [
             ("-bogus", "there is no flag -bogus"),
             ("-config", "-config needs a value"),

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals() {
+    fn python_literals_are_parsed_and_other_expressions_rejected() {
         for (text, expected) in [
             ("[]", "[]"),
             ("['a', \"b\",]", "[\"a\", \"b\"]"),

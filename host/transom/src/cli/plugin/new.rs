@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn plugin_names_are_checked_and_invalid_ones_rejected() {
         let long = "a".repeat(MOST + 1);
         for (name, fine) in [
             ("mine", true),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_new_or_an_empty_folder() {
+    fn folder_must_be_new_or_empty() {
         let dir = tempfile::tempdir().unwrap();
         assert!(check_folder(dir.path()).is_ok());
         assert!(check_folder(&dir.path().join("new")).is_ok());

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sdk_goes_along_without_its_workspace() {
+    fn sdk_is_copied_without_workspace_references() {
         let files = project("mine", World::EventFilter, Language::Rust);
         let find = |name: &str| {
             files
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn worlds_by_either_name() {
+    fn worlds_are_parsed_by_short_or_full_name() {
         for world in World::value_variants() {
             assert_eq!(World::parse(world.name()), Some(*world));
         }

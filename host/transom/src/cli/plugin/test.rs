@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_changes_expectations_and_nothing_else() {
+    fn update_changes_only_the_expectations_of_toml_cases() {
         let text = "# Recorded.\n[[case]]\nname = \"one\"  # first\nexpect = { http = 200 } # as it was\npath = \"/\"\n\n[[case]]\nrefused = true\n\n[[case]]\nexpect = [\"a\"]\n";
         let one = keys(json!({"expect": {"http": 503}}));
         let two = keys(json!({"expect": [{"replace": {"a": 1.5}}, "drop"]}));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn so_does_one_of_json() {
+    fn update_changes_only_the_expectations_of_json_cases() {
         let found = keys(json!({"expect": {"tcp": true}}));
         let updated = updated_json(
             r#"[{"refused": true, "name": "a"}, {"path": "/"}]"#,

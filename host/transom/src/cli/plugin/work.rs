@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_for_people() {
+    fn sizes_and_durations_are_formatted_with_units() {
         for (found, expected) in [
             (bytes(100), "100 B"),
             (bytes(2048), "2 KiB"),

@@ -89,7 +89,7 @@ fn read_accepts_email_and_mname() {
 }
 
 #[test]
-fn odd_values_are_accepted_with_a_note() {
+fn questionable_values_are_accepted_with_a_note() {
     for (keys, expected) in [
         (json!({"bogus": 1}), "`bogus` is not a known key"),
         (json!({"ttl": -1}), "TTL is -1"),

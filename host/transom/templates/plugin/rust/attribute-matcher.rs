@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_understood_is_told_when_it_is_posted() {
+    fn unknown_operators_are_reported_by_validate() {
         let matcher = plugin::<Places>("{}").unwrap();
         let errors = matcher.validate(&[
             constraint("disk", "IS", Some("ssd")),

@@ -50,7 +50,7 @@ mod tests {
     use transom_sdk::testing::plugin;
 
     #[test]
-    fn it_takes_no_configuration() {
+    fn plugin_takes_no_configuration() {
         assert!(plugin::<super::Prepares>("{}").is_ok());
         assert!(plugin::<super::Prepares>(r#"{"a": 1}"#).is_err());
     }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_asks_for_the_checks_path() {
+    fn probe_requests_the_path_of_the_check() {
         let probe = plugin::<LooksFor>(r#"{"word": "well"}"#).unwrap();
         let mut look = probe.attempt(Request {
             path: "/health".to_owned(),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_group_has() {
+    fn below_matches_the_group_and_apps_within_it_only() {
         for (app, expected) in [
             ("/load", true),
             ("/load/a", true),

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authorities_are_compared_by_what_they_mean() {
+    fn authorities_are_normalized_and_invalid_ones_rejected() {
         for (text, host, port) in [
             ("Transom.Example.COM", "transom.example.com", None),
             ("transom.example.com.:8080", "transom.example.com", Some(8080)),

@@ -46,7 +46,7 @@ async fn message(response: Response) -> String {
 }
 
 #[tokio::test]
-async fn only_the_names_of_the_port_are_answered() {
+async fn requests_for_unknown_host_names_are_rejected() {
     for (host, expected) in [
         ("localhost", 200),
         ("localhost:1", 200),
@@ -84,7 +84,7 @@ async fn only_the_names_of_the_port_are_answered() {
 }
 
 #[tokio::test]
-async fn the_name_in_an_absolute_target_counts_too() {
+async fn host_of_an_absolute_target_is_checked_too() {
     for (target, expected) in [("http://localhost:8080/", 200), ("http://evil.test/", 421)] {
         let request = Request::builder().uri(target).header("host", "localhost");
         let answer = router()
@@ -174,7 +174,7 @@ async fn a_link_may_be_followed_from_anywhere() {
 }
 
 #[tokio::test]
-async fn bodies_are_json_or_of_no_type() {
+async fn bodies_must_be_json_or_have_no_content_type() {
     for (kind, expected) in [
         ("application/json", 200),
         ("application/json; charset=utf-8", 200),

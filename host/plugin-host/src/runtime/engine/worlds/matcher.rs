@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts() {
+    fn verdicts_are_checked_for_count_and_constraint_index() {
         use Verdict::{Fits, Refused};
         for (verdicts, constraints, fine) in [
             (&[Fits, Refused(0)][..], 1, true),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn choice_is_checked_against_candidates_capacity_and_count() {
         let candidates = [
             Candidate {
                 agent: 1,

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_module_among_cargos_messages() {
+    fn module_of_the_project_is_found_in_cargo_messages() {
         let messages = r#"
 {"reason":"compiler-artifact","manifest_path":"/p/vendor/Cargo.toml","filenames":["/t/libsdk.rlib"]}
 {"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","filenames":["/t/mine.wasm","/t/libmine.rlib"]}
