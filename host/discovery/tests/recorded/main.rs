@@ -226,7 +226,7 @@ async fn http_answers_match_the_recording() {
 }
 
 #[tokio::test]
-async fn answers_for_odd_entries_match_the_recording() {
+async fn answers_for_edge_cases_match_the_recording() {
     let state = include_str!("../fixtures/state-edge.json");
     replay(
         include_str!("../fixtures/cases-edge.json"),

@@ -1,0 +1,290 @@
+//! Records follow the cluster's tasks and agents.
+
+use hickory_proto::rr::RecordType;
+use serde_json::{Value, json};
+use transom_discovery::Config;
+
+use crate::common::{Master, MasterScript, query, until};
+use crate::{agent, snapshot, started, task, updated};
+
+#[tokio::test]
+async fn task_has_records_while_running() {
+    let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+    assert_eq!(discovery.a("marathon.mesos.").await, ["10.9.9.9"]);
+    assert_eq!(discovery.a("slave.mesos.").await, ["10.0.0.10"]);
+    master
+        .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_STAGING")}}))
+        .await;
+    master.send(&updated(0, "TASK_STARTING")).await;
+    // Another agent comes after it, so that it is known when these events have been followed.
+    master
+        .send(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(1)}}))
+        .await;
+    until("the agent", async || discovery.a("slave.mesos.").await.len() == 2).await;
+    assert!(
+        discovery.a("web.marathon.mesos.").await.is_empty(),
+        "not running yet"
+    );
+
+    master.send(&updated(0, "TASK_RUNNING")).await;
+    until("the task", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    let (status, body) = discovery.get("/v1/services/_web._tcp.marathon.mesos.").await;
+    assert_eq!(status, 200);
+    let row = json!([{
+        "service": "_web._tcp.marathon.mesos.", "host": "web-q9rt1-s0.marathon.slave.mesos.", "ip": "10.0.0.10", "port": "31000",
+    }]);
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), row);
+
+    master.send(&updated(0, "TASK_FINISHED")).await;
+    until("its end", async || {
+        discovery.a("web.marathon.mesos.").await.is_empty()
+    })
+    .await;
+    master
+        .send(&json!({"type": "AGENT_REMOVED", "agent_removed": {"agent_id": {"value": "c1d2-S1"}}}))
+        .await;
+    until("the agent's end", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn full_comparison_finds_changes_missing_from_the_stream() {
+    let config = Config {
+        refresh_seconds: 1,
+        ..Config::default()
+    };
+    let (master, discovery) = started(snapshot(2, &[]), config).await;
+    assert_eq!(discovery.a("slave.mesos.").await.len(), 2);
+    // An agent became unreachable: no event.
+    master.set(|says| says.snapshot = Some(snapshot(1, &[])));
+    until("the comparison", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    // The second stream is the one that is followed now.
+    master
+        .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
+        .await;
+    master.set(|says| says.snapshot = Some(snapshot(1, &[task(0, "TASK_RUNNING")])));
+    until("the task", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert!(master.subscribed() >= 2);
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn invalid_event_is_skipped_and_counted() {
+    let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    for event in [
+        json!({"type": "TASK_ADDED", "task_added": {"task": {"name": 5}}}),
+        json!({"type": "AGENT_ADDED"}),
+        json!({"type": "AGENT_ADDED", "agent_added": {"agent": {"agent_info": {"hostname": ""}}}}),
+        json!({"type": "NEWER_THAN_THIS"}),
+        json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}),
+    ] {
+        master.send(&event).await;
+    }
+    until("the task behind them", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert_eq!(master.subscribed(), 1, "the stream was not given up");
+    until("the count", async || {
+        discovery
+            .metrics()
+            .contains("transom_discovery_zone_invalid_entries 3")
+    })
+    .await;
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn invalid_entries_do_not_hide_others() {
+    let mut odd = snapshot(1, &[json!({"name": 5}), task(0, "TASK_RUNNING"), json!(null)]);
+    let agents = odd["get_agents"]["agents"].as_array_mut().unwrap();
+    agents.insert(0, json!({"agent_info": "S1"}));
+    let (_master, discovery) = started(odd, Config::default()).await;
+    assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+    let metrics = discovery.metrics();
+    assert!(
+        metrics.contains("transom_discovery_zone_invalid_entries 3"),
+        "{metrics}"
+    );
+    discovery.stop().await;
+
+    // The same where there is a state document alone.
+    let mut odd: Value = serde_json::from_str(include_str!("../fixtures/state-fixture.json")).unwrap();
+    let before = odd["frameworks"].as_array().unwrap().len();
+    odd["frameworks"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"id": "no name", "name": 5}));
+    odd["frameworks"][0]["tasks"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"id": 5}));
+    odd["slaves"].as_array_mut().unwrap().push(json!([]));
+    let master = Master::start(MasterScript {
+        document: Some(odd),
+        refusal: 403,
+        ..MasterScript::default()
+    })
+    .await;
+    let discovery = master.followed(Config::default()).await;
+    discovery.ready().await;
+    let zone = discovery.discovery.zone().unwrap();
+    assert_eq!(transom_discovery::enumerate::frameworks(&zone).count(), before);
+    assert_eq!(zone.invalid_entries(), 3);
+    discovery.stop().await;
+}
+
+/// The update that the master makes when it gives an agent up.
+fn agent_lost(n: u32, state: &str, reason: &str) -> Value {
+    let mut update = updated(n, state);
+    let status = &mut update["task_updated"]["status"];
+    status["reason"] = json!(reason);
+    status["source"] = json!("SOURCE_MASTER");
+    status["agent_id"] = json!({"value": "c1d2-S0"});
+    update
+}
+
+#[tokio::test]
+async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
+    let config = Config {
+        refresh_seconds: 3600,
+        ..Config::default()
+    };
+    let (master, discovery) = started(snapshot(2, &[task(0, "TASK_RUNNING")]), config).await;
+    for (state, reason) in [
+        ("TASK_UNREACHABLE", "REASON_AGENT_REMOVED"),
+        ("TASK_LOST", "REASON_AGENT_REMOVED"),
+        ("TASK_GONE_BY_OPERATOR", "REASON_AGENT_REMOVED_BY_OPERATOR"),
+    ] {
+        assert_eq!(discovery.a("slave.mesos.").await, ["10.0.0.10", "10.0.0.11"]);
+        assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+        // One that is only disconnected may be back in a moment.
+        master
+            .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(1, "TASK_RUNNING")}}))
+            .await;
+        master
+            .send(&agent_lost(1, "TASK_LOST", "REASON_AGENT_DISCONNECTED"))
+            .await;
+        master
+            .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(2, "TASK_RUNNING")}}))
+            .await;
+        let services = query("_web._tcp.marathon.mesos.", RecordType::SRV);
+        until("the third task", async || {
+            discovery.udp(&services).await.answers.len() == 2
+        })
+        .await;
+        assert_eq!(discovery.a("slave.mesos.").await.len(), 2, "{state}");
+        master.send(&agent_lost(2, state, reason)).await;
+        master.send(&agent_lost(0, state, reason)).await;
+        until("the agent's end", async || {
+            discovery.a("slave.mesos.").await == ["10.0.0.11"]
+                && discovery.a("web.marathon.mesos.").await.is_empty()
+        })
+        .await;
+        // It is back, told in the order that was recorded.
+        master
+            .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
+            .await;
+        master
+            .send(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(0)}}))
+            .await;
+        until("the agent's return", async || {
+            discovery.a("slave.mesos.").await.len() == 2
+                && discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+        })
+        .await;
+    }
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn resync_differences_count_missed_events_but_not_lost_agents() {
+    let config = Config {
+        refresh_seconds: 1,
+        ..Config::default()
+    };
+    let tasks = [task(0, "TASK_RUNNING")];
+    let (master, discovery) = started(snapshot(3, &tasks), config).await;
+    let drift = || discovery.metric("transom_discovery_resync_differences_total");
+    // Right after a comparison, so that no other one is under way.
+    let read = master.documents();
+    until("a comparison", async || master.documents() > read).await;
+    assert_eq!(discovery.a("slave.mesos.").await.len(), 3);
+    // S0 goes with its task, and S2, which has none, without a word.
+    master
+        .send(&agent_lost(0, "TASK_UNREACHABLE", "REASON_AGENT_REMOVED"))
+        .await;
+    let mut left = snapshot(2, &[]);
+    left["get_agents"]["agents"] = json!([agent(1)]);
+    master.set(|says| says.snapshot = Some(left));
+    until("the comparison", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.11"]
+    })
+    .await;
+    assert_eq!(drift(), 0);
+    // An agent and a task without an event.
+    master.set(|says| says.snapshot = Some(snapshot(2, &tasks)));
+    until("the next comparison", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert_eq!(drift(), 2);
+    discovery.stop().await;
+}
+
+/// The operator's stream of a real master while an agent died, came back, and another one
+/// unregistered.
+#[tokio::test]
+async fn recorded_loss_of_an_agent_is_followed() {
+    let recorded =
+        include_str!("../../../../tests/fixtures/cluster/2-agent-death/fast-operator-stream.events.json");
+    let recorded: Vec<Value> = serde_json::from_str(recorded).unwrap();
+    let mut events = recorded.into_iter().map(|entry| entry["event"].clone());
+    let first = events.next().unwrap();
+    assert_eq!(first["type"], "SUBSCRIBED");
+    let config = Config {
+        refresh_seconds: 3600,
+        ..Config::default()
+    };
+    let (master, discovery) = started(first["subscribed"]["get_state"].clone(), config).await;
+    // Both agents have one address, and each a port of its own.
+    let agents = query("_slave._tcp.mesos.", RecordType::SRV);
+    let mut seen = Vec::new();
+    for event in events {
+        let status = &event["task_updated"]["status"];
+        let count = match (event["type"].as_str().unwrap(), status["state"].as_str()) {
+            ("TASK_UPDATED", Some("TASK_UNREACHABLE")) | ("AGENT_REMOVED", _) => 1,
+            ("AGENT_ADDED", _) => 2,
+            _ => 0,
+        };
+        master.send(&event).await;
+        if count > 0 {
+            // The second agent has unregistered: one is left.
+            until("the agents", async || {
+                discovery.udp(&agents).await.answers.len() == count
+            })
+            .await;
+            seen.push(count);
+        }
+    }
+    assert_eq!(seen, [1, 2, 1]);
+    assert!(
+        discovery
+            .metrics()
+            .contains("transom_discovery_zone_invalid_entries 0.0\n")
+    );
+    discovery.stop().await;
+}

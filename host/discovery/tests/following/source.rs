@@ -1,0 +1,148 @@
+//! Where records come from: the event stream or polls of the state document.
+
+use std::time::Duration;
+
+use hickory_proto::rr::RecordType;
+use serde_json::{Value, json};
+use transom_discovery::source::StreamTimeouts;
+use transom_discovery::{Config, Source};
+
+use crate::common::{Master, MasterScript, query, until};
+use crate::{document, snapshot, started, task};
+
+#[tokio::test]
+async fn master_without_stream_is_polled() {
+    // Restricted, and old.
+    for refusal in [403, 404] {
+        let mut state: Value = serde_json::from_str(include_str!("../fixtures/state-fixture.json")).unwrap();
+        state["leader"] = json!("master@127.0.0.1:15050");
+        let master = Master::start(MasterScript {
+            document: Some(state),
+            refusal,
+            ..MasterScript::default()
+        })
+        .await;
+        let discovery = master
+            .followed(Config {
+                refresh_seconds: 1,
+                stream_timeouts: StreamTimeouts {
+                    not_found: Duration::ZERO,
+                    ..StreamTimeouts::default()
+                },
+                ..Config::default()
+            })
+            .await;
+        discovery.ready().await;
+        assert_eq!(discovery.a("car-store.marathon.mesos.").await, ["1.2.3.11"]);
+        master.set(|says| says.document = Some(document()));
+        until("the next document", async || {
+            discovery.a("car-store.marathon.mesos.").await.is_empty()
+        })
+        .await;
+        // It said no; it is not asked again each time.
+        assert_eq!(master.asked(), 1, "{refusal}");
+        assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
+        discovery.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn restarting_master_is_followed_again_without_polling() {
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
+    assert_eq!(discovery.discovery.source(), Source::Stream);
+    // The state document is there already, and empty: the master knows of no agent yet.
+    master.set(|says| (says.snapshot, says.refusal) = (None, 404));
+    let read = master.documents();
+    master.hang_up();
+    for (refusal, attempts) in [(404, 2), (503, 1)] {
+        master.set(|says| says.refusal = refusal);
+        let asked = master.asked();
+        until("more attempts", async || master.asked() >= asked + attempts).await;
+        assert_eq!(
+            discovery.a("web.marathon.mesos.").await,
+            ["10.0.0.10"],
+            "{refusal}"
+        );
+        assert_eq!(discovery.discovery.source(), Source::None);
+        assert_eq!(discovery.sources(), [("stream", false), ("polling", false)]);
+    }
+    assert_eq!(master.documents(), read, "the state document is not asked for");
+    let back = snapshot(2, &[task(0, "TASK_RUNNING")]);
+    master.set(|says| says.snapshot = Some(back));
+    until("the stream", async || {
+        discovery.discovery.source() == Source::Stream
+    })
+    .await;
+    assert_eq!(discovery.sources(), [("stream", true), ("polling", false)]);
+    until("the other agent", async || {
+        discovery.a("slave.mesos.").await.len() == 2
+    })
+    .await;
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
+    let config = Config {
+        refresh_seconds: 1,
+        stream_timeouts: StreamTimeouts {
+            not_found: Duration::from_millis(500),
+            not_found_at_first: Duration::from_millis(100),
+            retry: Duration::from_millis(300),
+        },
+        ..Config::default()
+    };
+    let (master, discovery) = started(snapshot(1, &[]), config).await;
+    let mut older = document();
+    older["slaves"] = json!([{"id": "c1d2-S7", "pid": "slave(1)@10.0.0.17:5051", "hostname": "a"}]);
+    master.set(|says| (says.snapshot, says.refusal, says.document) = (None, 404, Some(older)));
+    master.hang_up();
+    until("a poll", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.17"]
+    })
+    .await;
+    assert_eq!(discovery.discovery.source(), Source::Polling);
+    assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
+    // It is tried again while it is polled, and without another loss.
+    let asked = master.asked();
+    until("more attempts", async || master.asked() >= asked + 2).await;
+    assert_eq!(discovery.discovery.source(), Source::Polling);
+    master.set(|says| says.snapshot = Some(snapshot(1, &[])));
+    until("the stream", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert_eq!(discovery.discovery.source(), Source::Stream);
+    assert_eq!(discovery.sources(), [("stream", true), ("polling", false)]);
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn last_zone_stays_in_service_during_an_outage() {
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
+    assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+    master.set(|says| (says.snapshot, says.refusal, says.document) = (None, 503, None));
+    master.hang_up();
+    until("attempts to follow again", async || master.asked() >= 3).await;
+    assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+    assert_eq!(discovery.get("/v1/hosts/leader.mesos").await.0, 200);
+    // Back, with another task: what was missed shows.
+    let back = snapshot(1, &[task(0, "TASK_RUNNING"), task(1, "TASK_RUNNING")]);
+    master.set(|says| (says.snapshot, says.document) = (Some(back), Some(document())));
+    let services = async || {
+        discovery
+            .udp(&query("_web._tcp.marathon.mesos.", RecordType::SRV))
+            .await
+            .answers
+            .len()
+    };
+    until("the other task", async || services().await == 2).await;
+    assert!(
+        discovery
+            .metrics()
+            .contains("transom_discovery_reconnects_total 1"),
+        "{}",
+        discovery.metrics()
+    );
+    discovery.stop().await;
+}
