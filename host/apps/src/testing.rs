@@ -2,11 +2,31 @@
 //! components return.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
-use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use async_trait::async_trait;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_framework::{FrameworkService, LeaderTerm, ServiceHandle};
+use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
+use transom_plugin_host::matcher::{Constraint, ConstraintError};
+use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
+use transom_plugin_host::{CallError, Change};
+use transom_scheduler::AgentLocation;
+use transom_store::Leadership;
+use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT, wait_for};
+
+use crate::core::term::{Dependencies, Metrics};
 use crate::ids::AppId;
 use crate::model::{App, read};
+use crate::seams::{Policies, View};
 use crate::time::Moment;
+use crate::{Config, Runner as AppsRunner};
 
 /// A canonical definition from a client's document.
 pub(crate) fn app(body: &Value) -> App {
@@ -15,238 +35,6 @@ pub(crate) fn app(body: &Value) -> App {
     let app = update.apply(id, None, "*", Moment::now());
     assert!(update.broken.is_empty(), "{:?}", update.broken);
     app
-}
-
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use async_trait::async_trait;
-use prometheus_client::registry::Registry;
-use tokio::sync::{broadcast, mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use transom_cluster::TaskId;
-use transom_cluster::v1::{TaskState, TaskStatus};
-use transom_framework::{FrameworkService, LeaderTerm, ServiceHandle};
-use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
-use transom_plugin_host::matcher::{Constraint, ConstraintError};
-use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
-use transom_plugin_host::{CallError, Change};
-use transom_scheduler::{
-    AgentLocation, Event, Events, PendingTask, Phase, SchedulerApi, SubscriptionStatus, TaskRecord,
-    TaskRequest, Tasks,
-};
-use transom_store::{Batch, Entry, Leadership, Store};
-
-use crate::core::term::{Dependencies, Metrics};
-use crate::seams::{Policies, View};
-use crate::{Config, Runner as AppsRunner};
-
-/// The limit of every wait in a test.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Events that a test may send without being read.
-const MAX_EVENTS: usize = 65_536;
-
-/// A scheduler that launches requested tasks and kills released ones immediately, unless configured
-/// otherwise.
-#[derive(Debug)]
-pub(crate) struct Cluster {
-    inner: Mutex<Inner>,
-    events: Mutex<mpsc::Sender<Event>>,
-    /// Whether submitted tasks run without a call of the test.
-    pub(crate) obliging: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    wanted: BTreeMap<TaskId, TaskRequest>,
-    tasks: Tasks,
-    ports: u16,
-}
-
-impl Cluster {
-    pub(crate) fn new() -> (Arc<Self>, Events) {
-        let (events, receiver) = mpsc::channel(MAX_EVENTS);
-        let cluster = Self {
-            inner: Mutex::default(),
-            events: Mutex::new(events),
-            obliging: AtomicBool::new(true),
-        };
-        (Arc::new(cluster), receiver.into())
-    }
-
-    /// Connects a new service, which receives the events from now on.
-    pub(crate) fn reattach(&self) -> Events {
-        let (events, receiver) = mpsc::channel(MAX_EVENTS);
-        *self.events.lock().unwrap() = events;
-        receiver.into()
-    }
-
-    pub(crate) fn send(&self, event: Event) {
-        // The service may be down.
-        let _ = self.events.lock().unwrap().try_send(event);
-    }
-
-    /// The requested tasks that are not launched yet.
-    pub(crate) fn wanted(&self) -> Vec<TaskRequest> {
-        self.inner.lock().unwrap().wanted.values().cloned().collect()
-    }
-
-    /// Launches all requested tasks.
-    pub(crate) fn launch(&self) {
-        for wanted in self.wanted() {
-            let record = {
-                let mut inner = self.inner.lock().unwrap();
-                inner.wanted.remove(&wanted.id);
-                let first = 31_000 + inner.ports;
-                inner.ports += wanted.spec.ports.len() as u16;
-                let record = record(&wanted, first);
-                inner.tasks.insert(wanted.id.clone(), Arc::new(record.clone()));
-                record
-            };
-            self.send(Event::Launched(Arc::new(record)));
-            self.update(&wanted.id, TaskState::Running, None);
-        }
-    }
-
-    /// Sends a status update of a task.
-    pub(crate) fn update(&self, task: &TaskId, state: TaskState, message: Option<&str>) {
-        let record = {
-            let mut inner = self.inner.lock().unwrap();
-            let Some(known) = inner.tasks.get(task) else {
-                return;
-            };
-            let mut record = known.as_ref().clone();
-            record.status = Some(TaskStatus {
-                task_id: task.clone(),
-                state: state.clone(),
-                message: message.map(str::to_owned),
-                agent_id: Some(record.agent.id.clone()),
-                ..TaskStatus::default()
-            });
-            record.phase = if state.is_terminal() {
-                Phase::Terminal
-            } else {
-                Phase::Launched
-            };
-            if state == TaskState::Running {
-                record.started_at = Some(jiff::Timestamp::now());
-            }
-            record.state = state;
-            let record = Arc::new(record);
-            inner.tasks.insert(task.clone(), Arc::clone(&record));
-            record
-        };
-        self.send(Event::Updated(record));
-    }
-
-    /// Ids of the running tasks.
-    pub(crate) fn running(&self) -> Vec<TaskId> {
-        let inner = self.inner.lock().unwrap();
-        inner
-            .tasks
-            .values()
-            .filter(|record| record.state == TaskState::Running)
-            .map(|record| record.id.clone())
-            .collect()
-    }
-}
-
-fn record(wanted: &TaskRequest, first_port: u16) -> TaskRecord {
-    let agent = AgentLocation {
-        id: "a-S0".into(),
-        hostname: "127.0.0.1".to_owned(),
-        region: Some("r1".to_owned()),
-        zone: None,
-        endpoint: None,
-    };
-    let now = jiff::Timestamp::now();
-    TaskRecord {
-        id: wanted.id.clone(),
-        run_spec: wanted.spec.id.clone(),
-        version: wanted.spec.version.clone(),
-        group: None,
-        agent: Arc::new(agent),
-        agent_attributes: Arc::default(),
-        host_ports: (0..wanted.spec.ports.len() as u16)
-            .map(|index| first_port + index)
-            .collect(),
-        phase: Phase::Launched,
-        state: TaskState::Staging,
-        status: None,
-        intended_at: now,
-        staged_at: Some(now),
-        started_at: None,
-        updated_at: now,
-        killing: false,
-        kill_grace: None,
-        metadata: Arc::default(),
-    }
-}
-
-impl SchedulerApi for Cluster {
-    fn submit(&self, tasks: Vec<TaskRequest>) {
-        {
-            let mut inner = self.inner.lock().unwrap();
-            inner
-                .wanted
-                .extend(tasks.into_iter().map(|wanted| (wanted.id.clone(), wanted)));
-        }
-        if self.obliging.load(Ordering::SeqCst) {
-            self.launch();
-        }
-    }
-
-    fn kill(&self, tasks: Vec<TaskId>, _grace: Option<Duration>) {
-        for task in tasks {
-            if self.inner.lock().unwrap().wanted.remove(&task).is_some() {
-                self.send(Event::NeverLaunched(task));
-            } else {
-                self.update(&task, TaskState::Killed, None);
-            }
-        }
-    }
-
-    fn purge(&self, tasks: Vec<TaskId>) {
-        let mut inner = self.inner.lock().unwrap();
-        for task in tasks {
-            assert!(
-                inner.tasks.get(&task).is_none_or(|record| record.is_terminal()),
-                "{task} is not terminal"
-            );
-            inner.tasks.remove(&task);
-        }
-    }
-
-    fn tasks(&self) -> Arc<Tasks> {
-        Arc::new(self.inner.lock().unwrap().tasks.clone())
-    }
-
-    fn pending(&self) -> Vec<PendingTask> {
-        let since = jiff::Timestamp::now();
-        let waiting = |wanted: TaskRequest| PendingTask {
-            task: wanted.id,
-            run_spec: wanted.spec.id.clone(),
-            version: wanted.spec.version.clone(),
-            since,
-            not_before: wanted.not_before,
-            reasons: Arc::default(),
-        };
-        self.wanted().into_iter().map(waiting).collect()
-    }
-
-    fn subscription(&self) -> SubscriptionStatus {
-        let since = jiff::Timestamp::now();
-        SubscriptionStatus {
-            framework_id: Some("fw-1".into()),
-            connected: true,
-            master: Some("127.0.0.1:5050".to_owned()),
-            since,
-        }
-    }
 }
 
 /// Components with scripted answers.
@@ -404,94 +192,24 @@ impl View for ScriptedView {
     }
 }
 
-/// A store that does not commit while the test holds it: as a stuck disk does, it commits
-/// everything later, in order, even if the caller no longer waits.
-#[derive(Debug)]
-pub(crate) struct HeldStore {
-    inner: Arc<dyn Store>,
-    /// Commits that still pass; `None`: all.
-    passing: watch::Sender<Option<usize>>,
-    waiting: watch::Sender<usize>,
-    turn: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl HeldStore {
-    fn new(inner: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self {
-            inner,
-            passing: watch::Sender::new(None),
-            waiting: watch::Sender::new(0),
-            turn: Arc::default(),
-        })
-    }
-
-    /// Holds all commits after so many.
-    pub(crate) fn hold_after(&self, passing: usize) {
-        self.waiting.send_replace(0);
-        self.passing.send_replace(Some(passing));
-    }
-
-    pub(crate) fn release(&self) {
-        self.passing.send_replace(None);
-    }
-
-    /// Waits until a commit is held.
-    pub(crate) async fn holding(&self) {
-        let mut waiting = self.waiting.subscribe();
-        let held = waiting.wait_for(|waiting| *waiting > 0);
-        tokio::time::timeout(TEST_TIMEOUT, held).await.unwrap().unwrap();
-    }
-
-    /// Whether one more commit passes now.
-    fn pass(&self) -> bool {
-        let mut passes = true;
-        self.passing.send_modify(|passing| match passing {
-            Some(0) => passes = false,
-            Some(left) => *left -= 1,
-            None => {}
-        });
-        passes
-    }
-}
-
-#[async_trait]
-impl Store for HeldStore {
-    async fn get(&self, key: &str) -> transom_store::Result<Option<Entry>> {
-        self.inner.get(key).await
-    }
-
-    async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
-        self.inner.scan(prefix).await
-    }
-
-    async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
-        let passes = self.pass();
-        let (inner, turn) = (Arc::clone(&self.inner), Arc::clone(&self.turn));
-        let mut passing = self.passing.subscribe();
-        if !passes {
-            self.waiting.send_modify(|waiting| *waiting += 1);
-        }
-        let commit = tokio::spawn(async move {
-            let _turn = turn.lock().await;
-            if !passes {
-                passing.wait_for(Option::is_none).await.unwrap();
-            }
-            inner.commit(batch).await
-        });
-        commit.await.unwrap()
-    }
-
-    async fn watch(&self, prefix: &str) -> transom_store::Result<transom_store::Watch> {
-        self.inner.watch(prefix).await
+/// The only agent.
+fn agent() -> AgentLocation {
+    AgentLocation {
+        id: "a-S0".into(),
+        hostname: "127.0.0.1".to_owned(),
+        region: Some("r1".to_owned()),
+        zone: None,
+        endpoint: None,
     }
 }
 
 /// A service under test.
 pub(crate) struct World {
     pub(crate) apps: ServiceHandle,
-    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) scheduler: Arc<ScriptedScheduler>,
     pub(crate) components: Arc<Components>,
     pub(crate) store: Arc<HeldStore>,
+    config: Config,
     registry: Registry,
     token: CancellationToken,
     leading: JoinHandle<AppsRunner>,
@@ -500,29 +218,26 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
-        Self::start_with_store_timeout(transom_store::typed::TIMEOUT).await
+        Self::start_with(Config::default()).await
     }
 
-    pub(crate) async fn start_with_store_timeout(timeout: Duration) -> Self {
-        let (cluster, events) = Cluster::new();
+    pub(crate) async fn start_with(config: Config) -> Self {
+        let scheduler = ScriptedScheduler::new(agent());
+        scheduler.set_immediate_launches(true);
+        scheduler.set_immediate_kills(true);
         let dir = tempfile::tempdir().unwrap();
-        Self::with(cluster, events, Components::new(), dir, timeout).await
+        Self::with(config, scheduler, Components::new(), dir).await
     }
 
     async fn with(
-        cluster: Arc<Cluster>,
-        events: Events,
+        mut config: Config,
+        scheduler: Arc<ScriptedScheduler>,
         components: Arc<Components>,
         dir: tempfile::TempDir,
-        store_timeout: Duration,
     ) -> Self {
         let token = CancellationToken::new();
-        let scheduler: Arc<dyn SchedulerApi> = cluster.clone();
+        let events = scheduler.attach();
         let policies: Arc<dyn Policies> = components.clone();
-        let mut config = Config {
-            store_timeout,
-            ..Config::default()
-        };
         config.port.port = 0;
         let mut registry = Registry::default();
         let dependencies = Dependencies {
@@ -536,10 +251,17 @@ impl World {
         let store = HeldStore::new(inner);
         let (_, standing) = watch::channel(Leadership::Leader);
         let port = config.bind().await.unwrap();
-        let started = crate::start(config, port, store.clone(), dependencies, standing, token.clone());
+        let started = crate::start(
+            config.clone(),
+            port,
+            store.clone(),
+            dependencies,
+            standing,
+            token.clone(),
+        );
         let (apps, mut runner) = started.await.unwrap();
         let term = LeaderTerm {
-            scheduler,
+            scheduler: scheduler.clone(),
             events,
             store: store.clone(),
             token: token.clone(),
@@ -548,12 +270,13 @@ impl World {
             runner.lead(term).await.unwrap();
             runner
         });
-        until("the job leads", async || apps.framework().leading).await;
+        wait_for("the job leads", async || apps.framework().leading).await;
         Self {
             apps,
-            cluster,
+            scheduler,
             components,
             store,
+            config,
             registry,
             token,
             leading,
@@ -572,35 +295,22 @@ impl World {
     }
 
     /// Stops the service.
-    pub(crate) async fn stop(self) -> (Arc<Cluster>, Arc<Components>, tempfile::TempDir) {
+    pub(crate) async fn stop(self) -> (Arc<ScriptedScheduler>, Arc<Components>, tempfile::TempDir) {
         self.token.cancel();
-        tokio::time::timeout(TEST_TIMEOUT, self.apps.stopped())
+        tokio::time::timeout(WAIT_TIMEOUT, self.apps.stopped())
             .await
             .unwrap();
-        tokio::time::timeout(TEST_TIMEOUT, self.leading)
+        tokio::time::timeout(WAIT_TIMEOUT, self.leading)
             .await
             .unwrap()
             .unwrap();
-        (self.cluster, self.components, self.dir)
+        (self.scheduler, self.components, self.dir)
     }
 
-    /// Stops the service and starts it again on the same store and cluster.
+    /// Stops the service and starts it again on the same store and scheduler.
     pub(crate) async fn restart(self) -> Self {
-        let (cluster, components, dir) = self.stop().await;
-        let events = cluster.reattach();
-        Self::with(cluster, events, components, dir, transom_store::typed::TIMEOUT).await
+        let config = self.config.clone();
+        let (scheduler, components, dir) = self.stop().await;
+        Self::with(config, scheduler, components, dir).await
     }
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    let waiting = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    assert!(
-        tokio::time::timeout(TEST_TIMEOUT, waiting).await.is_ok(),
-        "it never came true that {what}"
-    );
 }

@@ -4,6 +4,8 @@
 //! * [`eventually`], [`wait_for`], [`retry_until`]: wait for a condition, with a deadline
 //! * [`free_port`], [`free_ports`]: ports that no process uses
 //! * [`redis`]: a real Redis server (feature `redis`)
+//! * [`ScriptedScheduler`]: a scheduler without a master (feature `scheduler`)
+//! * [`HeldStore`]: a store whose commits the test can hold (feature `store`)
 //! * [`zookeeper`]: a real ZooKeeper server, and the masters' registrations (feature `zookeeper`)
 //!
 //! Servers listen on loopback, keep their data in a directory of their own and end with their
@@ -20,9 +22,17 @@
 mod ports;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "scheduler")]
+mod scheduler;
+#[cfg(feature = "store")]
+mod store;
 mod wait;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
 pub use ports::{free_port, free_ports};
+#[cfg(feature = "scheduler")]
+pub use scheduler::ScriptedScheduler;
+#[cfg(feature = "store")]
+pub use store::HeldStore;
 pub use wait::{WAIT_TIMEOUT, eventually, retry_until, wait_for};

@@ -1,11 +1,9 @@
-//! Scripted dependencies for tests: a scheduler, a matcher with one rule, and a cluster of one
-//! agent.
+//! Scripted dependencies for tests: a matcher with one rule and a cluster of one agent, with the
+//! scripted scheduler of the testkit.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
@@ -14,14 +12,12 @@ use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_common::HostPort;
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
@@ -29,173 +25,17 @@ use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{
     Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
 };
-use transom_scheduler::{
-    AgentLocation, Event, Events, PendingTask, Phase, Placement, Reason, Reasons, SchedulerApi,
-    SubscriptionStatus, TaskRecord, TaskRequest, Tasks,
-};
-use transom_store::{Batch, Entry, Leadership, Store};
+use transom_scheduler::{AgentLocation, Reason, Reasons, SchedulerApi};
+use transom_store::{Leadership, Store};
+use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT};
 use transom_web::Forwarder;
 
 use crate::api::access_rules;
 use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
 use crate::{Config, start};
 
-/// Maximum wait in a test.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Events that a test may send without being read.
-const MAX_EVENTS: usize = 1024;
-
-/// A scheduler that launches on request of the test.
-#[derive(Debug)]
-pub(crate) struct Scripted {
-    inner: Mutex<Inner>,
-    events: Mutex<mpsc::Sender<Event>>,
-    changed: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    wanted: BTreeMap<TaskId, TaskRequest>,
-    tasks: Tasks,
-    launched: Vec<TaskInfo>,
-    forgotten: Vec<TaskId>,
-}
-
-impl Scripted {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            inner: Mutex::default(),
-            events: Mutex::new(mpsc::channel(1).0),
-            changed: watch::Sender::new(()),
-        })
-    }
-
-    /// A new core listens from now on.
-    fn attach(&self) -> Events {
-        let (events, receiver) = mpsc::channel(MAX_EVENTS);
-        *self.events.lock().unwrap() = events;
-        // Demand is not stored.
-        self.inner.lock().unwrap().wanted.clear();
-        receiver.into()
-    }
-
-    fn send(&self, event: Event) {
-        // The service may be stopped.
-        let _ = self.events.lock().unwrap().try_send(event);
-    }
-
-    /// Waits until something holds of what is wanted, launched and forgotten.
-    pub(crate) async fn until<T>(&self, what: &str, look: impl Fn(&Self) -> Option<T>) -> T {
-        let mut changed = self.changed.subscribe();
-        let waiting = async {
-            loop {
-                if let Some(found) = look(self) {
-                    return found;
-                }
-                changed.changed().await.unwrap();
-            }
-        };
-        let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
-        waited.unwrap_or_else(|_| panic!("waited for {what}; {self:?}"))
-    }
-
-    /// The ids of what is wanted, once there are so many.
-    pub(crate) async fn wanted(&self, count: usize) -> Vec<TaskId> {
-        self.until(&format!("{count} wanted"), |scripted| {
-            let inner = scripted.inner.lock().unwrap();
-            let ids: Vec<TaskId> = inner.wanted.keys().cloned().collect();
-            (ids.len() == count).then_some(ids)
-        })
-        .await
-    }
-
-    /// Launches a wanted task, and gives what was launched.
-    pub(crate) async fn launch(&self, task: &str) -> TaskInfo {
-        let task = TaskId::from(task);
-        let (wanted, info) = self
-            .until(&format!("{task} to be wanted"), |scripted| {
-                let wanted = scripted.inner.lock().unwrap().wanted.remove(&task)?;
-                let placement = Placement {
-                    task: task.clone(),
-                    agent: place(),
-                    host_ports: vec![31_000; wanted.spec.ports.len()],
-                };
-                let info = wanted.spec.build.task().unwrap().build(&placement).unwrap();
-                Some((wanted, info))
-            })
-            .await;
-        let record = Arc::new(record(&wanted));
-        let mut inner = self.inner.lock().unwrap();
-        inner.tasks.insert(task, Arc::clone(&record));
-        inner.launched.push(info.clone());
-        drop(inner);
-        self.send(Event::Launched(record));
-        info
-    }
-
-    /// The cluster says something of a task.
-    pub(crate) fn update(&self, task: &str, state: TaskState, message: Option<&str>) {
-        let task = TaskId::from(task);
-        let mut inner = self.inner.lock().unwrap();
-        let mut record = inner.tasks[&task].as_ref().clone();
-        record.status = Some(TaskStatus {
-            task_id: task.clone(),
-            state: state.clone(),
-            message: message.map(str::to_owned),
-            agent_id: Some("a1".into()),
-            uuid: Some("dXVpZA==".to_owned()),
-            container_status: Some(ContainerStatus {
-                container_id: Some("c1".into()),
-                ..ContainerStatus::default()
-            }),
-            ..TaskStatus::default()
-        });
-        record.phase = if state.is_terminal() || state == TaskState::Unknown {
-            Phase::Terminal
-        } else {
-            Phase::Launched
-        };
-        record.state = state;
-        record.updated_at = Timestamp::now();
-        let record = Arc::new(record);
-        inner.tasks.insert(task, Arc::clone(&record));
-        drop(inner);
-        self.send(Event::Updated(record));
-    }
-
-    /// Waits until the record of a task is forgotten.
-    pub(crate) async fn forgotten(&self, task: &str) {
-        let task = TaskId::from(task);
-        self.until(&format!("{task} to be forgotten"), |scripted| {
-            scripted
-                .inner
-                .lock()
-                .unwrap()
-                .forgotten
-                .contains(&task)
-                .then_some(())
-        })
-        .await;
-    }
-
-    /// Waits until a task is to be killed.
-    pub(crate) async fn killing(&self, task: &str) {
-        let task = TaskId::from(task);
-        self.until(&format!("{task} to be killed"), |scripted| {
-            let inner = scripted.inner.lock().unwrap();
-            inner.tasks.get(&task).filter(|record| record.killing).map(|_| ())
-        })
-        .await;
-    }
-
-    /// How often a task was launched.
-    pub(crate) fn launches(&self) -> usize {
-        self.inner.lock().unwrap().launched.len()
-    }
-}
-
-fn place() -> AgentLocation {
+/// The only agent.
+fn agent() -> AgentLocation {
     AgentLocation {
         id: "a1".into(),
         hostname: "h1".to_owned(),
@@ -205,165 +45,16 @@ fn place() -> AgentLocation {
     }
 }
 
-fn record(wanted: &TaskRequest) -> TaskRecord {
-    TaskRecord {
-        id: wanted.id.clone(),
-        run_spec: wanted.spec.id.clone(),
-        version: String::new(),
-        group: None,
-        agent: Arc::new(place()),
-        agent_attributes: Arc::default(),
-        host_ports: Vec::new(),
-        phase: Phase::Launched,
-        state: TaskState::Staging,
-        status: None,
-        intended_at: Timestamp::now(),
-        staged_at: None,
-        started_at: None,
-        updated_at: Timestamp::now(),
-        killing: false,
-        kill_grace: None,
-        metadata: Arc::default(),
-    }
-}
-
-impl SchedulerApi for Scripted {
-    fn submit(&self, tasks: Vec<TaskRequest>) {
-        let mut inner = self.inner.lock().unwrap();
-        for wanted in tasks {
-            if !inner.tasks.contains_key(&wanted.id) {
-                inner.wanted.insert(wanted.id.clone(), wanted);
-            }
-        }
-        drop(inner);
-        self.changed.send_replace(());
-    }
-
-    fn kill(&self, tasks: Vec<TaskId>, _: Option<Duration>) {
-        let mut inner = self.inner.lock().unwrap();
-        for task in tasks {
-            if inner.wanted.remove(&task).is_some() {
-                self.send(Event::NeverLaunched(task));
-            } else if let Some(record) = inner.tasks.get_mut(&task) {
-                Arc::make_mut(record).killing = true;
-            }
-        }
-        drop(inner);
-        self.changed.send_replace(());
-    }
-
-    fn purge(&self, tasks: Vec<TaskId>) {
-        let mut inner = self.inner.lock().unwrap();
-        for task in tasks {
-            if let Some(record) = inner.tasks.get(&task) {
-                assert!(record.is_terminal(), "{task} is forgotten while it runs");
-                inner.tasks.remove(&task);
-            }
-            inner.forgotten.push(task);
-        }
-        drop(inner);
-        self.changed.send_replace(());
-    }
-
-    fn tasks(&self) -> Arc<Tasks> {
-        Arc::new(self.inner.lock().unwrap().tasks.clone())
-    }
-
-    fn pending(&self) -> Vec<PendingTask> {
-        let inner = self.inner.lock().unwrap();
-        let reasons = Arc::new(Reasons {
-            last: [(Reason::UnfulfilledConstraint, 1)].into(),
-            last_offers: 1,
-            last_constraints: [(0, 1)].into(),
-            ..Reasons::default()
-        });
-        inner
-            .wanted
-            .values()
-            .map(|wanted| PendingTask {
-                task: wanted.id.clone(),
-                run_spec: wanted.spec.id.clone(),
-                version: String::new(),
-                since: Timestamp::now(),
-                not_before: None,
-                reasons: Arc::clone(&reasons),
-            })
-            .collect()
-    }
-
-    fn subscription(&self) -> SubscriptionStatus {
-        SubscriptionStatus {
-            framework_id: Some("f1".into()),
-            connected: true,
-            master: None,
-            since: Timestamp::now(),
-        }
-    }
-}
-
-/// A store that does not commit while the test holds it: as a stuck disk does, it commits
-/// everything later, in order, even if the caller no longer waits.
-#[derive(Debug)]
-pub(crate) struct HeldStore {
-    inner: Arc<dyn Store>,
-    held: watch::Sender<bool>,
-    waiting: watch::Sender<usize>,
-    turn: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl HeldStore {
-    fn new(inner: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self {
-            inner,
-            held: watch::Sender::new(false),
-            waiting: watch::Sender::new(0),
-            turn: Arc::default(),
-        })
-    }
-
-    pub(crate) fn hold(&self) {
-        self.waiting.send_replace(0);
-        self.held.send_replace(true);
-    }
-
-    pub(crate) fn release(&self) {
-        self.held.send_replace(false);
-    }
-
-    /// Waits until a commit is held.
-    pub(crate) async fn holding(&self) {
-        let mut waiting = self.waiting.subscribe();
-        let held = waiting.wait_for(|waiting| *waiting > 0);
-        tokio::time::timeout(TEST_TIMEOUT, held).await.unwrap().unwrap();
-    }
-}
-
-#[async_trait]
-impl Store for HeldStore {
-    async fn get(&self, key: &str) -> transom_store::Result<Option<Entry>> {
-        self.inner.get(key).await
-    }
-
-    async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
-        self.inner.scan(prefix).await
-    }
-
-    async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
-        let (inner, turn, mut held) = (
-            Arc::clone(&self.inner),
-            Arc::clone(&self.turn),
-            self.held.subscribe(),
-        );
-        if *held.borrow() {
-            self.waiting.send_modify(|waiting| *waiting += 1);
-        }
-        let commit = tokio::spawn(async move {
-            let _turn = turn.lock().await;
-            held.wait_for(|held| !held).await.unwrap();
-            inner.commit(batch).await
-        });
-        commit.await.unwrap()
-    }
+/// A scheduler whose pending tasks have an unfulfilled constraint.
+fn scheduler() -> Arc<ScriptedScheduler> {
+    let scheduler = ScriptedScheduler::new(agent());
+    scheduler.set_reasons(Reasons {
+        last: [(Reason::UnfulfilledConstraint, 1)].into(),
+        last_offers: 1,
+        last_constraints: [(0, 1)].into(),
+        ..Reasons::default()
+    });
+    scheduler
 }
 
 /// Conditions need a colon.
@@ -470,7 +161,7 @@ impl AgentDirectory for OneAgent {
 
 /// The job with scripted sides.
 pub(crate) struct Site {
-    pub(crate) scheduler: Arc<Scripted>,
+    pub(crate) scheduler: Arc<ScriptedScheduler>,
     pub(crate) matcher: Arc<Colons>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) router: Router,
@@ -492,7 +183,7 @@ impl Site {
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
-        let mut site = Self::over(config, store, Scripted::new());
+        let mut site = Self::over(config, store, scheduler());
         site.dir = Some(dir);
         site
     }
@@ -504,12 +195,12 @@ impl Site {
             .await
             .unwrap();
         let store = HeldStore::new(inner);
-        let mut site = Self::over(config, store.clone(), Scripted::new());
+        let mut site = Self::over(config, store.clone(), scheduler());
         site.dir = Some(dir);
         (site, store)
     }
 
-    fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
+    fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<ScriptedScheduler>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
         let (elected, election) = watch::channel(Leadership::Leader);
@@ -582,7 +273,7 @@ impl Site {
         }
         let peer = SocketAddr::from((peer, 1));
         request.extensions_mut().insert(ConnectInfo(peer));
-        let response = tokio::time::timeout(TEST_TIMEOUT, self.router.clone().oneshot(request))
+        let response = tokio::time::timeout(WAIT_TIMEOUT, self.router.clone().oneshot(request))
             .await
             .expect("an answer in time")
             .unwrap();
@@ -609,7 +300,7 @@ impl Site {
     /// Waits until a job shows a state.
     pub(crate) async fn until(&self, id: &str, state: &str) -> Value {
         let mut since = 0;
-        let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
+        let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
         loop {
             let seen = self.get(&format!("/v0/task/{id}")).await.json();
             if seen["status"]["state"] == state {

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use transom_testkit::WAIT_TIMEOUT;
 
-use crate::testing::{TEST_TIMEOUT, World};
+use crate::testing::World;
 
 /// One response.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl World {
         );
         let mut stream = self.open(method, path, &head).await;
         let mut text = String::new();
-        tokio::time::timeout(TEST_TIMEOUT, stream.read_to_string(&mut text))
+        tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_string(&mut text))
             .await
             .unwrap()
             .unwrap();
@@ -55,7 +56,7 @@ impl World {
         let head = format!("Connection: close\r\nAccept: {accept}\r\n\r\n");
         let mut stream = self.open("GET", path, &head).await;
         let mut text = String::new();
-        tokio::time::timeout(TEST_TIMEOUT, stream.read_to_string(&mut text))
+        tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_string(&mut text))
             .await
             .unwrap()
             .unwrap();
@@ -179,7 +180,7 @@ impl Events {
             return false;
         }
         let mut bytes = [0; 4096];
-        let read = tokio::time::timeout(TEST_TIMEOUT, self.stream.read(&mut bytes))
+        let read = tokio::time::timeout(WAIT_TIMEOUT, self.stream.read(&mut bytes))
             .await
             .expect("nothing comes")
             .unwrap_or(0);

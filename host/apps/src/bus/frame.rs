@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames() {
+    fn frames_have_the_server_sent_events_format() {
         let mut chunk = String::new();
         append(&mut chunk, "a_event", "{}", None);
         append(&mut chunk, "b_event", r#"{"x":1}"#, Some((2, 17)));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_cannot_pose_as_another_event() {
+    fn replacement_keeps_event_type_and_timestamp_of_the_original() {
         let original = r#"{"eventType":"a","timestamp":"t","secret":1}"#;
         let body: Value =
             serde_json::from_str(&replacement(original, "{\"eventType\":\"b\",\n\"x\":2}").unwrap()).unwrap();

@@ -364,7 +364,9 @@ impl Bus {
         }
         let closed = group.close_all(reason);
         self.shared.metrics.closed.inc_by(closed as u64);
-        tracing::warn!(streams = closed, reason, "event streams closed");
+        if closed > 0 {
+            tracing::warn!(streams = closed, reason, "event streams closed");
+        }
     }
 
     /// Returns the groups that are now too far behind.

@@ -84,7 +84,7 @@ fn draft(kind: &str) -> Draft {
 }
 
 #[test]
-fn fixtures() {
+fn event_bodies_have_the_fields_of_the_fixtures() {
     let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/events.json")).unwrap();
     let mut replayed = 0;
     for case in suite["cases"].as_array().unwrap() {
@@ -117,7 +117,7 @@ fn fixtures() {
 }
 
 #[test]
-fn plans_in_three_forms() {
+fn deployment_events_have_specified_light_and_upstream_plans() {
     let id = AppId::parse("/foo").unwrap();
     let action = |kind: &str| json!({"action": kind, "app": "/foo"});
     let (start, scale) = (action("StartApplication"), action("ScaleApplication"));

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::json;
+use transom_testkit::{WAIT_TIMEOUT, wait_for};
 
 use super::*;
-use crate::testing::{Components, TEST_TIMEOUT, until};
+use crate::testing::Components;
 
 fn bus(components: &Arc<Components>) -> Bus {
     let policies: Arc<dyn Policies> = components.clone();
@@ -51,7 +52,7 @@ fn draft(number: usize) -> Draft {
 }
 
 async fn next(subscription: &mut Subscription) -> Option<Bytes> {
-    tokio::time::timeout(TEST_TIMEOUT, subscription.next())
+    tokio::time::timeout(WAIT_TIMEOUT, subscription.next())
         .await
         .expect("nothing comes")
         .map(Result::unwrap)
@@ -67,7 +68,7 @@ async fn frames(subscription: &mut Subscription, count: usize) -> String {
 }
 
 #[tokio::test]
-async fn everybody_gets_everything_in_order_through_one_view() {
+async fn equal_streams_get_all_events_in_order_from_one_view() {
     let components = Components::new();
     let bus = bus(&components);
     let mut streams = Vec::new();
@@ -93,7 +94,7 @@ async fn everybody_gets_everything_in_order_through_one_view() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_published_while_the_first_stream_attaches_reaches_it_whole() {
+async fn event_published_while_the_first_stream_attaches_is_delivered() {
     let components = Components::new();
     let bus = bus(&components);
     let event = draft(1);
@@ -134,7 +135,7 @@ async fn thousands_of_events_go_through_in_batches() {
 }
 
 #[tokio::test]
-async fn who_reads_too_slowly_is_told_and_closed() {
+async fn slow_reader_is_disconnected_with_reason() {
     let components = Components::new();
     let bus = bus(&components);
     let mut slow = bus.attach(key(None), listener()).await.unwrap();
@@ -155,7 +156,7 @@ async fn who_reads_too_slowly_is_told_and_closed() {
             heard += frames(&mut other, 50).await.matches("event: ").count();
         }
     }
-    until("the slow one is closed", async || {
+    wait_for("the slow one is closed", async || {
         bus.shared.metrics.closed.get() == 1
     })
     .await;
@@ -195,7 +196,7 @@ async fn replacements_keep_kind_and_time() {
 }
 
 #[tokio::test]
-async fn leaving_is_told_to_those_who_stay() {
+async fn remaining_streams_get_an_event_when_a_stream_detaches() {
     let components = Components::new();
     let bus = bus(&components);
     let mut stays = bus.attach(key(None), listener()).await.unwrap();
@@ -204,14 +205,14 @@ async fn leaving_is_told_to_those_who_stay() {
     drop(leaves);
     assert!(frames(&mut stays, 1).await.contains("event_stream_detached"));
     drop(stays);
-    until("nothing is left", async || {
+    wait_for("nothing is left", async || {
         bus.state().groups.is_empty() && bus.shared.events.receiver_count() == 0
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_stream_shows_that_it_lives() {
+async fn idle_stream_gets_a_keep_alive_after_ten_seconds() {
     let components = Components::new();
     let bus = bus(&components);
     let mut stream = bus.attach(key(None), listener()).await.unwrap();
@@ -243,7 +244,7 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_is_replaced_for_those_who_name_that() {
+async fn oversized_event_is_dropped_and_reported_by_event_too_large_event() {
     let components = Components::new();
     let bus = bus(&components);
     let mut plain = bus.attach(key(None), listener()).await.unwrap();
@@ -310,7 +311,7 @@ async fn a_replacement_that_is_too_large_is_dropped() {
 
 /// Wherever the bad events are in a batch, the others arrive in order, once each.
 #[tokio::test]
-async fn an_event_that_the_component_traps_on_harms_itself_alone() {
+async fn event_that_traps_the_component_is_dropped_and_others_are_sent() {
     let components = Components::new();
     let bus = bus(&components);
     let mut stream = bus.attach(key(None), listener()).await.unwrap();
@@ -330,7 +331,7 @@ async fn an_event_that_the_component_traps_on_harms_itself_alone() {
     // Alone in its batch, several times, and the stream continues.
     for number in 40..43 {
         bus.publish(draft_with("poison"));
-        until("it is dropped", async || {
+        wait_for("it is dropped", async || {
             lost(&bus, Lost::Undecided) == number - 35
         })
         .await;
@@ -341,7 +342,7 @@ async fn an_event_that_the_component_traps_on_harms_itself_alone() {
 }
 
 #[tokio::test]
-async fn a_component_that_decides_nothing_closes_its_streams_with_the_reason() {
+async fn failing_component_closes_its_streams_with_reason() {
     let components = Components::new();
     let bus = bus(&components);
     let mut stream = bus.attach(key(None), listener()).await.unwrap();
@@ -363,7 +364,7 @@ async fn a_component_that_decides_nothing_closes_its_streams_with_the_reason() {
 
 /// Events do not pile up without bound behind a component that never answers.
 #[tokio::test]
-async fn what_waits_for_a_component_is_bounded_in_bytes() {
+async fn backlog_of_a_stuck_component_is_bounded_in_bytes() {
     let components = Components::new();
     let bus = bus(&components);
     let mut stream = bus.attach(key(None), listener()).await.unwrap();
@@ -379,7 +380,7 @@ async fn what_waits_for_a_component_is_bounded_in_bytes() {
         bus.publish(draft_with(&text));
     }
     assert_eq!(bus.shared.metrics.closed.get(), 1);
-    until("what waited is let go", async || {
+    wait_for("what waited is let go", async || {
         bus.shared.events.is_empty() && bus.shared.events.receiver_count() == 0
     })
     .await;
@@ -396,7 +397,7 @@ async fn what_waits_for_a_component_is_bounded_in_bytes() {
 }
 
 #[tokio::test]
-async fn who_leaves_many_bytes_waiting_is_closed_and_others_are_not() {
+async fn only_the_stream_over_its_queue_limit_in_bytes_is_closed() {
     let components = Components::new();
     let bus = bus(&components);
     let mut slow = bus.attach(key(None), listener()).await.unwrap();
@@ -441,14 +442,14 @@ async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Ve
     for kind in published {
         bus.publish(Draft { kind, ..draft(0) });
     }
-    until("all is decided", async || {
+    wait_for("all is decided", async || {
         bus.shared.metrics.published.get() == published.len() as u64 + 1 && bus.shared.events.is_empty()
     })
     .await;
     // The group may still work on its last batch; stopping waits for it and ends the stream.
     bus.shared.token.cancel();
     bus.shared.tracker.close();
-    tokio::time::timeout(TEST_TIMEOUT, bus.shared.tracker.wait())
+    tokio::time::timeout(WAIT_TIMEOUT, bus.shared.tracker.wait())
         .await
         .unwrap();
     let text: Vec<Bytes> = stream.map(Result::unwrap).collect().await;
@@ -459,7 +460,7 @@ async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Ve
 }
 
 #[tokio::test]
-async fn fixtures() {
+async fn event_streams_match_the_sse_fixtures() {
     let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/sse.json")).unwrap();
     for case in suite["cases"].as_array().unwrap() {
         match case["id"].as_str().unwrap() {

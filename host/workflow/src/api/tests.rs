@@ -274,7 +274,7 @@ async fn queue_lists_pending_jobs_with_their_reason() {
         .await;
     site.queue(waits).await;
     site.queue(first).await;
-    let wanted = site.scheduler.wanted(4).await;
+    let wanted = site.scheduler.until_submitted(4).await;
     assert_eq!(wanted.len(), 4);
     site.scheduler.launch("c").await;
     // In the order in which places are offered.
@@ -288,7 +288,7 @@ async fn queue_lists_pending_jobs_with_their_reason() {
     assert_eq!((ids, &queue["count"]), (vec!["first", "a", "b"], &json!(3)));
     assert_eq!(queue["queue"][1]["priority"], 1);
     // All agents were looked at, on offer or not.
-    let deadline = tokio::time::Instant::now() + crate::testing::TEST_TIMEOUT;
+    let deadline = tokio::time::Instant::now() + transom_testkit::WAIT_TIMEOUT;
     let first = loop {
         let queue = site.get("/v0/queue?task_id=a").await.json();
         if queue["queue"][0]["reason"]["unsatisfied_constraints"] != json!([]) {
@@ -331,7 +331,7 @@ async fn log_returns_the_output_of_a_job() {
     let both = site.get("/v0/task/a/log").await;
     assert_eq!(
         both.text,
-        "stdout of a of f1 on h1:5051\nstderr of a of f1 on h1:5051\n"
+        "stdout of a of fw-1 on h1:5051\nstderr of a of fw-1 on h1:5051\n"
     );
     let part = site.get("/v0/task/a/log?stream=stderr&offset=7&length=4").await;
     assert_eq!(
@@ -383,7 +383,7 @@ async fn ids_may_contain_special_characters() {
     let id = "airflow.d/1 ü?#%.t";
     site.queue(json!({"workflow_task_id": id, "command": ["true"]}))
         .await;
-    let task = site.scheduler.wanted(1).await.remove(0);
+    let task = site.scheduler.until_submitted(1).await.remove(0);
     site.scheduler.launch(task.as_str()).await;
     site.scheduler.update(task.as_str(), TaskState::Running, None);
     let encoded = "airflow.d%2F1%20%C3%BC%3F%23%25.t";

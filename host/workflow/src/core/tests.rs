@@ -34,7 +34,7 @@ async fn job_is_stored_launched_and_reported_until_its_end() {
     assert_eq!(seen["status"]["message"], "Command exited with status 3");
     assert_eq!(seen["status"]["container_status"]["container_id"]["value"], "c1");
     // Its end is stored before the scheduler forgets it.
-    site.scheduler.forgotten("a").await;
+    site.scheduler.until_purged("a").await;
     let site = site.restart().await;
     assert_eq!(site.until("a", "TASK_FAILED").await, seen);
 }
@@ -45,7 +45,7 @@ async fn restart_loses_nothing_and_launches_nothing_twice() {
     for id in ["waits", "runs", "ends"] {
         site.queue(job(id)).await;
     }
-    site.scheduler.wanted(3).await;
+    site.scheduler.until_submitted(3).await;
     site.scheduler.launch("runs").await;
     site.scheduler.launch("ends").await;
     site.scheduler.update("runs", TaskState::Running, None);
@@ -54,7 +54,7 @@ async fn restart_loses_nothing_and_launches_nothing_twice() {
 
     let site = site.restart().await;
     site.until("runs", "TASK_RUNNING").await;
-    assert_eq!(site.scheduler.wanted(1).await, ["waits".into()]);
+    assert_eq!(site.scheduler.until_submitted(1).await, ["waits".into()]);
     // The place among changes stays good, and what lives is told again.
     let events = site.get(&format!("/v0/events?since={next}&wait=0")).await.json();
     assert_eq!(
@@ -84,7 +84,7 @@ async fn end_during_downtime_is_reported_after_a_restart() {
         restarting.await
     };
     site.until("a", "TASK_FINISHED").await;
-    site.scheduler.forgotten("a").await;
+    site.scheduler.until_purged("a").await;
 }
 
 #[tokio::test]
@@ -97,17 +97,17 @@ async fn queueing_an_id_again_creates_a_new_run() {
     site.queue(job("a")).await;
     // The lookup shows the newest run, and the older one's end is not its own.
     site.until("a", "TASK_STAGING").await;
-    let second = site.scheduler.wanted(1).await.remove(0);
+    let second = site.scheduler.until_submitted(1).await.remove(0);
     assert!(second.as_str().starts_with("a."), "{second}");
     site.scheduler.update("a", TaskState::Finished, None);
-    site.scheduler.forgotten("a").await;
+    site.scheduler.until_purged("a").await;
     site.until("a", "TASK_STAGING").await;
     site.scheduler.launch(second.as_str()).await;
     site.scheduler.update(second.as_str(), TaskState::Failed, None);
     let seen = site.until("a", "TASK_FAILED").await;
     assert_eq!(seen["status"]["task_id"]["value"], "a");
     // Also after a restart.
-    site.scheduler.forgotten(second.as_str()).await;
+    site.scheduler.until_purged(second.as_str()).await;
     let site = site.restart().await;
     site.until("a", "TASK_FAILED").await;
     // Who wants to be the only one is refused while one lives, and only then.
@@ -124,7 +124,7 @@ async fn repeated_request_key_queues_nothing_new() {
         |key: &str| json!({"airflow_task_id": "a", "command": ["true"], "unique": true, "request_key": key});
     // Both at once, as from a client that gave up the first too early.
     tokio::join!(site.queue(keyed("first")), site.queue(keyed("first")));
-    let task = site.scheduler.wanted(1).await.remove(0);
+    let task = site.scheduler.until_submitted(1).await.remove(0);
     assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "first");
     site.scheduler.launch(task.as_str()).await;
     site.scheduler.update(task.as_str(), TaskState::Running, None);
@@ -139,7 +139,7 @@ async fn repeated_request_key_queues_nothing_new() {
     site.until("a", "TASK_FINISHED").await;
     // Its run has ended: still nothing new, also after a restart.
     site.queue(keyed("first")).await;
-    site.scheduler.forgotten(task.as_str()).await;
+    site.scheduler.until_purged(task.as_str()).await;
     let site = site.restart().await;
     site.queue(keyed("first")).await;
     site.until("a", "TASK_FINISHED").await;
@@ -148,7 +148,7 @@ async fn repeated_request_key_queues_nothing_new() {
     site.queue(keyed("second")).await;
     site.until("a", "TASK_STAGING").await;
     assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "second");
-    site.scheduler.wanted(1).await;
+    site.scheduler.until_submitted(1).await;
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn pending_job_is_killed_immediately_and_running_job_by_the_master() {
     let site = Site::start().await;
     site.queue(job("waits")).await;
     site.queue(job("runs")).await;
-    site.scheduler.wanted(2).await;
+    site.scheduler.until_submitted(2).await;
     let answer = site.ask(Method::DELETE, "/v0/task/waits", None).await;
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     let seen = site.until("waits", "TASK_KILLED").await;
@@ -167,7 +167,7 @@ async fn pending_job_is_killed_immediately_and_running_job_by_the_master() {
     site.until("runs", "TASK_RUNNING").await;
     let answer = site.ask(Method::DELETE, "/v0/task/runs", None).await.json();
     assert_eq!(answer["task_id"], "runs");
-    site.scheduler.killing("runs").await;
+    site.scheduler.until_killed("runs").await;
     site.scheduler.update("runs", TaskState::Killed, None);
     site.until("runs", "TASK_KILLED").await;
     // An end is an end.
@@ -184,7 +184,7 @@ async fn kill_continues_after_a_restart() {
     for id in ["waits", "runs"] {
         site.queue(job(id)).await;
     }
-    site.scheduler.wanted(2).await;
+    site.scheduler.until_submitted(2).await;
     site.scheduler.launch("runs").await;
     site.scheduler.update("runs", TaskState::Running, None);
     site.until("runs", "TASK_RUNNING").await;
@@ -193,7 +193,7 @@ async fn kill_continues_after_a_restart() {
     }
     let site = site.restart().await;
     site.until("waits", "TASK_KILLED").await;
-    site.scheduler.killing("runs").await;
+    site.scheduler.until_killed("runs").await;
 }
 
 #[tokio::test]
@@ -225,11 +225,11 @@ async fn unreachable_job_ends_after_the_grace_period_and_its_task_is_killed() {
     site.until("a", "TASK_RUNNING").await;
     site.scheduler.update("a", TaskState::Unreachable, None);
     site.until("a", "TASK_UNREACHABLE").await;
-    site.scheduler.killing("a").await;
+    site.scheduler.until_killed("a").await;
     // It is back, and killed; what was shown stays.
     site.scheduler.update("a", TaskState::Running, None);
     site.scheduler.update("a", TaskState::Killed, None);
-    site.scheduler.forgotten("a").await;
+    site.scheduler.until_purged("a").await;
     site.until("a", "TASK_UNREACHABLE").await;
     let site = site.restart().await;
     site.until("a", "TASK_UNREACHABLE").await;
@@ -255,13 +255,13 @@ async fn completed_jobs_are_deleted_after_the_retention() {
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Finished, None);
-    site.scheduler.forgotten("a").await;
+    site.scheduler.until_purged("a").await;
     let gone = async {
         while site.get("/v0/task/a").await.text != "null" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(crate::testing::TEST_TIMEOUT, gone)
+    tokio::time::timeout(transom_testkit::WAIT_TIMEOUT, gone)
         .await
         .unwrap();
     assert!(site.store.scan("Airflow/jobs/").await.unwrap().is_empty());
@@ -288,8 +288,8 @@ async fn job_that_exceeds_max_wait_is_shown_as_failed_once_that_is_stored() {
     let (site, store) = Site::start_with_held_store(Config::default()).await;
     let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
     site.queue(body).await;
-    store.hold();
-    store.holding().await;
+    store.hold_after(0);
+    store.until_held().await;
     let shown = site.get("/v0/task/a").await.json();
     assert_eq!(shown["status"]["state"], "TASK_STAGING");
     let since = site.get("/v0/events?since=last").await.json()["next"].clone();
@@ -314,20 +314,20 @@ async fn unreachable_job_is_shown_as_ended_once_that_is_stored() {
     site.scheduler.launch("a").await;
     site.scheduler.update("a", TaskState::Running, None);
     site.until("a", "TASK_RUNNING").await;
-    store.hold();
+    store.hold_after(0);
     site.scheduler.update("a", TaskState::Unreachable, None);
-    store.holding().await;
+    store.until_held().await;
     let shown = site.get("/v0/task/a").await.json();
     assert_eq!(shown["status"]["state"], "TASK_RUNNING");
     // The end is decided: what the task reports now changes nothing, and its record stays until
     // the end is stored.
-    site.scheduler.killing("a").await;
+    site.scheduler.until_killed("a").await;
     site.scheduler.update("a", TaskState::Killed, None);
     let shown = site.get("/v0/task/a").await.json();
     assert_eq!(shown["status"]["state"], "TASK_RUNNING");
     store.release();
     site.until("a", "TASK_UNREACHABLE").await;
-    site.scheduler.forgotten("a").await;
+    site.scheduler.until_purged("a").await;
 }
 
 #[tokio::test]
@@ -338,7 +338,7 @@ async fn hanging_store_is_answered_with_503_until_it_recovers() {
     };
     let (site, store) = Site::start_with_held_store(config).await;
     site.queue(job("before")).await;
-    store.hold();
+    store.hold_after(0);
     let answer = site.ask(Method::POST, "/v0/queue_command", Some(job("a"))).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
     assert_eq!(answer.header("retry-after"), Some("5"));
@@ -347,17 +347,17 @@ async fn hanging_store_is_answered_with_503_until_it_recovers() {
     // Nothing is reported as done.
     assert_eq!(site.get("/v0/task/a").await.text, "null");
     site.until("before", "TASK_STAGING").await;
-    assert_eq!(site.scheduler.wanted(1).await, ["before".into()]);
+    assert_eq!(site.scheduler.until_submitted(1).await, ["before".into()]);
     store.release();
     site.queue(job("a")).await;
-    site.scheduler.wanted(2).await;
+    site.scheduler.until_submitted(2).await;
     // What the store committed too late is deleted.
     let cleaned = async {
         while site.store.scan("Airflow/jobs/").await.unwrap().len() != 2 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::testing::TEST_TIMEOUT, cleaned)
+    tokio::time::timeout(transom_testkit::WAIT_TIMEOUT, cleaned)
         .await
         .unwrap();
 }

@@ -1,0 +1,323 @@
+//! A scripted scheduler for tests of services: the test decides when tasks are launched and how
+//! they end, without a master.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
+use transom_cluster::{FrameworkId, TaskId};
+use transom_scheduler::{
+    AgentLocation, Event, Events, PendingTask, Phase, Placement, Reasons, SchedulerApi, SubscriptionStatus,
+    TaskRecord, TaskRequest, Tasks,
+};
+
+use crate::WAIT_TIMEOUT;
+
+/// Events that a test may send without being read.
+const MAX_EVENTS: usize = 65_536;
+/// The first host port of the first task.
+const FIRST_PORT: u16 = 31_000;
+/// The framework's id.
+const FRAMEWORK_ID: &str = "fw-1";
+
+/// A scheduler with one agent.
+#[derive(Debug)]
+pub struct ScriptedScheduler {
+    agent: Arc<AgentLocation>,
+    inner: Mutex<Inner>,
+    events: Mutex<mpsc::Sender<Event>>,
+    changed: watch::Sender<()>,
+    immediate_launches: AtomicBool,
+    immediate_kills: AtomicBool,
+    reasons: Mutex<Arc<Reasons>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    submitted: BTreeMap<TaskId, TaskRequest>,
+    tasks: Tasks,
+    launched: Vec<TaskInfo>,
+    purged: Vec<TaskId>,
+    used_ports: u16,
+}
+
+impl ScriptedScheduler {
+    /// A scheduler that launches and kills tasks on calls of the test only.
+    pub fn new(agent: AgentLocation) -> Arc<Self> {
+        Arc::new(Self {
+            agent: Arc::new(agent),
+            inner: Mutex::default(),
+            events: Mutex::new(mpsc::channel(1).0),
+            changed: watch::Sender::new(()),
+            immediate_launches: AtomicBool::new(false),
+            immediate_kills: AtomicBool::new(false),
+            reasons: Mutex::default(),
+        })
+    }
+
+    /// Whether submitted tasks run at once, without a call of the test.
+    pub fn set_immediate_launches(&self, immediate: bool) {
+        self.immediate_launches.store(immediate, Ordering::SeqCst);
+    }
+
+    /// Whether killed tasks end at once, without a call of the test.
+    pub fn set_immediate_kills(&self, immediate: bool) {
+        self.immediate_kills.store(immediate, Ordering::SeqCst);
+    }
+
+    /// Sets the reasons of pending tasks.
+    pub fn set_reasons(&self, reasons: Reasons) {
+        *self.reasons.lock().unwrap() = Arc::new(reasons);
+    }
+
+    /// Connects a service, which receives the events from now on. Pending tasks of the service
+    /// before are dropped, because a scheduler does not store them; its records stay.
+    pub fn attach(&self) -> Events {
+        let (events, receiver) = mpsc::channel(MAX_EVENTS);
+        *self.events.lock().unwrap() = events;
+        self.inner().submitted.clear();
+        receiver.into()
+    }
+
+    /// Sends an event, if a service is running.
+    pub fn send(&self, event: Event) {
+        let _ = self.events.lock().unwrap().try_send(event);
+    }
+
+    /// The tasks that are pending.
+    pub fn submitted(&self) -> Vec<TaskRequest> {
+        self.inner().submitted.values().cloned().collect()
+    }
+
+    /// Waits until `count` tasks are pending. Returns their ids.
+    pub async fn until_submitted(&self, count: usize) -> Vec<TaskId> {
+        self.until(&format!("{count} pending tasks"), |inner| {
+            let ids: Vec<TaskId> = inner.submitted.keys().cloned().collect();
+            (ids.len() == count).then_some(ids)
+        })
+        .await
+    }
+
+    /// Waits until a task is pending and launches it. Returns the launched task.
+    pub async fn launch(&self, task: &str) -> TaskInfo {
+        let task = TaskId::from(task);
+        let request = self
+            .until(&format!("the pending task {task}"), |inner| {
+                inner.submitted.remove(&task)
+            })
+            .await;
+        self.launch_request(&request)
+    }
+
+    /// Launches all pending tasks; they run.
+    pub fn launch_all(&self) {
+        let submitted = std::mem::take(&mut self.inner().submitted);
+        for request in submitted.values() {
+            self.launch_request(request);
+            self.update(request.id.as_str(), TaskState::Running, None);
+        }
+    }
+
+    /// Sends a status update of a task. Nothing happens if it is unknown.
+    pub fn update(&self, task: &str, state: TaskState, message: Option<&str>) {
+        let mut inner = self.inner();
+        let Some(record) = inner.tasks.get_mut(&TaskId::from(task)) else {
+            return;
+        };
+        let changed = Arc::make_mut(record);
+        changed.status = Some(TaskStatus {
+            task_id: changed.id.clone(),
+            state: state.clone(),
+            message: message.map(str::to_owned),
+            agent_id: Some(self.agent.id.clone()),
+            uuid: Some("dXVpZA==".to_owned()),
+            container_status: Some(ContainerStatus {
+                container_id: Some("c1".into()),
+                ..ContainerStatus::default()
+            }),
+            ..TaskStatus::default()
+        });
+        changed.phase = if state.is_terminal() || state == TaskState::Unknown {
+            Phase::Terminal
+        } else {
+            Phase::Launched
+        };
+        changed.updated_at = Timestamp::now();
+        if state == TaskState::Running {
+            changed.started_at = Some(changed.updated_at);
+        }
+        changed.state = state;
+        let record = Arc::clone(record);
+        drop(inner);
+        self.send(Event::Updated(record));
+    }
+
+    /// The ids of the running tasks.
+    pub fn running(&self) -> Vec<TaskId> {
+        let inner = self.inner();
+        let running = inner
+            .tasks
+            .values()
+            .filter(|record| record.state == TaskState::Running);
+        running.map(|record| record.id.clone()).collect()
+    }
+
+    /// How many tasks were launched.
+    pub fn launches(&self) -> usize {
+        self.inner().launched.len()
+    }
+
+    /// Waits until the service kills a launched task.
+    pub async fn until_killed(&self, task: &str) {
+        let task = TaskId::from(task);
+        self.until(&format!("the kill of {task}"), |inner| {
+            let record = inner.tasks.get(&task)?;
+            record.killing.then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the service purges a task.
+    pub async fn until_purged(&self, task: &str) {
+        let task = TaskId::from(task);
+        self.until(&format!("the purge of {task}"), |inner| {
+            inner.purged.contains(&task).then_some(())
+        })
+        .await;
+    }
+
+    async fn until<T>(&self, what: &str, mut look: impl FnMut(&mut Inner) -> Option<T>) -> T {
+        let mut changed = self.changed.subscribe();
+        let waiting = async {
+            loop {
+                if let Some(found) = look(&mut self.inner()) {
+                    return found;
+                }
+                changed.changed().await.unwrap();
+            }
+        };
+        let waited = tokio::time::timeout(WAIT_TIMEOUT, waiting).await;
+        waited.unwrap_or_else(|_| panic!("waited for {what}; {:?}", self.inner()))
+    }
+
+    fn launch_request(&self, request: &TaskRequest) -> TaskInfo {
+        let mut inner = self.inner();
+        let ports = request.spec.ports.len() as u16;
+        let first_port = FIRST_PORT + inner.used_ports;
+        inner.used_ports += ports;
+        let placement = Placement {
+            task: request.id.clone(),
+            agent: AgentLocation::clone(&self.agent),
+            host_ports: (first_port..first_port + ports).collect(),
+        };
+        let build = request.spec.build.task().unwrap();
+        let task = build.build(&placement).unwrap();
+        let now = Timestamp::now();
+        let record = Arc::new(TaskRecord {
+            id: request.id.clone(),
+            run_spec: request.spec.id.clone(),
+            version: request.spec.version.clone(),
+            group: None,
+            agent: Arc::clone(&self.agent),
+            agent_attributes: Arc::default(),
+            metadata: Arc::new(build.metadata(&placement)),
+            host_ports: placement.host_ports,
+            phase: Phase::Launched,
+            state: TaskState::Staging,
+            status: None,
+            intended_at: now,
+            staged_at: Some(now),
+            started_at: None,
+            updated_at: now,
+            killing: false,
+            kill_grace: None,
+        });
+        inner.tasks.insert(request.id.clone(), Arc::clone(&record));
+        inner.launched.push(task.clone());
+        drop(inner);
+        self.send(Event::Launched(record));
+        task
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+}
+
+impl SchedulerApi for ScriptedScheduler {
+    fn submit(&self, tasks: Vec<TaskRequest>) {
+        let mut inner = self.inner();
+        for request in tasks {
+            if !inner.tasks.contains_key(&request.id) {
+                inner.submitted.insert(request.id.clone(), request);
+            }
+        }
+        drop(inner);
+        if self.immediate_launches.load(Ordering::SeqCst) {
+            self.launch_all();
+        }
+        self.changed.send_replace(());
+    }
+
+    fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>) {
+        for task in tasks {
+            let mut inner = self.inner();
+            if inner.submitted.remove(&task).is_some() {
+                drop(inner);
+                self.send(Event::NeverLaunched(task));
+                continue;
+            }
+            if let Some(record) = inner.tasks.get_mut(&task) {
+                let record = Arc::make_mut(record);
+                (record.killing, record.kill_grace) = (true, grace);
+            }
+            drop(inner);
+            if self.immediate_kills.load(Ordering::SeqCst) {
+                self.update(task.as_str(), TaskState::Killed, None);
+            }
+        }
+        self.changed.send_replace(());
+    }
+
+    fn purge(&self, tasks: Vec<TaskId>) {
+        let mut inner = self.inner();
+        for task in tasks {
+            if let Some(record) = inner.tasks.remove(&task) {
+                assert!(record.is_terminal(), "{task} is purged while it runs");
+            }
+            inner.purged.push(task);
+        }
+        drop(inner);
+        self.changed.send_replace(());
+    }
+
+    fn tasks(&self) -> Arc<Tasks> {
+        Arc::new(self.inner().tasks.clone())
+    }
+
+    fn pending(&self) -> Vec<PendingTask> {
+        let reasons = Arc::clone(&self.reasons.lock().unwrap());
+        let pending = |request: TaskRequest| PendingTask {
+            task: request.id,
+            run_spec: request.spec.id.clone(),
+            version: request.spec.version.clone(),
+            since: Timestamp::now(),
+            not_before: request.not_before,
+            reasons: Arc::clone(&reasons),
+        };
+        self.submitted().into_iter().map(pending).collect()
+    }
+
+    fn subscription(&self) -> SubscriptionStatus {
+        SubscriptionStatus {
+            framework_id: Some(FrameworkId::from(FRAMEWORK_ID)),
+            connected: true,
+            master: Some("127.0.0.1:5050".to_owned()),
+            since: Timestamp::now(),
+        }
+    }
+}
