@@ -27,6 +27,9 @@ pub struct Config {
     pub env_vars_prefix: String,
     /// The event bus.
     pub events: Events,
+    /// How long a launched task may stay in one state until it runs; then it is killed and launched
+    /// again.
+    pub launch_timeout: Duration,
     /// The minimum interval of REVIVE calls for tasks that fit no offer.
     pub revive_interval: Duration,
     /// Timeout of one call of the store.
@@ -83,6 +86,7 @@ impl Default for Config {
             checks: Checks::default(),
             env_vars_prefix: String::new(),
             events: Events::default(),
+            launch_timeout: Duration::from_mins(5),
             revive_interval: Duration::from_secs(1),
             store_timeout: transom_store::typed::TIMEOUT,
         }

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn app_ids() {
+    fn app_ids_are_normalized_and_invalid_ones_rejected() {
         for (text, expected) in [
             ("/app", Ok("/app")),
             ("app", Ok("/app")),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_an_app_id() {
+    fn app_id_gives_its_group_and_task_name() {
         let id = AppId::parse("/shop/back-end/web").unwrap();
         assert_eq!(
             (id.group(), id.task_name().as_str()),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_from_task_to_app_is_exact() {
+    fn instance_and_app_are_recovered_from_a_task_id() {
         let app = AppId::parse("/shop/web.v2").unwrap();
         let instance = InstanceId::new(&app);
         assert!(instance.as_str().starts_with("shop_web.v2.instance-"));

@@ -84,9 +84,9 @@ impl Instance {
         self.replica = replica;
     }
 
-    /// The instance as deployments see it. `config` is the app's current configuration.
-    pub(crate) fn member(&self, config: Moment) -> Member<InstanceId> {
-        self.replica.member(self.id.clone(), self.version() < config)
+    /// The instance as deployments see it. `outdated`: its configuration is not the app's.
+    pub(crate) fn member(&self, outdated: bool) -> Member<InstanceId> {
+        self.replica.member(self.id.clone(), outdated)
     }
 
     /// The last check result, of this daemon or of the agent, in the form of `checkResult`.
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn check_results_have_one_shape_whoever_looked() {
+    fn check_results_of_agent_and_plugin_have_the_same_shape() {
         let suite: Value = serde_json::from_str(include_str!("../tests/fixtures/checks.json")).unwrap();
         let mut replayed = 0;
         for case in suite["cases"]
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guests_words_in_a_result_are_escaped() {
+    fn control_characters_in_a_plugin_result_are_escaped() {
         let found =
             Outcome::Custom(r#"{"a\u202e": ["\u001b[2J", {"b": "\u009b2J ä\n"}], "n": 1}"#.to_owned());
         let expected = json!({"plugin": {"a\\u{202e}": ["\\u{1b}[2J", {"b": "\\u{9b}2J ä\\u{a}"}], "n": 1}});

@@ -1,7 +1,7 @@
 //! Turns an instance of an app into a task: command, environment, labels, discovery, check, kill
 //! policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use transom_launch::{Command, Discovery, Environment, Port, Probe, ProbeTimes, P
 use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
-use crate::config::{Checks, Exec, Network};
+use crate::config::Checks;
 use crate::model::{App, Check, CheckCommand, CheckKind, CheckPort, Constraint};
 use crate::time::Moment;
 
@@ -24,8 +24,8 @@ pub(crate) struct LaunchSettings {
 }
 
 /// The run spec of one version of an app. All its instances share it, so that they are matched
-/// together.
-pub(crate) fn run_spec(app: &Arc<App>, settings: &LaunchSettings) -> Arc<RunSpec> {
+/// together. `current` are the versions with the same configuration, this one among them.
+pub(crate) fn run_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &LaunchSettings) -> Arc<RunSpec> {
     let ports = app
         .port_definitions
         .iter()
@@ -43,13 +43,24 @@ pub(crate) fn run_spec(app: &Arc<App>, settings: &LaunchSettings) -> Arc<RunSpec
         gpus: f64::from(app.gpus),
         ports: ports.collect(),
         constraints: app.constraints.iter().map(condition).collect(),
-        roles: app.accepted_resource_roles.clone(),
+        roles: accepted_roles(app),
         build: Arc::new(Build {
             app: Arc::clone(app),
+            current,
             settings: settings.clone(),
         })
         .into(),
     })
+}
+
+/// The roles whose resources the app may use: by default its own and unreserved ones.
+fn accepted_roles(app: &App) -> Vec<String> {
+    if !app.accepted_resource_roles.is_empty() {
+        return app.accepted_resource_roles.clone();
+    }
+    let mut roles = vec![app.role.clone(), "*".to_owned()];
+    roles.dedup();
+    roles
 }
 
 /// A constraint in the form that the attributes component takes.
@@ -65,6 +76,7 @@ pub(crate) fn condition(constraint: &Constraint) -> matcher::Constraint {
 #[derive(Debug)]
 struct Build {
     app: Arc<App>,
+    current: BTreeSet<Moment>,
     settings: LaunchSettings,
 }
 
@@ -86,12 +98,10 @@ impl BuildTask for Build {
         Some(task.into())
     }
 
-    /// Instances of an older configuration are being replaced; `UNIQUE` must not block a restart.
+    /// Instances of another configuration are being replaced; `UNIQUE` must not block a restart.
     fn counts_as_placed(&self, record: &TaskRecord) -> bool {
-        record
-            .version
-            .parse::<Moment>()
-            .is_ok_and(|version| version >= self.app.config_version())
+        let version = record.version.parse::<Moment>();
+        version.is_ok_and(|version| self.current.contains(&version))
     }
 }
 
@@ -233,17 +243,9 @@ pub(crate) fn check_port(port: CheckPort, host_ports: &[u16]) -> Option<u16> {
     }
 }
 
-/// Whether this daemon, and not the agent, makes the check.
-pub(crate) fn is_ours(check: &Check, checks: Checks) -> bool {
-    match check.kind {
-        CheckKind::Http { .. } | CheckKind::Tcp { .. } => checks.network == Network::Host,
-        CheckKind::Exec { .. } => checks.exec == Exec::Host,
-    }
-}
-
 /// The check for the agent; `None` when this daemon makes it.
 fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<transom_launch::Check> {
-    if is_ours(check, checks) {
+    if check.is_made_here(checks) {
         return None;
     }
     let probe = match &check.kind {

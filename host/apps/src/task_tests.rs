@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use transom_scheduler::AgentLocation;
 
 use super::*;
+use crate::config::{Exec, Network};
 use crate::testing::app;
 
 fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
@@ -31,7 +32,7 @@ fn built_app(app: App, ports: &[u16], settings: &LaunchSettings) -> Value {
         agent,
         host_ports: ports.to_vec(),
     };
-    let spec = run_spec(&Arc::new(app), settings);
+    let spec = run_spec(&Arc::new(app), BTreeSet::new(), settings);
     serde_json::to_value(spec.build.task().unwrap().build(&placement).unwrap()).unwrap()
 }
 
@@ -73,7 +74,7 @@ fn env(task: &Value) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn command_environment_and_discovery() {
+fn task_info_has_command_environment_and_discovery() {
     let task = built(
         &json!({
             "id": "/shop/web", "cmd": "./web --port $PORT0", "user": "www", "cpus": 0.5, "labels": {"tier-1": "yes"},
@@ -292,7 +293,7 @@ fn labels_become_variables_unless_they_are_too_long() {
 }
 
 #[test]
-fn arguments_without_a_shell() {
+fn arguments_run_without_a_shell() {
     let task = built(
         &json!({"id": "/a", "args": ["/bin/sleep", "9"]}),
         &[1],
@@ -306,7 +307,7 @@ fn arguments_without_a_shell() {
 }
 
 #[test]
-fn who_makes_a_check() {
+fn task_has_a_check_only_when_the_agent_makes_it() {
     let cluster = Checks {
         network: Network::Cluster,
         exec: Exec::Cluster,
@@ -346,12 +347,16 @@ fn who_makes_a_check() {
 }
 
 #[test]
-fn fixed_ports_only_when_required() {
+fn fixed_ports_are_requested_only_with_require_ports() {
     let definition = |required| json!({"id": "/a", "cmd": "sleep 1", "requirePorts": required, "portDefinitions": [{"port": 80}, {"port": 0}]});
     let ports = |required| {
-        run_spec(&Arc::new(app(&definition(required))), &LaunchSettings::default())
-            .ports
-            .clone()
+        run_spec(
+            &Arc::new(app(&definition(required))),
+            BTreeSet::new(),
+            &LaunchSettings::default(),
+        )
+        .ports
+        .clone()
     };
     assert_eq!(ports(true), [PortRequest::Fixed(80), PortRequest::Random]);
     assert_eq!(ports(false), [PortRequest::Random, PortRequest::Random]);

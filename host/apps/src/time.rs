@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn has_always_three_digits() {
+    fn moment_is_shown_with_three_fractional_digits() {
         for (text, shown) in [
             ("2018-01-01T00:00:00Z", "2018-01-01T00:00:00.000Z"),
             ("2018-01-01T00:00:00.1239Z", "2018-01-01T00:00:00.123Z"),

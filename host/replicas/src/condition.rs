@@ -95,6 +95,20 @@ impl Condition {
         }
     }
 
+    /// The conditions of a launched task that does not run yet.
+    pub const LAUNCHING: [Self; 3] = [Self::Provisioned, Self::Staging, Self::Starting];
+
+    /// Whether the task is launched and does not run yet.
+    pub fn is_launching(self) -> bool {
+        Self::LAUNCHING.contains(&self)
+    }
+
+    /// Whether the agent of the task does not answer. The task may run, and its end may never be
+    /// reported.
+    pub fn is_unreachable(self) -> bool {
+        matches!(self, Self::Unreachable | Self::UnreachableInactive)
+    }
+
     /// Whether the task is terminal. Its replica then gets the next task or is removed.
     pub fn is_terminal(self) -> bool {
         matches!(

@@ -28,6 +28,8 @@ pub struct Replica<V> {
     /// Whether the current task is being killed so that the next one takes its place, which is not
     /// a failure.
     pub restarting: bool,
+    /// Whether a task of the current version has run.
+    pub has_run: bool,
 }
 
 /// The state that the service wants a replica to reach.
@@ -68,6 +70,7 @@ impl<V> Replica<V> {
             started_at: None,
             unreachable_since: None,
             restarting: false,
+            has_run: false,
         }
     }
 
@@ -94,6 +97,7 @@ impl<V> Replica<V> {
             started_at,
             unreachable_since,
             restarting: false,
+            has_run: started_at.is_some(),
         }
     }
 
@@ -114,6 +118,7 @@ impl<V> Replica<V> {
     pub(crate) fn observe(&mut self, task: &TaskView<'_>, now: Timestamp) -> bool {
         self.started_at = task.started_at;
         let condition = task.condition();
+        self.has_run |= condition == Condition::Running || task.started_at.is_some();
         let still_inactive =
             self.condition == Condition::UnreachableInactive && condition == Condition::Unreachable;
         if condition == self.condition || still_inactive {
@@ -126,9 +131,13 @@ impl<V> Replica<V> {
     }
 
     /// The same replica with its next task, which is not launched yet.
-    pub(crate) fn next(&self, version: V, now: Timestamp) -> Self {
+    pub(crate) fn next(&self, version: V, now: Timestamp) -> Self
+    where
+        V: PartialEq,
+    {
         Self {
             incarnation: self.incarnation + 1,
+            has_run: self.has_run && self.version == version,
             ..Self::new(version, now)
         }
     }

@@ -1,7 +1,10 @@
 //! What happens to one replica, and what follows.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
+use crate::unreachable::waited;
 use crate::{Condition, Goal, Replica, TaskView, UnreachableStrategy};
 
 /// What happens to a replica.
@@ -52,13 +55,16 @@ pub struct Policy<V> {
     pub version: V,
     /// The strategy for an unreachable agent.
     pub unreachable: UnreachableStrategy,
+    /// How long a launched task may stay in one condition until it runs; then it is killed, and the
+    /// next one takes its place.
+    pub launch_timeout: Duration,
     /// Whether a task that ended is replaced; false while the run spec is being deleted.
     pub replace: bool,
 }
 
 /// What happens to a replica, and what follows: the replica afterwards (`None`: there is none any
 /// more) and the effects.
-pub fn step<V: Clone>(
+pub fn step<V: Clone + PartialEq>(
     replica: &Replica<V>,
     input: Input<'_>,
     policy: &Policy<V>,
@@ -75,6 +81,12 @@ pub fn step<V: Clone>(
         Input::Updated(task) => {
             let changed = next.observe(&task, now);
             let mut effects = effects(changed, next.condition);
+            if next.condition.is_unreachable() && (!next.is_wanted() || next.restarting) {
+                // Being killed already: its end may never be reported.
+                let (next, given_up) = give_up(&next, policy, now);
+                effects.extend(given_up);
+                return (next, effects);
+            }
             if !next.condition.is_terminal() {
                 return (Some(next), effects);
             }
@@ -93,27 +105,50 @@ pub fn step<V: Clone>(
         }
         Input::Restart => {
             next.restarting = true;
-            let kill = kill(&next);
-            (Some(next), vec![kill])
+            let mut effects = vec![kill(&next)];
+            if !next.condition.is_unreachable() {
+                return (Some(next), effects);
+            }
+            let (next, given_up) = give_up(&next, policy, now);
+            effects.extend(given_up);
+            (next, effects)
         }
         Input::Decommission => {
             next.goal = Goal::Decommissioned;
             let kill = kill(&next);
-            // Without a task there is nothing to wait for. If the launch is under way, the task is
-            // an orphan, and the service has it killed when it appears.
-            let remains = (next.condition != Condition::Scheduled).then_some(next);
-            (remains, vec![kill])
+            // Without a task there is nothing to wait for, and an unreachable one may never end. If
+            // the launch is under way or the agent returns, the task is an orphan, and the service
+            // has it killed when it appears.
+            let waits = next.condition != Condition::Scheduled && !next.condition.is_unreachable();
+            (waits.then_some(next), vec![kill])
         }
-        Input::Tick => tick(next, policy.unreachable, now),
+        Input::Tick => tick(next, policy, now),
     }
 }
 
-fn tick<V>(
-    mut replica: Replica<V>,
-    strategy: UnreachableStrategy,
+/// Does not wait for the end of a killed task on an unreachable agent: its place is free, or taken
+/// by the next task.
+fn give_up<V: Clone + PartialEq>(
+    replica: &Replica<V>,
+    policy: &Policy<V>,
     now: Timestamp,
-) -> (Option<Replica<V>>, Vec<Effect>) {
+) -> (Option<Replica<V>>, Option<Effect>) {
+    if !replica.is_wanted() || !policy.replace {
+        return (None, None);
+    }
+    let launch = Effect::Launch { after_failure: false };
+    (Some(replica.next(policy.version.clone(), now)), Some(launch))
+}
+
+fn tick<V>(mut replica: Replica<V>, policy: &Policy<V>, now: Timestamp) -> (Option<Replica<V>>, Vec<Effect>) {
+    let strategy = policy.unreachable;
     let lost = replica.unreachable_since.unwrap_or(replica.since);
+    let waits = replica.condition.is_launching() && replica.is_wanted() && !replica.restarting;
+    if waits && waited(replica.since, now) >= policy.launch_timeout {
+        replica.restarting = true;
+        let kill = kill(&replica);
+        return (Some(replica), vec![kill]);
+    }
     match replica.condition {
         Condition::Unreachable if strategy.is_inactive(lost, now) => {
             replica.condition = Condition::UnreachableInactive;

@@ -62,6 +62,7 @@ fn policy() -> Policy<u32> {
             inactive_after: Duration::from_secs(10),
             expunge_after: Duration::from_secs(30),
         },
+        launch_timeout: Duration::from_hours(3),
         replace: true,
     }
 }
@@ -196,13 +197,47 @@ fn decommissioned_replica_remains_until_its_task_has_ended() {
     for condition in CONDITIONS {
         let (after, effects) = step(&replica(condition), Input::Decommission, &policy(), at(200));
         assert_eq!(effects, [Effect::Kill { incarnation: 3 }], "{condition:?}");
-        if condition == Condition::Scheduled {
+        if condition == Condition::Scheduled || condition.is_unreachable() {
             assert_eq!(after, None);
         } else {
             let after = after.unwrap();
             assert_eq!(after.goal, Goal::Decommissioned, "{condition:?}");
             assert_eq!(after.condition, condition);
         }
+    }
+}
+
+#[test]
+fn killed_replica_is_not_awaited_on_an_unreachable_agent() {
+    let status = TaskStatus::default();
+    let lost = Input::Updated(view(&TaskState::Unreachable, &status));
+    let launch = Effect::Launch { after_failure: false };
+    let changed = Effect::Changed(Condition::Unreachable);
+    let decommissioned = step(
+        &replica(Condition::Running),
+        Input::Decommission,
+        &policy(),
+        at(150),
+    )
+    .0;
+    let (after, effects) = step(&decommissioned.unwrap(), lost, &policy(), at(200));
+    assert_eq!((after, effects), (None, vec![changed]));
+
+    let restarted = step(&replica(Condition::Running), Input::Restart, &policy(), at(150)).0;
+    let (after, effects) = step(&restarted.unwrap(), lost, &policy(), at(200));
+    assert_eq!(effects, [changed, launch]);
+    let after = after.unwrap();
+    assert_eq!((after.incarnation, after.condition), (4, Condition::Scheduled));
+
+    for condition in [Condition::Unreachable, Condition::UnreachableInactive] {
+        let (after, effects) = step(&replica(condition), Input::Restart, &policy(), at(200));
+        assert_eq!(
+            effects,
+            [Effect::Kill { incarnation: 3 }, launch],
+            "{condition:?}"
+        );
+        let after = after.unwrap();
+        assert_eq!((after.incarnation, after.restarting), (4, false), "{condition:?}");
     }
 }
 
@@ -237,6 +272,33 @@ fn time_changes_only_unreachable_replicas() {
                 _ => (Some(before), vec![]),
             };
             assert_eq!(found, expected, "{condition:?} at {now}");
+        }
+    }
+}
+
+#[test]
+fn task_that_does_not_start_in_time_is_killed_once_and_replaced() {
+    let policy = Policy {
+        launch_timeout: Duration::from_mins(5),
+        ..policy()
+    };
+    for condition in CONDITIONS {
+        let before = replica(condition);
+        let (early, effects) = step(&before, Input::Tick, &policy, at(399));
+        if condition.is_launching() {
+            assert_eq!(
+                (early.as_ref(), &effects[..]),
+                (Some(&before), &[][..]),
+                "{condition:?}"
+            );
+        }
+        let (late, effects) = step(&before, Input::Tick, &policy, at(400));
+        let killed =
+            effects == [Effect::Kill { incarnation: 3 }] && late.as_ref().is_some_and(|it| it.restarting);
+        assert_eq!(killed, condition.is_launching(), "{condition:?}");
+        if let Some(late) = late.filter(|_| killed) {
+            let (again, effects) = step(&late, Input::Tick, &policy, at(500));
+            assert_eq!((again, effects), (Some(late), vec![]), "{condition:?}");
         }
     }
 }

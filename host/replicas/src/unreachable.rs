@@ -46,7 +46,8 @@ impl UnreachableStrategy {
     }
 }
 
-fn waited(since: Timestamp, now: Timestamp) -> Duration {
+/// Zero if the clock was set back.
+pub(crate) fn waited(since: Timestamp, now: Timestamp) -> Duration {
     let waited: SignedDuration = now.duration_since(since);
     Duration::try_from(waited).unwrap_or_default()
 }

@@ -55,7 +55,7 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
             .filter(|one| conditions.contains(&one.condition()))
             .count()
     };
-    shown["tasksStaged"] = json!(count(&[Condition::Staging, Condition::Starting]));
+    shown["tasksStaged"] = json!(count(&Condition::LAUNCHING));
     shown["tasksRunning"] = json!(count(&[Condition::Running]));
     // Instances without health information count as neither healthy nor unhealthy.
     shown["tasksHealthy"] = json!(0);
@@ -93,7 +93,7 @@ fn stats(view: &AppView) -> Value {
         if !chosen.is_empty() {
             let count =
                 |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition())).count();
-            let staged = count(|condition| matches!(condition, Condition::Staging | Condition::Starting));
+            let staged = count(Condition::is_launching);
             let running = count(|condition| condition == Condition::Running);
             let counts = json!({"staged": staged, "running": running, "healthy": 0, "unhealthy": 0});
             stats[name] = json!({"stats": {"counts": counts}});

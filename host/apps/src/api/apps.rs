@@ -57,7 +57,7 @@ pub(super) async fn create(
         }
         return Err(Invalid::Rules(update.broken).into());
     };
-    let force = query.flag("force", false)?;
+    let force = query.flag("force", false);
     let written = write(&api, id, Change::Create(Box::new(update)), force, origin).await?;
     let mut app = json!(written.app);
     if let Some(members) = app.as_object_mut() {
@@ -136,7 +136,7 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
     let Target::App(id) = target(path)? else {
         return Err(no_such_method());
     };
-    let (force, partial) = (query.flag("force", false)?, query.flag("partialUpdate", true)?);
+    let (force, partial) = (query.flag("force", false), query.flag("partialUpdate", true));
     let update = decode(api, body).await?;
     if update.id.as_ref().is_some_and(|named| *named != id) {
         return Err(error::invalid(
@@ -147,9 +147,7 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
     let named = usize::from(body.get("id").is_some_and(|id| !id.is_null()));
     let change = match update.version {
         Some(version) if update.members == 1 + named => Change::Rollback(version),
-        // A client that sends back a whole definition includes its `versionInfo`; the version is
-        // ignored then.
-        Some(_) if body.get("versionInfo").is_none() && partial => {
+        Some(_) => {
             let text = "The 'version' field may only be combined with the 'id' field.";
             return Err(error::invalid("/version", text));
         }
@@ -157,6 +155,7 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
             update: Box::new(update),
             partial,
             create,
+            restart: query.flag("restart", false),
         },
     };
     let written = write(api, id, change, force, origin).await?;
@@ -182,7 +181,7 @@ pub(super) async fn delete(
 ) -> Answer {
     match target(&path)? {
         Target::App(id) => {
-            deployed(&write(&api, id, Change::Delete, query.flag("force", true)?, origin).await?)
+            deployed(&write(&api, id, Change::Delete, query.flag("force", true), origin).await?)
         }
         Target::Tasks(id) => {
             let which = query
@@ -191,7 +190,9 @@ pub(super) async fn delete(
             kill(&api, id, which, &query, "tasks").await
         }
         Target::Task(id, task) => kill(&api, id, Which::One(task), &query, "task").await,
-        Target::Versions(_) | Target::Version(..) | Target::Restart(_) => Err(no_such_method()),
+        // An app cannot have this name.
+        Target::Restart(id) => Err(ApiError::not_found(format!("App '{id}/restart' does not exist"))),
+        Target::Versions(_) | Target::Version(..) => Err(no_such_method()),
     }
 }
 
@@ -205,18 +206,18 @@ pub(super) async fn post(
     let Target::Restart(id) = target(&path)? else {
         return Err(no_such_method());
     };
-    deployed(&write(&api, id, Change::Restart, query.flag("force", false)?, origin).await?)
+    deployed(&write(&api, id, Change::Restart, query.flag("force", false), origin).await?)
 }
 
 /// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
 pub(super) fn manner(query: &Query) -> Result<(bool, bool, bool), ApiError> {
-    let (scale, wipe) = (query.flag("scale", false)?, query.flag("wipe", false)?);
+    let (scale, wipe) = (query.flag("scale", false), query.flag("wipe", false));
     if scale && wipe {
         return Err(ApiError::bad_request(
             "You cannot use scale and wipe at the same time.",
         ));
     }
-    Ok((scale, wipe, query.flag("force", false)?))
+    Ok((scale, wipe, query.flag("force", false)))
 }
 
 /// The killed tasks, as they were before.

@@ -31,7 +31,7 @@ pub(super) async fn delete(
     query: Query,
     origin: Origin,
 ) -> Result<Response, ApiError> {
-    if query.flag("force", false)? {
+    if query.flag("force", false) {
         api.ask(|reply| Command::Cancel {
             deployment: id,
             reply,

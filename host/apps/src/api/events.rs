@@ -42,7 +42,7 @@ pub(super) async fn stream(
         light: query
             .get("plan-format")
             .is_some_and(|format| format.eq_ignore_ascii_case("light")),
-        ids: query.flag("ids", false)?,
+        ids: query.flag("ids", false),
     };
     let listener = Listener {
         client: origin.client,

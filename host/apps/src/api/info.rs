@@ -55,7 +55,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
             "task_lost_expunge_interval": 30_000,
         },
         "zookeeper_config": {
-            "zk": "", "zk_connection_timeout": 0, "zk_max_versions": 25, "zk_session_timeout": 0, "zk_timeout": 0,
+            "zk": "", "zk_connection_timeout": 0, "zk_max_versions": 50, "zk_session_timeout": 0, "zk_timeout": 0,
         },
         "http_config": {"http_port": ports[0], "https_port": ports[1]},
     });

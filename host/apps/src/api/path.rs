@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn paths_are_parsed_to_targets_and_invalid_ones_rejected() {
         let id = |text: &str| AppId::parse(text).unwrap();
         for (path, expected) in [
             ("web", Target::App(id("/web"))),

@@ -26,16 +26,10 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// A boolean, in upper or lower case.
-    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, ApiError> {
-        match self.get(name) {
-            None => Ok(default),
-            Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
-            Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
-            Some(value) => Err(ApiError::bad_request(format!(
-                "the parameter {name} is {value}; expected true or false"
-            ))),
-        }
+    /// A boolean as upstream reads it: `true` in upper or lower case is true, all else is false.
+    pub(super) fn flag(&self, name: &str, default: bool) -> bool {
+        self.get(name)
+            .map_or(default, |value| value.eq_ignore_ascii_case("true"))
     }
 
     /// All parameters except the named ones, in order.
@@ -77,20 +71,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truth_in_any_case() {
+    fn flag_is_true_for_true_in_any_case_and_false_for_all_else() {
         let query = Query(
             [("force", "True"), ("scale", "FALSE"), ("wipe", ""), ("x", "1")]
                 .map(|(k, v)| (k.into(), v.into()))
                 .to_vec(),
         );
-        assert!(query.flag("force", false).unwrap());
-        assert!(!query.flag("scale", true).unwrap());
-        assert!(query.flag("wipe", true).unwrap(), "empty is absent");
-        assert!(query.flag("x", true).is_err());
+        assert!(query.flag("force", false));
+        assert!(!query.flag("scale", true));
+        assert!(query.flag("wipe", true), "empty is absent");
+        assert!(!query.flag("x", true));
     }
 
     #[test]
-    fn embed_prefixes() {
+    fn embeds_ignores_the_prefix_of_the_embedding_document() {
         let query = Query(
             [("embed", "apps.tasks"), ("embed", "group.apps.counts")]
                 .map(|(k, v)| (k.into(), v.into()))

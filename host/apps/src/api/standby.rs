@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_are_answered_here_and_nothing_else() {
+    fn route_keeps_most_reads_local_forwards_writes_redirects_events() {
         for (method, path, expected) in [
             (Method::GET, "/ping", Route::Local),
             (Method::GET, "/v2/info", Route::Local),

@@ -21,7 +21,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     for status in query.all("status").chain(query.all("status[]")) {
         match status.to_ascii_lowercase().as_str() {
             "running" => wanted.push(Condition::Running),
-            "staging" => wanted.extend([Condition::Staging, Condition::Starting]),
+            "staging" => wanted.extend(Condition::LAUNCHING),
             _ => {
                 let text = format!("the status {status} is not one of running, staging");
                 return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, text));
@@ -30,10 +30,8 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     }
     let check_failure = query.embeds("checkFailure");
     let snapshot = api.snapshot();
-    let all = snapshot
-        .apps
-        .values()
-        .flat_map(|view| view.instances.iter().map(move |instance| (view, instance)));
+    let views = snapshot.apps.values().chain(snapshot.deleted.values());
+    let all = views.flat_map(|view| view.instances.iter().map(move |instance| (view, instance)));
     let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition()));
     let tasks: Vec<Value> = chosen
         .filter_map(|(view, instance)| task::shown(view, instance, check_failure))

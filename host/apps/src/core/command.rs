@@ -23,11 +23,13 @@ pub(crate) struct Origin {
 pub(crate) enum Change {
     /// A new app; rejected if the app exists.
     Create(Box<AppUpdate>),
-    /// An update; `partial` keeps fields that it does not name, `create` creates a missing app.
+    /// An update; `partial` keeps fields that it does not name, `create` creates a missing app,
+    /// `restart` replaces all instances.
     Update {
         update: Box<AppUpdate>,
         partial: bool,
         create: bool,
+        restart: bool,
     },
     /// Back to the definition of that version.
     Rollback(Moment),

@@ -64,6 +64,10 @@ impl Core {
             if known.condition() != Condition::Scheduled {
                 return;
             }
+            // The definition may have changed since the request was taken.
+            if let Ok(version) = record.version.parse() {
+                known.replica.version = version;
+            }
             known.record = Some(Arc::clone(record));
         }
         self.step(&app, &instance, Input::Launched(view(record)));
@@ -162,12 +166,14 @@ impl Core {
                 }
                 known.found = Some(found);
                 let version = known.version().to_string();
+                let facts = known.facts(&app, &version);
+                // As when the agent makes the check.
+                if let Some(status) = known.record.as_ref().and_then(|record| record.status.as_ref()) {
+                    self.drafts.push(shapes::status_update(facts, status));
+                }
                 if let Some(result) = known.check_result() {
-                    let draft = shapes::check_result_changed(
-                        known.facts(&app, &version),
-                        known.task().as_str(),
-                        &result,
-                    );
+                    let task = known.task();
+                    let draft = shapes::check_result_changed(facts, task.as_str(), &result);
                     self.drafts.push(draft);
                 }
             }
@@ -185,27 +191,28 @@ impl Core {
 
     /// Handles the periodic tick.
     pub(super) async fn tick(&mut self) {
-        let mut lost = Vec::new();
+        let mut timed = Vec::new();
         for (id, state) in &self.apps {
-            let unreachable = state.instances.values().filter(|instance| {
-                matches!(
-                    instance.condition(),
-                    Condition::Unreachable | Condition::UnreachableInactive
-                )
+            let instances = state.instances.values();
+            let limited = instances.filter(|instance| {
+                instance.condition().is_unreachable() || instance.condition().is_launching()
             });
-            lost.extend(unreachable.map(|instance| (id.clone(), instance.id.clone())));
+            timed.extend(limited.map(|instance| (id.clone(), instance.id.clone())));
         }
-        for (app, instance) in &lost {
+        for (app, instance) in &timed {
             if !self.step(app, instance, Input::Tick) {
                 continue;
             }
-            if self.instance_mut(app, instance).is_none() {
+            if let Some(known) = self.instance_mut(app, instance) {
+                if known.condition().is_launching() {
+                    tracing::warn!(task = %known.task(), "task did not start in time; killed");
+                }
+            } else {
                 tracing::info!(%instance, "instance unreachable for longer than expungeAfterSeconds; expunged");
-                self.checker.end(instance);
             }
             self.reconcile(app).await;
         }
-        self.repair_unconfirmed().await;
+        self.store_unstored().await;
         // Deployments whose end could not be stored yet.
         let waiting: Vec<AppId> = self.deployments.keys().cloned().collect();
         for id in waiting {

@@ -249,26 +249,31 @@ impl StandbyState {
 
     /// The snapshot that follows `shown`.
     fn snapshot(&mut self, shown: Snapshot) -> Snapshot {
-        let mut apps = shown.apps;
+        let (mut apps, mut deleted) = (shown.apps, shown.deleted);
         for id in std::mem::take(&mut self.dirty) {
-            match self.apps.get(&id).filter(|record| !record.gone) {
-                Some(record) => {
-                    let tasks = self.tasks.get(&id);
-                    let view = AppView {
-                        app: Arc::clone(&record.app),
-                        versions: record.versions.clone(),
-                        instances: tasks
-                            .map(|tasks| tasks.values().cloned().collect())
-                            .unwrap_or_default(),
-                        last_failure: record.last_failure.clone(),
-                    };
-                    apps.insert(id, Arc::new(view));
-                }
-                None => drop(apps.remove(&id)),
-            }
+            apps.remove(&id);
+            deleted.remove(&id);
+            let Some(record) = self.apps.get(&id) else {
+                continue;
+            };
+            let tasks = self.tasks.get(&id);
+            let view = AppView {
+                app: Arc::clone(&record.app),
+                versions: record.versions.clone(),
+                instances: tasks
+                    .map(|tasks| tasks.values().cloned().collect())
+                    .unwrap_or_default(),
+                last_failure: record.last_failure.clone(),
+            };
+            let shown = if record.gone { &mut deleted } else { &mut apps };
+            shown.insert(id, Arc::new(view));
         }
         let mut deployments: Vec<_> = self.deployments.values().cloned().collect();
         deployments.sort_by_key(|deployment| deployment.version);
-        Snapshot { apps, deployments }
+        Snapshot {
+            apps,
+            deleted,
+            deployments,
+        }
     }
 }

@@ -35,7 +35,7 @@ use crate::checks::Checker;
 use crate::deploy::{self, ActionKind, Deployment, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
-use crate::task::{LaunchSettings, is_ours, run_spec};
+use crate::task::{LaunchSettings, run_spec};
 use crate::time::Moment;
 use crate::{Config, Result};
 use command::{Command, Report};
@@ -59,6 +59,8 @@ pub(crate) struct Parts {
     pub(crate) role: String,
     pub(crate) launch: LaunchSettings,
     pub(crate) plan_form: PlanForm,
+    /// How long a launched task may take to run.
+    pub(crate) launch_timeout: Duration,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
@@ -92,32 +94,47 @@ struct AppState {
     record: AppRecord,
     /// The run spec of new tasks.
     spec: Arc<RunSpec>,
+    /// The versions whose instances stay; those of others are replaced.
+    current: BTreeSet<Moment>,
     backoff: LaunchBackoff,
     instances: BTreeMap<InstanceId, Instance>,
 }
 
 impl AppState {
     fn new(record: AppRecord, launch: &LaunchSettings) -> Self {
-        let spec = run_spec(&record.app, launch);
+        let current = record.current_versions(launch.checks);
+        let spec = run_spec(&record.app, current.clone(), launch);
         Self {
             record,
             spec,
+            current,
             backoff: LaunchBackoff::default(),
             instances: BTreeMap::new(),
         }
     }
 
     fn members(&self) -> Vec<Member<InstanceId>> {
-        let config = self.record.app.config_version();
-        self.instances
-            .values()
-            .map(|instance| instance.member(config))
+        let instances = self.instances.values();
+        instances
+            .map(|instance| instance.member(self.is_outdated(instance)))
             .collect()
     }
 
+    /// Whether the configuration of the instance is another than the app's.
+    fn is_outdated(&self, instance: &Instance) -> bool {
+        !self.current.contains(&instance.version())
+    }
+
+    /// Takes over a definition.
+    fn set_record(&mut self, record: AppRecord, launch: &LaunchSettings) {
+        self.current = record.current_versions(launch.checks);
+        self.spec = run_spec(&record.app, self.current.clone(), launch);
+        self.record = record;
+    }
+
     /// The rules for each instance.
-    fn policy(&self) -> Policy<Moment> {
-        policy::instance(&self.record.app, !self.record.gone)
+    fn policy(&self, launch_timeout: Duration) -> Policy<Moment> {
+        policy::instance(&self.record.app, launch_timeout, !self.record.gone)
     }
 
     fn wanted(&self, instance: &Instance) -> TaskRequest {
@@ -143,9 +160,9 @@ impl AppState {
 /// The actor.
 pub(crate) struct Core {
     repository: Repository,
-    /// Records whose last write failed with an unknown result: the store may have another state
-    /// than this core.
-    unconfirmed: Touched,
+    /// Records of which the store may have another state than this core: the result of their last
+    /// write is unknown, or they changed without a request.
+    unstored: Touched,
     scheduler: Arc<dyn SchedulerApi>,
     checker: Checker,
     bus: Bus,
@@ -154,6 +171,7 @@ pub(crate) struct Core {
     role: String,
     launch: LaunchSettings,
     plan_form: PlanForm,
+    launch_timeout: Duration,
     apps: BTreeMap<AppId, AppState>,
     /// At most one for each app.
     deployments: BTreeMap<AppId, Deployment>,
@@ -182,7 +200,7 @@ pub(crate) fn start(
     } = parts;
     let mut core = Core {
         repository: stored.repository,
-        unconfirmed: Touched::default(),
+        unstored: Touched::default(),
         scheduler,
         checker: parts.checker,
         bus: parts.bus,
@@ -190,6 +208,7 @@ pub(crate) fn start(
         role: parts.role,
         launch: parts.launch,
         plan_form: parts.plan_form,
+        launch_timeout: parts.launch_timeout,
         apps: BTreeMap::new(),
         deployments: BTreeMap::new(),
         dirty: BTreeSet::new(),
@@ -245,6 +264,12 @@ impl Core {
                 .and_then(|id| self.apps.get_mut(&id));
             match (state, Instance::of_record(record)) {
                 _ if record.is_terminal() => purge.push(record.id.clone()),
+                // Given up: another instance has its place, or none.
+                (_, Some(instance))
+                    if instance.condition().is_unreachable() && !instance.replica.is_wanted() =>
+                {
+                    kill.push(record.id.clone());
+                }
                 (Some(state), Some(instance)) => drop(state.instances.insert(instance.id.clone(), instance)),
                 _ => kill.push(record.id.clone()),
             }
@@ -327,7 +352,7 @@ impl Core {
         let Some(state) = self.apps.get_mut(id) else {
             return false;
         };
-        let policy = state.policy();
+        let policy = state.policy(self.launch_timeout);
         let Some(known) = state.instances.get_mut(instance) else {
             return false;
         };
@@ -342,7 +367,11 @@ impl Core {
                         .push(shapes::instance_changed(known.facts(id, &version), condition));
                 }
                 Effect::Changed(_) => {}
-                Effect::Kill { incarnation } => self.scheduler.kill(vec![instance.task(incarnation)], None),
+                Effect::Kill { incarnation } => {
+                    let grace = state.record.app.task_kill_grace_period_seconds;
+                    let grace = grace.map(|seconds| Duration::from_secs(u64::from(seconds)));
+                    self.scheduler.kill(vec![instance.task(incarnation)], grace);
+                }
                 Effect::Ended {
                     incarnation,
                     condition,
@@ -356,6 +385,7 @@ impl Core {
                     );
                     if let (true, Some(record)) = (unexpected && !restarting, &known.record) {
                         state.record.last_failure = Some(TaskFailure::new(id, known.version(), record));
+                        self.unstored.apps.insert(id.clone());
                     }
                 }
                 Effect::Launch { after_failure } => {
@@ -367,9 +397,11 @@ impl Core {
                 }
             }
         }
-        match next {
-            Some(replica) => known.set_replica(replica),
-            None => drop(state.instances.remove(instance)),
+        if let Some(replica) = next {
+            known.set_replica(replica);
+        } else {
+            state.instances.remove(instance);
+            self.checker.end(instance);
         }
         if launch && let Some(known) = state.instances.get(instance) {
             self.scheduler.submit(vec![state.wanted(known)]);
@@ -386,20 +418,31 @@ impl Core {
         let last = deployment.current + 1 >= deployment.steps.len();
         let deployment_id = deployment.id.clone();
         let stopped = done == Some(ActionKind::StopApplication);
-        if last {
-            let mut changes = Changes::default();
+        let mut changes = Changes::default();
+        let stored = if last {
             changes.delete_deployment(&deployment_id);
-            if stopped {
-                changes.delete_app(id);
-            }
-            if let Err(error) = self.commit(changes).await {
-                tracing::warn!(
-                    deployment = deployment_id,
-                    error = error_chain(&error),
-                    "storing the end of a deployment failed; retrying"
-                );
-                return false;
-            }
+            Ok(())
+        } else {
+            // With the step, so that a restart of the daemon does not report it again.
+            changes.put_deployment(&Deployment {
+                current: deployment.current + 1,
+                ..deployment.clone()
+            })
+        };
+        if stopped {
+            changes.delete_app(id);
+        }
+        let stored = match stored {
+            Ok(()) => self.commit(changes).await,
+            failed => failed,
+        };
+        if let Err(error) = stored {
+            tracing::warn!(
+                deployment = deployment_id,
+                error = error_chain(&error),
+                "storing the progress of a deployment failed; retrying"
+            );
+            return false;
         }
         if stopped {
             self.apps.remove(id);
@@ -422,8 +465,6 @@ impl Core {
             self.deployments.remove(id);
             return false;
         }
-        // The current step is not stored: a step that is already complete finishes immediately when
-        // it is evaluated again.
         self.drafts.push(shapes::deployment_step(
             "deployment_info",
             deployment,
@@ -437,39 +478,39 @@ impl Core {
         let touched = changes.touched.clone();
         let outcome = self.repository.commit(changes).await;
         if outcome.as_ref().is_err_and(typed::Error::is_unconfirmed) {
-            self.unconfirmed.extend(touched);
+            self.unstored.extend(touched);
         }
         outcome
     }
 
-    /// Stores the present state of records whose last write failed with an unknown result: their
-    /// clients were told that nothing was done.
-    async fn repair_unconfirmed(&mut self) {
-        if self.unconfirmed.is_empty() {
+    /// Stores the present state of unstored records. After a write with an unknown result, clients
+    /// were told that nothing was done.
+    async fn store_unstored(&mut self) {
+        if self.unstored.is_empty() {
             return;
         }
-        let outcome = match self.unconfirmed_state() {
+        let outcome = match self.unstored_changes() {
             Ok(changes) => self.repository.commit(changes).await,
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(()) => self.unconfirmed = Touched::default(),
+            Ok(()) => self.unstored = Touched::default(),
             Err(error) => tracing::warn!(
                 error = error_chain(&error),
-                "repairing unconfirmed records in the store failed; retrying"
+                "storing changed records failed; retrying"
             ),
         }
     }
 
-    fn unconfirmed_state(&self) -> typed::Result<Changes> {
+    fn unstored_changes(&self) -> typed::Result<Changes> {
         let mut changes = Changes::default();
-        for id in &self.unconfirmed.apps {
+        for id in &self.unstored.apps {
             match self.apps.get(id) {
                 Some(state) => changes.put_app(&state.record)?,
                 None => changes.delete_app(id),
             }
         }
-        for id in &self.unconfirmed.deployments {
+        for id in &self.unstored.deployments {
             match self.deployments.values().find(|deployment| deployment.id == *id) {
                 Some(deployment) => changes.put_deployment(deployment)?,
                 None => changes.delete_deployment(id),
@@ -484,16 +525,19 @@ impl Core {
         let Some(known) = state.instances.get(instance) else {
             return;
         };
-        let definition = state
+        let own = state
             .record
             .versions
             .iter()
-            .find(|app| app.version == known.version())
+            .find(|app| app.version == known.version());
+        // A changed check applies to running instances that are not being replaced.
+        let definition = own
+            .filter(|_| state.is_outdated(known))
             .unwrap_or(&state.record.app);
         let ours = definition
             .check
             .as_ref()
-            .is_some_and(|check| is_ours(check, self.launch.checks));
+            .is_some_and(|check| check.is_made_here(self.launch.checks));
         if ours && known.condition() == Condition::Running {
             self.checker.begin(definition, known);
         } else {
@@ -521,20 +565,31 @@ impl Core {
             return;
         }
         // The snapshot so far is the mirror's copy of an earlier leader's state.
-        let mut apps = if std::mem::replace(&mut self.published, true) {
-            self.snapshot.load().apps.clone()
+        let (mut apps, mut deleted) = if std::mem::replace(&mut self.published, true) {
+            let last = self.snapshot.load();
+            (last.apps.clone(), last.deleted.clone())
         } else {
-            BTreeMap::new()
+            Default::default()
         };
         for id in std::mem::take(&mut self.dirty) {
-            match self.apps.get(&id).filter(|state| !state.record.gone) {
-                Some(state) => drop(apps.insert(id, Arc::new(state.view()))),
-                None => drop(apps.remove(&id)),
+            apps.remove(&id);
+            deleted.remove(&id);
+            if let Some(state) = self.apps.get(&id) {
+                let shown = if state.record.gone {
+                    &mut deleted
+                } else {
+                    &mut apps
+                };
+                shown.insert(id, Arc::new(state.view()));
             }
         }
         let mut deployments: Vec<Arc<Deployment>> =
             self.deployments.values().cloned().map(Arc::new).collect();
         deployments.sort_by_key(|deployment| deployment.version);
-        self.snapshot.store(Arc::new(Snapshot { apps, deployments }));
+        self.snapshot.store(Arc::new(Snapshot {
+            apps,
+            deleted,
+            deployments,
+        }));
     }
 }

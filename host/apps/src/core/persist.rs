@@ -11,9 +11,11 @@ use transom_store::Expect;
 use transom_store::typed::{self, TypedStore};
 
 use super::snapshot::TaskFailure;
+use crate::config::Checks;
 use crate::deploy::Deployment;
 use crate::ids::AppId;
-use crate::model::App;
+use crate::model::{App, Effect};
+use crate::time::Moment;
 use crate::{Error, Result};
 
 /// The folders under the prefix.
@@ -21,7 +23,7 @@ const APPS: &str = "apps/";
 const DEPLOYMENTS: &str = "deployments/";
 
 /// Definitions kept of each app, including the current one.
-pub(super) const MAX_VERSIONS: usize = 25;
+pub(super) const MAX_VERSIONS: usize = 50;
 
 /// An app in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,6 +36,32 @@ pub(super) struct AppRecord {
     pub(super) gone: bool,
     #[serde(default)]
     pub(super) last_failure: Option<TaskFailure>,
+    /// The last request for a restart: instances of earlier versions are outdated.
+    #[serde(default)]
+    pub(super) restarted_at: Option<Moment>,
+}
+
+impl AppRecord {
+    /// Whether an instance of this version has to be replaced. The content of the definition
+    /// decides, not its time: after a rollback, instances of the restored content stay.
+    pub(super) fn is_outdated(&self, version: Moment, checks: Checks) -> bool {
+        if self
+            .restarted_at
+            .is_some_and(|restarted_at| version < restarted_at)
+        {
+            return true;
+        }
+        let definition = self.versions.iter().find(|app| app.version == version);
+        definition.is_none_or(|app| app.effect_of(&self.app, checks) == Effect::Replace)
+    }
+
+    /// The versions whose instances stay.
+    pub(super) fn current_versions(&self, checks: Checks) -> BTreeSet<Moment> {
+        let versions = self.versions.iter().map(|app| app.version);
+        versions
+            .filter(|version| !self.is_outdated(*version, checks))
+            .collect()
+    }
 }
 
 /// The service's part of the store. Cheap to clone.

@@ -17,6 +17,8 @@ use crate::time::Moment;
 pub(crate) struct Snapshot {
     /// Apps without those that are being deleted.
     pub(crate) apps: BTreeMap<AppId, Arc<AppView>>,
+    /// Apps that are being deleted, while they have tasks.
+    pub(crate) deleted: BTreeMap<AppId, Arc<AppView>>,
     /// Running deployments, oldest first.
     pub(crate) deployments: Vec<Arc<Deployment>>,
 }

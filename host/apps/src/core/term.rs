@@ -118,6 +118,7 @@ impl Dependencies {
                 env_vars_prefix: config.env_vars_prefix.as_str().into(),
             },
             plan_form: config.events.plan_format,
+            launch_timeout: config.launch_timeout,
             snapshot: Arc::clone(snapshot),
         };
         let core = super::start(stored, parts, &tracker, token.clone());

@@ -15,7 +15,7 @@ use crate::bus::shapes;
 use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
-use crate::model::{App, AppUpdate, Invalid, VersionInfo, ports, rules};
+use crate::model::{App, AppUpdate, Effect, Invalid, VersionInfo, ports, rules};
 use crate::time::Moment;
 use transom_web::Problems;
 
@@ -23,8 +23,18 @@ use transom_web::Problems;
 struct Next {
     /// The new definition; `None` deletes the app.
     app: Option<App>,
-    /// Instances restart although the definition is unchanged.
-    restart: bool,
+    restart: Restart,
+}
+
+/// Whether instances are replaced although their definition is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Restart {
+    /// As far as earlier requests for a restart were not carried out yet.
+    AsBefore,
+    /// All of them.
+    All,
+    /// None; an earlier request is withdrawn.
+    Withdrawn,
 }
 
 impl Core {
@@ -82,9 +92,11 @@ impl Core {
         force: bool,
         origin: &Origin,
     ) -> Result<Written, Refusal> {
+        // A restart and a revert are no changes of the app's resource.
+        let origin = Some(origin).filter(|_| !matches!(change, Change::Restart | Change::Revert(_)));
         let prepared = self.prepare(id, change, force)?;
         self.store(std::slice::from_ref(&prepared)).await?;
-        self.begin(prepared, Some(origin), &[]).await
+        self.begin(prepared, origin, &[]).await
     }
 
     /// Computes the change without any effect.
@@ -105,8 +117,12 @@ impl Core {
             ));
             return Err(refusal);
         }
-        let target = target.map(|target| self.finish(target, present.as_deref(), restart));
-        let steps = self.plan(&id, present.as_deref(), target.as_ref())?;
+        if present.is_none() {
+            self.check_new_id(&id)?;
+        }
+        let target = target.map(|target| Arc::new(self.finish(target, present.as_deref(), restart)));
+        let record = self.record(&id, target.clone(), restart);
+        let steps = self.plan(&id, present.as_deref(), target.as_deref(), record.as_ref())?;
         let deployment = Deployment {
             id: Uuid::new_v4().to_string(),
             version,
@@ -115,13 +131,27 @@ impl Core {
             current: 0,
             original: present.as_deref().cloned(),
         };
-        let record = self.record(&id, target.map(Arc::new));
         Ok(Prepared {
             id,
             present,
             record,
             deployment,
         })
+    }
+
+    /// A group has the id of the part before a slash, so no app may have that one.
+    fn check_new_id(&self, id: &AppId) -> Result<(), Refusal> {
+        let below = |group: &AppId, app: &AppId| {
+            let rest = app.as_str().strip_prefix(group.as_str());
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        let others = self.apps.iter().filter(|(_, state)| !state.record.gone);
+        let mut ids = others.map(|(other, _)| other);
+        if ids.any(|other| below(id, other) || below(other, id)) {
+            let text = "Groups and Applications may not have the same identifier.";
+            return Err(Refusal::Invalid(Invalid::Rules(Problems::one("/id", text))));
+        }
+        Ok(())
     }
 
     /// Stores changes, all of them or none.
@@ -196,16 +226,26 @@ impl Core {
         let next = |app| {
             Ok(Next {
                 app: Some(app),
-                restart: false,
+                restart: Restart::AsBefore,
             })
         };
         match change {
             Change::Create(_) if present.is_some() => Err(Refusal::Exists(id.clone())),
             Change::Create(update) => next(self.apply(*update, id, None, version)?),
             Change::Update { create: false, .. } if present.is_none() => Err(missing()),
-            Change::Update { update, partial, .. } => {
+            Change::Update {
+                update,
+                partial,
+                restart,
+                ..
+            } => {
                 let base = present.filter(|_| partial).map(AsRef::as_ref);
-                next(self.apply(*update, id, base, version)?)
+                let app = self.apply(*update, id, base, version)?;
+                let restart = if restart { Restart::All } else { Restart::AsBefore };
+                Ok(Next {
+                    app: Some(app),
+                    restart,
+                })
             }
             Change::Rollback(to) => {
                 present.ok_or_else(missing)?;
@@ -222,7 +262,7 @@ impl Core {
             Change::Delete => present
                 .map(|_| Next {
                     app: None,
-                    restart: false,
+                    restart: Restart::AsBefore,
                 })
                 .ok_or_else(missing),
             Change::Restart => {
@@ -232,7 +272,7 @@ impl Core {
                 };
                 Ok(Next {
                     app: Some(app),
-                    restart: true,
+                    restart: Restart::All,
                 })
             }
             Change::Revert(deployment) => {
@@ -242,7 +282,10 @@ impl Core {
                     .filter(|running| running.id == deployment);
                 let running = running.ok_or(Refusal::NoDeployment(deployment))?;
                 let app = running.original.clone().map(|app| App { version, ..app });
-                Ok(Next { app, restart: false })
+                Ok(Next {
+                    app,
+                    restart: Restart::Withdrawn,
+                })
             }
         }
     }
@@ -265,7 +308,7 @@ impl Core {
     }
 
     /// Fills in computed fields: service ports and the time of the last change.
-    fn finish(&self, mut app: App, present: Option<&App>, restart: bool) -> App {
+    fn finish(&self, mut app: App, present: Option<&App>, restart: Restart) -> App {
         let others = self
             .apps
             .iter()
@@ -286,11 +329,16 @@ impl Core {
             });
             return app;
         };
-        let upgrade = restart || present.is_upgrade_to(&app);
-        if !upgrade && present.instances == app.instances {
+        let same_number = App {
+            instances: present.instances,
+            ..app.clone()
+        };
+        let configured =
+            restart == Restart::All || present.effect_of(&same_number, self.launch.checks) != Effect::Nothing;
+        if !configured && present.instances == app.instances {
             return present.clone();
         }
-        let last_config_change_at = if upgrade {
+        let last_config_change_at = if configured {
             app.version
         } else {
             present.config_version()
@@ -302,11 +350,14 @@ impl Core {
         app
     }
 
+    /// The steps to the target. Instances that a cancelled deployment left with another
+    /// configuration are replaced, even if the definition does not change.
     fn plan(
         &self,
         id: &AppId,
         present: Option<&App>,
         target: Option<&App>,
+        record: Option<&AppRecord>,
     ) -> Result<Vec<plan::Step>, Refusal> {
         let others = self
             .apps
@@ -316,37 +367,47 @@ impl Core {
             .map(|(id, state)| (id.clone(), state.record.app.as_ref()))
             .collect();
         let mut after = before.clone();
-        let unfinished = target.and_then(|target| self.unfinished(id, present?, target));
-        before.extend(unfinished.as_ref().or(present).map(|app| (id.clone(), app)));
+        before.extend(present.map(|app| (id.clone(), app)));
         after.extend(target.map(|app| (id.clone(), app)));
-        plan::steps(&before, &after).map_err(|cycle| {
+        let outdated = record.is_some_and(|record| self.has_outdated(record));
+        let checks = self.launch.checks;
+        let effect = |old: &App, new: &App| {
+            if new.id != *id {
+                Effect::Nothing
+            } else if outdated {
+                Effect::Replace
+            } else {
+                old.effect_of(new, checks)
+            }
+        };
+        plan::steps(&before, &after, effect).map_err(|cycle| {
             let mut problems = Problems::default();
             problems.add("/dependencies", cycle.to_string());
             Refusal::Invalid(Invalid::Rules(problems))
         })
     }
 
-    /// The configuration of an app's older instances, if a cancelled deployment left some. Without
-    /// it, a change that only scales the app would keep them forever.
-    fn unfinished(&self, id: &AppId, present: &App, target: &App) -> Option<App> {
-        let instances = self.apps.get(id)?.instances.values();
-        let oldest = instances
-            .filter(|instance| instance.replica.is_wanted())
-            .map(Instance::version)
-            .min()?;
-        (oldest < target.config_version()).then(|| App {
-            version_info: Some(VersionInfo {
-                last_scaling_at: present.version,
-                last_config_change_at: oldest,
-            }),
-            ..present.clone()
-        })
+    /// Whether any instance of the app has to be replaced under this record.
+    fn has_outdated(&self, record: &AppRecord) -> bool {
+        let instances = self
+            .apps
+            .get(&record.app.id)
+            .map(|state| state.instances.values());
+        let wanted = instances
+            .into_iter()
+            .flatten()
+            .filter(|instance| instance.replica.is_wanted());
+        let versions: BTreeSet<Moment> = wanted.map(Instance::version).collect();
+        versions
+            .into_iter()
+            .any(|version| record.is_outdated(version, self.launch.checks))
     }
 
     /// The record to store: the new definition with the past ones, or the last one marked as
     /// deleted.
-    fn record(&self, id: &AppId, target: Option<Arc<App>>) -> Option<AppRecord> {
-        let present = self.apps.get(id).map(|state| &state.record);
+    fn record(&self, id: &AppId, target: Option<Arc<App>>, restart: Restart) -> Option<AppRecord> {
+        let state = self.apps.get(id);
+        let present = state.map(|state| &state.record);
         let Some(app) = target else {
             return present.map(|record| AppRecord {
                 gone: true,
@@ -357,14 +418,28 @@ impl Core {
         if versions.last().is_none_or(|last| last.version != app.version) {
             versions.push(Arc::clone(&app));
         }
-        let excess = versions.len().saturating_sub(MAX_VERSIONS);
-        versions.drain(..excess);
-        let last_failure = present.and_then(|record| record.last_failure.clone());
+        // Versions of instances are kept: without one it is unknown what the instance runs.
+        let used: BTreeSet<Moment> = state
+            .into_iter()
+            .flat_map(|state| state.instances.values().map(Instance::version))
+            .collect();
+        let mut excess = versions.len().saturating_sub(MAX_VERSIONS);
+        versions.retain(|past| {
+            let surplus = excess > 0 && past.version != app.version && !used.contains(&past.version);
+            excess -= usize::from(surplus);
+            !surplus
+        });
+        let restarted_at = match restart {
+            Restart::AsBefore => present.and_then(|record| record.restarted_at),
+            Restart::All => Some(app.version),
+            Restart::Withdrawn => None,
+        };
         Some(AppRecord {
+            last_failure: present.and_then(|record| record.last_failure.clone()),
             app,
             versions,
             gone: false,
-            last_failure,
+            restarted_at,
         })
     }
 
@@ -383,18 +458,17 @@ impl Core {
             .apps
             .entry(id.clone())
             .or_insert_with(|| AppState::new(record.clone(), &self.launch));
-        state.record = record;
         if present.is_none_or(|present| present.config_version() != app.config_version()) {
             state.backoff = LaunchBackoff::default();
         }
-        state.spec = crate::task::run_spec(&app, &self.launch);
+        let check_changed = state.record.app.check != record.app.check;
+        state.set_record(record, &self.launch);
         // Unlaunched instances are launched from the new definition, unless the deployment replaces
         // them.
-        let config = app.config_version();
         let waiting: Vec<InstanceId> = state
             .instances
             .values()
-            .filter(|instance| instance.condition() == Condition::Scheduled && instance.version() >= config)
+            .filter(|instance| instance.condition() == Condition::Scheduled && !state.is_outdated(instance))
             .map(|instance| instance.id.clone())
             .collect();
         let mut requests = Vec::new();
@@ -407,7 +481,29 @@ impl Core {
             }
         }
         self.scheduler.submit(requests);
+        if check_changed {
+            self.restart_checks(id);
+        }
         Some(app)
+    }
+
+    /// Drops the results of instances that a changed check applies to, and starts it there.
+    fn restart_checks(&mut self, id: &AppId) {
+        let Some(state) = self.apps.get_mut(id) else {
+            return;
+        };
+        let current = &state.current;
+        let mut affected = Vec::new();
+        for instance in state.instances.values_mut() {
+            if current.contains(&instance.version()) {
+                (instance.found, instance.failure) = (None, None);
+                affected.push(instance.id.clone());
+            }
+        }
+        for instance in &affected {
+            self.checker.end(instance);
+            self.look_after(id, instance);
+        }
     }
 
     /// Stops the app's deployment, if there is one, in its current step; instances are left
@@ -450,7 +546,7 @@ impl Core {
         }
         self.commit(changes).await?;
         if let (Some(record), Some(state)) = (revived, self.apps.get_mut(&id)) {
-            state.record = record;
+            state.set_record(record, &self.launch);
         }
         self.cancelled(&id, "The deployment was cancelled.");
         self.reconcile(&id).await;
@@ -559,6 +655,7 @@ impl Core {
                     update: Box::new(update),
                     partial: true,
                     create: false,
+                    restart: false,
                 };
                 prepared.push(self.prepare(one.app.id.clone(), change, force)?);
             }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::AppId;
-use crate::model::App;
+use crate::model::{App, Effect};
 use crate::time::Moment;
 
 /// An action on one app in a step.
@@ -63,10 +63,12 @@ impl Deployment {
 #[error("there are cyclic dependencies between {}", .0.iter().map(AppId::as_str).collect::<Vec<_>>().join(", "))]
 pub(crate) struct Cycle(Vec<AppId>);
 
-/// The steps from `original` to `target`; none when they are equal.
+/// The steps from `original` to `target`; none when no instance is affected. `effect` compares the
+/// definitions of an app that is in both.
 pub(crate) fn steps(
     original: &BTreeMap<AppId, &App>,
     target: &BTreeMap<AppId, &App>,
+    effect: impl Fn(&App, &App) -> Effect,
 ) -> Result<Vec<Step>, Cycle> {
     let mut steps = Vec::new();
     let action = |kind, id: &AppId| Action {
@@ -91,7 +93,11 @@ pub(crate) fn steps(
         let actions = layer.iter().filter_map(|id| {
             let kind = match (original.get(id), target.get(id)?) {
                 (None, _) => ActionKind::ScaleApplication,
-                (Some(old), new) => change(old, new)?,
+                (Some(old), new) => match effect(old, new) {
+                    Effect::Nothing | Effect::InPlace => return None,
+                    Effect::Replace if new.instances > 0 => ActionKind::RestartApplication,
+                    Effect::Replace | Effect::Scale => ActionKind::ScaleApplication,
+                },
             };
             Some(action(kind, id))
         });
@@ -101,18 +107,6 @@ pub(crate) fn steps(
     }
     steps.retain(|step| !step.actions.is_empty());
     Ok(steps)
-}
-
-/// The action for a changed app; `None` when it is unchanged.
-fn change(old: &App, new: &App) -> Option<ActionKind> {
-    let restart = old.config_version() != new.config_version() || old.is_upgrade_to(new);
-    if restart && new.instances > 0 {
-        Some(ActionKind::RestartApplication)
-    } else if restart || old.instances != new.instances {
-        Some(ActionKind::ScaleApplication)
-    } else {
-        None
-    }
 }
 
 fn dependencies(apps: &BTreeMap<AppId, &App>) -> BTreeMap<AppId, BTreeSet<AppId>> {
@@ -160,6 +154,7 @@ pub(crate) fn layers(dependencies: &BTreeMap<AppId, BTreeSet<AppId>>) -> Result<
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+    use crate::config::Checks;
     use crate::testing::app;
     use serde_json::{Value, json};
 
@@ -185,12 +180,21 @@ mod tests {
         described.as_object().unwrap().iter().map(read).collect()
     }
 
+    /// The fixtures mark a restart by another version.
+    fn effect(old: &App, new: &App) -> Effect {
+        if old.version == new.version {
+            old.effect_of(new, Checks::default())
+        } else {
+            Effect::Replace
+        }
+    }
+
     fn by_id(apps: &BTreeMap<AppId, App>) -> BTreeMap<AppId, &App> {
         apps.iter().map(|(id, app)| (id.clone(), app)).collect()
     }
 
     #[test]
-    fn fixtures() {
+    fn deployment_plans_match_the_fixtures() {
         let suite: Value =
             serde_json::from_str(include_str!("../../tests/fixtures/deployment-plan.json")).unwrap();
         for case in suite["cases"].as_array().unwrap() {
@@ -204,7 +208,7 @@ mod tests {
 
     fn plan_case(case: &Value) {
         let (original, target) = (apps(&case["input"]["original"]), apps(&case["input"]["target"]));
-        let found = steps(&by_id(&original), &by_id(&target)).unwrap();
+        let found = steps(&by_id(&original), &by_id(&target), effect).unwrap();
         let instances: BTreeMap<&AppId, u32> = target.iter().map(|(id, app)| (id, app.instances)).collect();
         let shown: Vec<Vec<String>> = found
             .iter()
@@ -250,11 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_refused() {
+    fn cyclic_dependencies_are_rejected() {
         let mut all = apps(&json!({
             "/a": {"cmd": "sleep 1", "deps": ["/b"]}, "/b": {"cmd": "sleep 1", "deps": ["/a"]}, "/c": {"cmd": "sleep 1", "deps": []},
         }));
-        let error = steps(&BTreeMap::new(), &by_id(&all)).unwrap_err().to_string();
+        let error = steps(&BTreeMap::new(), &by_id(&all), effect)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("cyclic dependencies") && error.contains("/a, /b") && !error.contains("/c"),
             "{error}"
@@ -263,6 +269,6 @@ mod tests {
             .unwrap()
             .dependencies
             .clear();
-        assert_eq!(steps(&BTreeMap::new(), &by_id(&all)).unwrap().len(), 3);
+        assert_eq!(steps(&BTreeMap::new(), &by_id(&all), effect).unwrap().len(), 3);
     }
 }

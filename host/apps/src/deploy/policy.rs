@@ -33,8 +33,9 @@ pub(crate) fn backoff(app: &App) -> BackoffPolicy {
 }
 
 /// The fate of one instance. `replace`: false while the app is being deleted.
-pub(crate) fn instance(app: &App, replace: bool) -> Policy<Moment> {
+pub(crate) fn instance(app: &App, launch_timeout: Duration, replace: bool) -> Policy<Moment> {
     Policy {
+        launch_timeout,
         version: app.version,
         unreachable: match app.unreachable_strategy {
             UnreachableStrategy::Enabled {
@@ -61,7 +62,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn rules_are_those_of_the_definition() {
+    fn policies_are_read_from_the_app_definition() {
         let app = app(&json!({
             "id": "/a", "cmd": "sleep 1", "instances": 3, "killSelection": "OLDEST_FIRST",
             "upgradeStrategy": {"minimumHealthCapacity": 0.5, "maximumOverCapacity": 0.25},
@@ -85,7 +86,8 @@ mod tests {
             max: Duration::from_mins(1),
         };
         assert_eq!(backoff(&app), expected);
-        let instance = instance(&app, true);
+        let instance = instance(&app, Duration::from_mins(5), true);
+        assert_eq!(instance.launch_timeout, Duration::from_mins(5));
         assert_eq!(instance.version, app.version);
         let unreachable = transom_replicas::UnreachableStrategy::Enabled {
             inactive_after: Duration::from_secs(10),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::Check;
+use crate::config::Checks;
 use crate::ids::AppId;
 use crate::time::Moment;
 
@@ -62,22 +63,98 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// The version of the last change that requires a restart of instances.
+    /// The version of the last change other than of the number of instances.
     pub(crate) fn config_version(&self) -> Moment {
         self.version_info
             .map_or(self.version, |info| info.last_config_change_at)
     }
 
-    /// Whether a change from `self` to `other` restarts instances. Their number and the versions
-    /// are ignored.
-    pub(crate) fn is_upgrade_to(&self, other: &Self) -> bool {
-        let mut same_but = other.clone();
-        same_but.instances = self.instances;
-        same_but.version = self.version;
-        same_but.version_info = self.version_info;
-        *self != same_but
+    /// The effect of a change from `self` to `next`: the greatest one of the changed fields.
+    pub(crate) fn effect_of(&self, next: &Self, checks: Checks) -> Effect {
+        let changed = EFFECTS.iter().filter(|field| !(field.same)(self, next));
+        let effects = changed.map(|field| match field.name {
+            // A check that the agent makes is part of the task.
+            "check" if self.has_agent_check(checks) || next.has_agent_check(checks) => Effect::Replace,
+            _ => field.effect,
+        });
+        effects.max().unwrap_or(Effect::Nothing)
+    }
+
+    fn has_agent_check(&self, checks: Checks) -> bool {
+        self.check
+            .as_ref()
+            .is_some_and(|check| !check.is_made_here(checks))
     }
 }
+
+/// What the change of a field does to the instances of an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Effect {
+    /// Nothing: the field does not belong to the configuration.
+    Nothing,
+    /// The new value applies to running instances, or from the next launch on.
+    InPlace,
+    /// Instances are started or killed.
+    Scale,
+    /// Every instance is replaced.
+    Replace,
+}
+
+/// A field of a definition and the effect of its change.
+struct Field {
+    /// Its name in JSON.
+    name: &'static str,
+    effect: Effect,
+    same: fn(&App, &App) -> bool,
+}
+
+macro_rules! fields {
+    ($($name:literal $field:ident $effect:ident,)*) => {
+        [$(Field {
+            name: $name,
+            effect: Effect::$effect,
+            same: |old, new| old.$field == new.$field,
+        }),*]
+    };
+}
+
+/// Every field of [`App`].
+#[expect(
+    clippy::float_cmp,
+    reason = "a number that a client did not change is the same"
+)]
+static EFFECTS: [Field; 30] = fields![
+    "id" id Nothing,
+    "cmd" cmd Replace,
+    "args" args Replace,
+    "user" user Replace,
+    "env" env Replace,
+    "instances" instances Scale,
+    "cpus" cpus Replace,
+    "mem" mem Replace,
+    "disk" disk Replace,
+    "gpus" gpus Replace,
+    "executor" executor Replace,
+    "constraints" constraints InPlace,
+    "fetch" fetch Replace,
+    "networks" networks Replace,
+    "portDefinitions" port_definitions Replace,
+    "requirePorts" require_ports Replace,
+    "backoffSeconds" backoff_seconds InPlace,
+    "backoffFactor" backoff_factor InPlace,
+    "maxLaunchDelaySeconds" max_launch_delay_seconds InPlace,
+    "check" check InPlace,
+    "taskKillGracePeriodSeconds" task_kill_grace_period_seconds InPlace,
+    "dependencies" dependencies InPlace,
+    "upgradeStrategy" upgrade_strategy InPlace,
+    "labels" labels InPlace,
+    "acceptedResourceRoles" accepted_resource_roles InPlace,
+    "unreachableStrategy" unreachable_strategy InPlace,
+    "killSelection" kill_selection InPlace,
+    "role" role Replace,
+    "version" version Nothing,
+    "versionInfo" version_info Nothing,
+];
 
 /// A placement constraint: `["rack", "GROUP_BY", "3"]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,5 +277,102 @@ fn short_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::
         serializer.serialize_i64(*number as i64)
     } else {
         serializer.serialize_f64(*number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::config::{Exec, Network as CheckNetwork};
+    use crate::testing::app;
+
+    /// A definition that has every field.
+    fn full() -> App {
+        let mut app = app(&json!({
+            "id": "/a", "cmd": "sleep 1", "user": "u", "env": {"K": "v"}, "instances": 2, "cpus": 0.5, "mem": 64,
+            "disk": 1, "constraints": [["hostname", "UNIQUE"]], "fetch": [{"uri": "http://h/f"}],
+            "portDefinitions": [{"port": 10001, "name": "http"}], "requirePorts": true, "backoffSeconds": 2,
+            "backoffFactor": 1.5, "maxLaunchDelaySeconds": 60, "taskKillGracePeriodSeconds": 4,
+            "dependencies": ["/b"], "labels": {"l": "1"}, "acceptedResourceRoles": ["*"],
+            "unreachableStrategy": "disabled", "killSelection": "OLDEST_FIRST",
+            "upgradeStrategy": {"minimumHealthCapacity": 0.5, "maximumOverCapacity": 0.5},
+            "check": {"http": {"path": "/", "portIndex": 0}, "intervalSeconds": 5, "timeoutSeconds": 2},
+        }));
+        app.args = vec!["a".to_owned()];
+        app.version_info = Some(VersionInfo {
+            last_scaling_at: app.version,
+            last_config_change_at: app.version,
+        });
+        app
+    }
+
+    fn members(app: &App) -> Map<String, Value> {
+        json!(app).as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn every_field_has_an_effect() {
+        let mut named: Vec<&str> = EFFECTS.iter().map(|field| field.name).collect();
+        named.sort_unstable();
+        let shown = members(&full());
+        let mut shown: Vec<&str> = shown.keys().map(String::as_str).collect();
+        shown.sort_unstable();
+        assert_eq!(named, shown);
+    }
+
+    #[test]
+    fn change_of_one_field_has_the_effect_of_that_field() {
+        let full = full();
+        let mut changed = 0;
+        for field in &EFFECTS {
+            let mut document = members(&full);
+            document[field.name] = match field.name {
+                "id" => json!("/c"),
+                "networks" => continue,
+                "killSelection" => json!("YOUNGEST_FIRST"),
+                "unreachableStrategy" => json!({"inactiveAfterSeconds": 1, "expungeAfterSeconds": 2}),
+                "upgradeStrategy" => json!({"minimumHealthCapacity": 1, "maximumOverCapacity": 1}),
+                "versionInfo" | "check" => Value::Null,
+                "version" => json!("2018-01-01T00:00:00.000Z"),
+                _ => match &document[field.name] {
+                    Value::Array(_) => json!([]),
+                    Value::Object(_) => json!({}),
+                    Value::Bool(value) => json!(!value),
+                    Value::Number(_) => json!(7),
+                    _ => json!("other"),
+                },
+            };
+            let other: App = serde_json::from_value(Value::Object(document)).unwrap();
+            assert_ne!(other, full, "{}", field.name);
+            assert_eq!(
+                full.effect_of(&other, Checks::default()),
+                field.effect,
+                "{}",
+                field.name
+            );
+            changed += 1;
+        }
+        assert_eq!(changed, EFFECTS.len() - 1);
+        assert_eq!(full.effect_of(&full, Checks::default()), Effect::Nothing);
+    }
+
+    #[test]
+    fn check_of_the_agent_replaces_instances() {
+        let full = full();
+        let without = App {
+            check: None,
+            ..full.clone()
+        };
+        let by_agents = Checks {
+            network: CheckNetwork::Cluster,
+            exec: Exec::Cluster,
+        };
+        assert_eq!(full.effect_of(&without, by_agents), Effect::Replace);
+        assert_eq!(without.effect_of(&full, by_agents), Effect::Replace);
+        assert_eq!(full.effect_of(&without, Checks::default()), Effect::InPlace);
     }
 }

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::{Checks, Exec, Network};
+
 /// A check: exactly one kind, and its times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -14,6 +16,16 @@ pub(crate) struct Check {
     pub(crate) timeout_seconds: u32,
     /// Seconds from the start of the task to the first attempt.
     pub(crate) delay_seconds: u32,
+}
+
+impl Check {
+    /// Whether this daemon, and not the agent, makes the check.
+    pub(crate) fn is_made_here(&self, checks: Checks) -> bool {
+        match self.kind {
+            CheckKind::Http { .. } | CheckKind::Tcp { .. } => checks.network == Network::Host,
+            CheckKind::Exec { .. } => checks.exec == Exec::Host,
+        }
+    }
 }
 
 /// The kind of a check, with its target.

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fixtures() {
+    fn selectors_match_labels_as_in_the_fixtures() {
         let suite: serde_json::Value =
             serde_json::from_str(include_str!("../../tests/fixtures/label-selector.json")).unwrap();
         for case in suite["cases"].as_array().unwrap() {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector() {
+    fn invalid_selectors_are_rejected() {
         for text in ["", "a,", "a in b", "a in (b", "a ==", "a b", "\\"] {
             assert!(Selector::parse(text).is_err(), "{text}");
         }

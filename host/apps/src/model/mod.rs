@@ -17,8 +17,8 @@ pub(crate) mod rules;
 mod unsupported;
 
 pub(crate) use app::{
-    App, Artifact, Constraint, KillSelection, PortDefinition, Protocol, UnreachableStrategy, UpgradeStrategy,
-    VersionInfo,
+    App, Artifact, Constraint, Effect, KillSelection, PortDefinition, Protocol, UnreachableStrategy,
+    UpgradeStrategy, VersionInfo,
 };
 pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort};
 pub(crate) use input::{AppUpdate, Invalid, read};

@@ -24,8 +24,13 @@ pub(crate) fn check(app: &App, role: &str) -> Problems {
             problems.add(format!("/fetch({index})/uri"), "URI has invalid syntax.");
         }
     }
-    for name in app.env.keys().filter(|name| name.is_empty()) {
-        problems.add(format!("/env/{name}"), "must not be empty");
+    for (index, _) in app.env.keys().enumerate().filter(|(_, name)| name.is_empty()) {
+        problems.add(format!("/env/keys({index})"), "must not be empty");
+    }
+    if app.gpus > 0 {
+        // The framework does not register as one that uses GPUs, so it is offered none.
+        let text = "Feature gpu_resources is not enabled. Enable with --enable_features gpu_resources)";
+        problems.add("/gpus", text);
     }
     problems
 }

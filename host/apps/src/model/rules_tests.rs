@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::{App, AppUpdate, Invalid, read};
+use super::super::{App, AppUpdate, Effect, Invalid, read};
+use crate::config::Checks;
 use crate::ids::AppId;
 use crate::time::Moment;
 use transom_web::Problems;
@@ -101,7 +102,7 @@ const OBJECT_LEVEL: &[(&str, Option<&str>)] = &[
 ];
 
 #[test]
-fn app_validation_fixtures() {
+fn validation_matches_the_app_validation_fixtures() {
     let mut replayed = 0;
     for case in cases(include_str!("../../tests/fixtures/app-validation.json")) {
         let id = case["id"]
@@ -127,7 +128,7 @@ fn app_validation_fixtures() {
 }
 
 #[test]
-fn app_definition_rules_fixtures() {
+fn validation_matches_the_app_definition_rules_fixtures() {
     for case in cases(include_str!("../../tests/fixtures/app-definition-rules.json")) {
         replay(
             case["id"].as_str().unwrap(),
@@ -165,7 +166,7 @@ const CHECKS_DECIDED: &[(&str, Option<&str>)] = &[
 ];
 
 #[test]
-fn checks_fixtures() {
+fn validation_and_stored_checks_match_the_checks_fixtures() {
     for case in cases(include_str!("../../tests/fixtures/checks.json")) {
         if case["kind"] != "check" {
             continue;
@@ -202,7 +203,7 @@ fn checks_fixtures() {
 }
 
 #[test]
-fn a_check_without_port_looks_at_the_first_and_says_so() {
+fn check_without_a_port_uses_the_first_port_and_shows_it() {
     let app = define(&json!({"id": "/a", "cmd": "sleep 1", "check": {"tcp": {}}})).unwrap();
     assert_eq!(
         serde_json::to_value(&app).unwrap()["check"]["tcp"],
@@ -213,7 +214,7 @@ fn a_check_without_port_looks_at_the_first_and_says_so() {
 }
 
 #[test]
-fn constraint_syntax_that_needs_no_component() {
+fn constraint_length_is_validated_and_its_operator_upper_cased() {
     let one = problems(&json!({"id": "/a", "cmd": "sleep 1", "constraints": [["hostname"]]}));
     assert!(
         one.contains(
@@ -228,7 +229,7 @@ fn constraint_syntax_that_needs_no_component() {
 }
 
 #[test]
-fn defaults_are_upstream_s() {
+fn omitted_fields_have_the_defaults_of_upstream() {
     let app = define(&json!({"id": "web", "cmd": "sleep 1"})).unwrap();
     let mut shown = serde_json::to_value(&app).unwrap();
     shown.as_object_mut().unwrap().remove("version");
@@ -268,7 +269,7 @@ fn deprecated_fields_are_translated() {
 }
 
 #[test]
-fn all_wrong_shapes_are_told_at_once() {
+fn all_fields_of_a_wrong_type_are_reported_together() {
     let body = json!({"id": 123, "cpus": "1", "instances": 1.5, "labels": {"a": 1}, "env": [], "killSelection": "RANDOM"});
     let Err(Invalid::Shape(found)) = define(&body) else {
         panic!("accepted")
@@ -286,7 +287,7 @@ fn all_wrong_shapes_are_told_at_once() {
 }
 
 #[test]
-fn a_part_changes_only_what_it_names() {
+fn partial_update_changes_only_the_fields_it_has() {
     let app =
         define(&json!({"id": "/a", "cmd": "sleep 1", "labels": {"x": "y"}, "check": {"tcp": {}}})).unwrap();
     let mut update = read(&json!({"instances": 3, "cmd": null})).unwrap();
@@ -295,14 +296,31 @@ fn a_part_changes_only_what_it_names() {
         (next.instances, next.cmd.as_deref(), &next.labels, &next.check),
         (3, Some("sleep 1"), &app.labels, &app.check)
     );
-    assert!(!app.is_upgrade_to(&next), "a change of number restarts nothing");
+    assert_eq!(app.effect_of(&next, Checks::default()), Effect::Scale);
     let mut update = read(&json!({"labels": {}})).unwrap();
     let relabelled = update.apply(app.id.clone(), Some(&app), ROLE, app.version.plus_millis(1));
-    assert!(app.is_upgrade_to(&relabelled));
+    assert_eq!(app.effect_of(&relabelled, Checks::default()), Effect::InPlace);
 }
 
 #[test]
-fn the_examples_are_ordinary_definitions() {
+fn values_without_use_are_rejected_with_their_path() {
+    let invalid = |more: Value| {
+        let mut body = json!({"id": "/a", "cmd": "sleep 1"});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!(problems(&body))
+    };
+    assert_eq!(
+        invalid(json!({"env": {"": "v", "A": "b"}}))[0]["path"],
+        "/env/keys(0)"
+    );
+    assert_eq!(invalid(json!({"gpus": 1}))[0]["path"], "/gpus");
+    assert_eq!(invalid(json!({"gpus": 0})), json!([]));
+}
+
+#[test]
+fn example_apps_are_valid_definitions() {
     for (text, kind) in [
         (include_str!("../../../../examples/apps/http.json"), Some("http")),
         (include_str!("../../../../examples/apps/tcp.json"), Some("tcp")),

@@ -87,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_says_nothing_is_accepted() {
+    fn unsupported_fields_without_effect_are_accepted() {
         let document = json!({
             "container": null, "healthChecks": [], "readinessChecks": [], "secrets": {}, "tty": false,
             "networks": [{"mode": "host"}], "env": {"A": "b"}, "executor": "",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_something_is_named() {
+    fn unsupported_fields_in_use_are_reported_with_their_path() {
         for (document, path) in [
             (json!({"container": {"type": "DOCKER"}}), "/container"),
             (json!({"healthChecks": [{}]}), "/healthChecks"),

@@ -48,6 +48,9 @@ pub struct Member<I> {
     pub wanted: bool,
     /// Whether its configuration is older than the current one.
     pub old: bool,
+    /// Whether it runs or has run; a replica that ended and is launched again does not hold up
+    /// scaling.
+    pub has_run: bool,
 }
 
 impl<V> Replica<V> {
@@ -59,6 +62,7 @@ impl<V> Replica<V> {
             since: self.active_since(),
             wanted: self.is_wanted(),
             old,
+            has_run: self.has_run,
         }
     }
 }
@@ -133,11 +137,12 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
     let proposal = selection::propose(&candidates, &[], policy.replicas, policy.kill_selection);
     let settled = proposal.decommission.is_empty() && proposal.start == 0;
-    let quiet = members
+    // Reached once, not at one moment: a replica that keeps ending would hold up the deployment.
+    let reached = members
         .iter()
-        .all(|seen| seen.wanted && (seen.condition == Condition::Running || !seen.counts()));
+        .all(|seen| seen.wanted && (seen.has_run || !seen.counts()));
     Directive {
-        done: settled && quiet,
+        done: settled && reached,
         decommission: proposal.decommission,
         start: proposal.start,
     }

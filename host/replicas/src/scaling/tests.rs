@@ -41,6 +41,7 @@ impl World {
             since: now(),
             wanted: true,
             old,
+            has_run: condition == Condition::Running,
         });
     }
 
@@ -81,7 +82,7 @@ impl World {
                 .iter_mut()
                 .find(|seen| !seen.old && seen.condition == Condition::Staging)
             {
-                seen.condition = Condition::Running;
+                (seen.condition, seen.has_run) = (Condition::Running, true);
             }
             self.measure();
         }
@@ -164,6 +165,19 @@ fn surplus_replicas_are_removed_when_scaling_and_all_when_stopping() {
     assert!(world.run(Action::Stop));
     assert_eq!(world.members.len(), 0);
     assert!(World::new(upgrading(0, 1.0, 1.0), 0, Condition::Running).run(Action::Scale));
+}
+
+#[test]
+fn scaling_is_done_when_every_replica_has_run_once() {
+    let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
+    world.add(Condition::Staging, false);
+    world.policy.replicas = 3;
+    world.members[0].condition = Condition::Scheduled;
+    world.members[1].condition = Condition::Unreachable;
+    let done = |world: &World| advance(Action::Scale, &world.policy, &world.members).done;
+    assert!(!done(&world), "the third has not run");
+    world.members[2].has_run = true;
+    assert!(done(&world), "the first runs again later, the second may return");
 }
 
 #[test]
