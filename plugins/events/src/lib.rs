@@ -24,9 +24,14 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            opt_in: ["check_result_changed_event", "event_too_large_event", "plugin_*"]
-                .map(str::to_owned)
-                .into(),
+            opt_in: [
+                "check_result_changed_event",
+                "event_too_large_event",
+                "plugin_*",
+                "scheduler_*",
+            ]
+            .map(str::to_owned)
+            .into(),
         }
     }
 }
@@ -197,11 +202,7 @@ mod tests {
 
     #[test]
     fn query_receives_its_kinds() {
-        let all = &[
-            "status_update_event",
-            "api_post_event",
-            "scheduler_registered_event",
-        ];
+        let all = &["status_update_event", "api_post_event"];
         let cases: [(&str, &[&str], &[&str]); 10] = [
             ("{}", &[], all),
             ("{}", &["api_post_event"], &["api_post_event"]),
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pattern_is_refused_at_its_place() {
+    fn invalid_pattern_is_refused_with_its_pointer() {
         for (text, pointer) in [
             ("", "/opt-in/1"),
             ("*", "/opt-in/1"),
