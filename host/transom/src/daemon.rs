@@ -34,13 +34,10 @@ use crate::admin::{self, Admin};
 use crate::config::Settings;
 use crate::exit::{Misconfigured, Unavailable};
 use reserved::ReservedPort;
-use services::{SERVICES, Service, StartContext, StoreContext};
+use services::{SERVICES, Service, Services, StartContext, StoreContext};
 
 /// For all services to stop after a shutdown request.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// The running services.
-pub(crate) type Services = Arc<[Box<dyn Service>]>;
 
 /// A running daemon.
 pub(crate) struct Daemon {
@@ -213,7 +210,10 @@ async fn start_all(
         }
         None => None,
     };
-    let plugins = from_settings::plugins_config(settings.plugins, store.as_ref(), reserved.clone())
+    let history = store
+        .as_ref()
+        .map(|context| (Arc::clone(&context.store), context.daemon_prefix.clone()));
+    let plugins = from_settings::plugins_config(settings.plugins, history, reserved.clone())
         .context(Misconfigured)?
         .start(&mut registry, token.child_token())
         .await

@@ -32,8 +32,7 @@ use tokio_util::sync::CancellationToken;
 use transom_plugin_host::Plugins;
 use transom_web::BoundPort;
 
-use crate::daemon::Services;
-use crate::daemon::services::Readiness;
+use crate::daemon::services::{Readiness, Services};
 
 /// The state that the admin port shows.
 #[derive(Clone)]

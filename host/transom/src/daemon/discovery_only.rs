@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
 use transom_web::PortConfig;
 
-use super::{SHUTDOWN_TIMEOUT, Services, from_settings};
+use super::services::Services;
+use super::{SHUTDOWN_TIMEOUT, from_settings};
 use crate::admin::{self, Admin};
 use crate::config::Import;
 

@@ -10,7 +10,6 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use transom_discovery::config::check;
 
-use super::services::StoreContext;
 use crate::{config, sources};
 
 /// The interval of checks of a store that does not answer yet.
@@ -206,20 +205,21 @@ fn with_ports(address: &str) -> String {
     format!("{credentials}{}{path}", servers.join(","))
 }
 
-/// `store_context`: the place of the admission records, one per daemon, since each has its own
-/// plugin directory. `reserved`: addresses that neither probes nor registries may reach.
+/// `store`: the place of the admission records and their prefix, one per daemon, since each has its
+/// own plugin directory. `reserved`: addresses that neither probes nor registries may reach.
 pub(super) fn plugins_config(
     section: config::Plugins,
-    store_context: Option<&StoreContext>,
+    store: Option<(Arc<dyn transom_store::Store>, String)>,
     reserved: transom_plugin_host::Reserved,
 ) -> anyhow::Result<transom_plugin_host::Config> {
     let bindings = section.bindings;
+    let (store, prefix) = store.unzip();
     Ok(transom_plugin_host::Config {
         registries: sources::registries(&section.oci)?,
         signatures: sources::signatures(&section.signatures)?,
         reserved,
-        store: store_context.map(|store_context| store_context.store.clone()),
-        prefix: store_context.map_or_else(String::new, |store_context| store_context.daemon_prefix.clone()),
+        store,
+        prefix: prefix.unwrap_or_default(),
         bindings: transom_plugin_host::Bindings {
             matcher: bindings.matcher,
             filter: bindings.filter,

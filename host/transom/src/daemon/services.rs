@@ -11,6 +11,7 @@ mod workflow;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -85,6 +86,9 @@ pub(crate) trait Service: Send + Sync {
     /// Returns when its port and its framework have ended.
     async fn stopped(&self);
 }
+
+/// The running services.
+pub(crate) type Services = Arc<[Box<dyn Service>]>;
 
 /// One service in `/ready`.
 #[derive(Debug, Serialize)]
