@@ -159,9 +159,11 @@ impl Core {
         }
         match report.look {
             Look::Found(found) => {
-                known.failure = None;
+                let failed_before = known.failure.take().is_some();
                 if known.found.as_ref() == Some(&found) {
-                    self.dirty.insert(app);
+                    if failed_before {
+                        self.dirty.insert(app);
+                    }
                     return;
                 }
                 known.found = Some(found);

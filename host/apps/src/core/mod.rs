@@ -6,8 +6,10 @@
 //! scheduler, and for the store only until a timeout. While the store is unavailable, requests are
 //! rejected and running deployments pause.
 
+mod app_state;
 pub(crate) mod command;
 mod follow;
+mod kill;
 pub(crate) mod mirror;
 mod persist;
 pub(crate) mod snapshot;
@@ -25,8 +27,8 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_common::error_chain;
-use transom_replicas::{Condition, Directive, Effect, Input, LaunchBackoff, Member, Policy, step};
-use transom_scheduler::{Events, RunSpec, SchedulerApi, TaskRequest};
+use transom_replicas::{Condition, Directive, Effect, Input, step};
+use transom_scheduler::{Events, SchedulerApi};
 use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
@@ -35,12 +37,13 @@ use crate::checks::Checker;
 use crate::deploy::{self, ActionKind, Deployment, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
-use crate::task::{LaunchSettings, run_spec};
+use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::{Config, Result};
+use app_state::AppState;
 use command::{Command, Report};
 use persist::{AppRecord, Changes, Repository, Touched};
-use snapshot::{AppView, Snapshot, TaskFailure};
+use snapshot::{Snapshot, TaskFailure};
 
 /// Interval of the work that depends on time alone: unreachable instances and retried writes.
 const TICK: Duration = Duration::from_secs(1);
@@ -86,74 +89,6 @@ impl Stored {
             deployments,
             term,
         })
-    }
-}
-
-/// One app and its instances.
-struct AppState {
-    record: AppRecord,
-    /// The run spec of new tasks.
-    spec: Arc<RunSpec>,
-    /// The versions whose instances stay; those of others are replaced.
-    current: BTreeSet<Moment>,
-    backoff: LaunchBackoff,
-    instances: BTreeMap<InstanceId, Instance>,
-}
-
-impl AppState {
-    fn new(record: AppRecord, launch: &LaunchSettings) -> Self {
-        let current = record.current_versions(launch.checks);
-        let spec = run_spec(&record.app, current.clone(), launch);
-        Self {
-            record,
-            spec,
-            current,
-            backoff: LaunchBackoff::default(),
-            instances: BTreeMap::new(),
-        }
-    }
-
-    fn members(&self) -> Vec<Member<InstanceId>> {
-        let instances = self.instances.values();
-        instances
-            .map(|instance| instance.member(self.is_outdated(instance)))
-            .collect()
-    }
-
-    /// Whether the configuration of the instance is another than the app's.
-    fn is_outdated(&self, instance: &Instance) -> bool {
-        !self.current.contains(&instance.version())
-    }
-
-    /// Takes over a definition.
-    fn set_record(&mut self, record: AppRecord, launch: &LaunchSettings) {
-        self.current = record.current_versions(launch.checks);
-        self.spec = run_spec(&record.app, self.current.clone(), launch);
-        self.record = record;
-    }
-
-    /// The rules for each instance.
-    fn policy(&self, launch_timeout: Duration) -> Policy<Moment> {
-        policy::instance(&self.record.app, launch_timeout, !self.record.gone)
-    }
-
-    fn wanted(&self, instance: &Instance) -> TaskRequest {
-        let not_before = self.backoff.until(Moment::now().timestamp());
-        TaskRequest {
-            id: instance.task(),
-            spec: Arc::clone(&self.spec),
-            not_before,
-            priority: 0,
-        }
-    }
-
-    fn view(&self) -> AppView {
-        AppView {
-            app: Arc::clone(&self.record.app),
-            versions: self.record.versions.clone(),
-            instances: self.instances.values().cloned().collect(),
-            last_failure: self.record.last_failure.clone(),
-        }
     }
 }
 
@@ -521,6 +456,11 @@ impl Core {
 
     /// Starts or stops the check of an instance, depending on its condition and on the app's check.
     fn look_after(&mut self, id: &AppId, instance: &InstanceId) {
+        self.update_check(id, instance, false);
+    }
+
+    /// The same. `changed`: the app has another check than before.
+    fn update_check(&mut self, id: &AppId, instance: &InstanceId, changed: bool) {
         let Some(state) = self.apps.get(id) else { return };
         let Some(known) = state.instances.get(instance) else {
             return;
@@ -539,7 +479,11 @@ impl Core {
             .as_ref()
             .is_some_and(|check| check.is_made_here(self.launch.checks));
         if ours && known.condition() == Condition::Running {
-            self.checker.begin(definition, known);
+            if changed {
+                self.checker.begin_now(definition, known);
+            } else {
+                self.checker.begin(definition, known);
+            }
         } else {
             self.checker.end(instance);
         }

@@ -1,16 +1,15 @@
-//! Handles requests: changes of definitions, starting and stopping of deployments, killing of
-//! tasks.
+//! Handles requests that change definitions, and those that stop deployments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use transom_cluster::TaskId;
-use transom_replicas::{Condition, Input, LaunchBackoff};
+use transom_replicas::{Condition, LaunchBackoff};
 use uuid::Uuid;
 
-use super::command::{Change, Command, Killed, Origin, Refusal, Which, Written};
+use super::Core;
+use super::app_state::AppState;
+use super::command::{Change, Command, Origin, Refusal, Written};
 use super::persist::{AppRecord, Changes, MAX_VERSIONS};
-use super::{AppState, Core};
 use crate::bus::shapes;
 use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
@@ -100,7 +99,7 @@ impl Core {
     }
 
     /// Computes the change without any effect.
-    fn prepare(&mut self, id: AppId, change: Change, force: bool) -> Result<Prepared, Refusal> {
+    pub(super) fn prepare(&mut self, id: AppId, change: Change, force: bool) -> Result<Prepared, Refusal> {
         let present = self
             .apps
             .get(&id)
@@ -155,7 +154,7 @@ impl Core {
     }
 
     /// Stores changes, all of them or none.
-    async fn store(&mut self, prepared: &[Prepared]) -> Result<(), Refusal> {
+    pub(super) async fn store(&mut self, prepared: &[Prepared]) -> Result<(), Refusal> {
         let mut changes = Changes::default();
         for one in prepared {
             if let Some(record) = &one.record {
@@ -171,7 +170,7 @@ impl Core {
 
     /// Starts the deployment of a stored change. `origin` is the client in the `api_post_event`.
     /// `sentenced` instances are removed first.
-    async fn begin(
+    pub(super) async fn begin(
         &mut self,
         prepared: Prepared,
         origin: Option<&Origin>,
@@ -501,8 +500,7 @@ impl Core {
             }
         }
         for instance in &affected {
-            self.checker.end(instance);
-            self.look_after(id, instance);
+            self.update_check(id, instance, true);
         }
     }
 
@@ -552,160 +550,13 @@ impl Core {
         self.reconcile(&id).await;
         Ok(())
     }
-
-    async fn kill(
-        &mut self,
-        id: &AppId,
-        which: &Which,
-        scale: bool,
-        wipe: bool,
-        force: bool,
-    ) -> Result<Killed, Refusal> {
-        let state = self
-            .apps
-            .get(id)
-            .filter(|state| !state.record.gone)
-            .ok_or_else(|| Refusal::NoApp(id.clone()))?;
-        let app = Arc::clone(&state.record.app);
-        let meant = |instance: &&Instance| match which {
-            Which::All => true,
-            Which::OnHost(host) => instance
-                .record
-                .as_ref()
-                .is_some_and(|record| record.agent.hostname == *host),
-            Which::One(task) => instance.is_called(task),
-        };
-        let launched = state
-            .instances
-            .values()
-            .filter(|instance| may_be_killed(instance));
-        let instances: Vec<Instance> = launched.filter(meant).cloned().collect();
-        if let (Which::One(task), true) = (which, instances.is_empty()) {
-            return Err(Refusal::NoTask(task.clone()));
-        }
-        let killed = Killed {
-            app,
-            instances,
-            deployment: None,
-        };
-        let killed = self.end_tasks(vec![killed], scale, wipe, force).await?;
-        killed
-            .into_iter()
-            .next()
-            .ok_or_else(|| Refusal::NoApp(id.clone()))
-    }
-
-    async fn kill_given(
-        &mut self,
-        tasks: &[String],
-        scale: bool,
-        wipe: bool,
-        force: bool,
-    ) -> Result<Vec<Killed>, Refusal> {
-        let mut killed: BTreeMap<AppId, Killed> = BTreeMap::new();
-        for task in tasks.iter().collect::<BTreeSet<_>>() {
-            let instance = InstanceId::of_task(&TaskId::from(task.as_str())).map(|(instance, _)| instance);
-            let Some(id) = instance.or_else(|| InstanceId::parse(task)) else {
-                continue;
-            };
-            let Some(app) = id.app() else { continue };
-            let Some(state) = self.apps.get(&app).filter(|state| !state.record.gone) else {
-                continue;
-            };
-            let known = state.instances.get(&id);
-            let Some(known) = known.filter(|known| may_be_killed(known) && known.is_called(task)) else {
-                continue;
-            };
-            let of_app = killed.entry(app).or_insert_with(|| Killed {
-                app: Arc::clone(&state.record.app),
-                instances: Vec::new(),
-                deployment: None,
-            });
-            // An instance may be named by its own id or by its task's.
-            if of_app.instances.iter().all(|instance| instance.id != id) {
-                of_app.instances.push(known.clone());
-            }
-        }
-        self.end_tasks(killed.into_values().collect(), scale, wipe, force)
-            .await
-    }
-
-    /// Kills the tasks of these instances. With `scale` their apps get fewer instances: all of the
-    /// apps, or none. With `wipe` new instances take their places.
-    async fn end_tasks(
-        &mut self,
-        mut killed: Vec<Killed>,
-        scale: bool,
-        wipe: bool,
-        force: bool,
-    ) -> Result<Vec<Killed>, Refusal> {
-        if scale {
-            let locks: Vec<String> = killed
-                .iter()
-                .filter_map(|one| self.deployments.get(&one.app.id))
-                .map(|deployment| deployment.id.clone())
-                .collect();
-            if killed.len() > 1 && !locks.is_empty() && !force {
-                return Err(Refusal::Locked(locks));
-            }
-            let mut prepared = Vec::with_capacity(killed.len());
-            for one in &killed {
-                let update = AppUpdate::scaling(one.left());
-                let change = Change::Update {
-                    update: Box::new(update),
-                    partial: true,
-                    create: false,
-                    restart: false,
-                };
-                prepared.push(self.prepare(one.app.id.clone(), change, force)?);
-            }
-            self.store(&prepared).await?;
-            for (one, prepared) in killed.iter_mut().zip(prepared) {
-                let sentenced: Vec<InstanceId> =
-                    one.instances.iter().map(|instance| instance.id.clone()).collect();
-                one.deployment = Some(self.begin(prepared, None, &sentenced).await?);
-            }
-            return Ok(killed);
-        }
-        for one in &killed {
-            let app = &one.app.id;
-            for instance in &one.instances {
-                if wipe {
-                    self.decommission(app, &instance.id);
-                } else {
-                    self.step(app, &instance.id, Input::Restart);
-                }
-            }
-            self.reconcile(app).await;
-        }
-        Ok(killed)
-    }
 }
 
 /// A validated and planned change of an app.
-struct Prepared {
+pub(super) struct Prepared {
     id: AppId,
     /// The current definition; `None` for a new app.
     present: Option<Arc<App>>,
     record: Option<AppRecord>,
     deployment: Deployment,
-}
-
-impl Killed {
-    /// The number of instances that remain without the killed ones. Those whose places are already
-    /// free, or soon will be, are not subtracted again.
-    fn left(&self) -> u32 {
-        let places = self.instances.iter().filter(|instance| {
-            !matches!(
-                instance.condition(),
-                Condition::Killing | Condition::UnreachableInactive
-            )
-        });
-        self.app.instances.saturating_sub(places.count() as u32)
-    }
-}
-
-/// Launched and not being removed.
-fn may_be_killed(instance: &Instance) -> bool {
-    instance.condition() != Condition::Scheduled && instance.replica.is_wanted()
 }
