@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -37,6 +38,8 @@ use crate::task::check_port;
 
 /// Added to the timeout of an attempt before it is cancelled from outside.
 const MARGIN: Duration = Duration::from_secs(1);
+/// A task that runs for longer was started under an earlier leader.
+const START: Duration = Duration::from_secs(2);
 
 /// Labels of an attempt: the kind of the check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -96,8 +99,24 @@ impl Checker {
         }
     }
 
-    /// Starts the check of a running instance, unless it has already started.
+    /// Starts the check of a running instance, unless it has already started. The first attempt is
+    /// due as the check's delay and interval say, counted from the start of the task.
     pub(crate) fn begin(&mut self, app: &Arc<App>, instance: &Instance) {
+        self.begin_after(app, instance, until_first);
+    }
+
+    /// The same for a check that has changed: the first attempt is due immediately.
+    pub(crate) fn begin_now(&mut self, app: &Arc<App>, instance: &Instance) {
+        self.end(&instance.id);
+        self.begin_after(app, instance, |_, _| Duration::ZERO);
+    }
+
+    fn begin_after(
+        &mut self,
+        app: &Arc<App>,
+        instance: &Instance,
+        first: impl FnOnce(&Check, Duration) -> Duration,
+    ) {
         let (Some(check), Some(record)) = (&app.check, &instance.record) else {
             return;
         };
@@ -112,7 +131,11 @@ impl Checker {
         let token = self.token.child_token();
         self.running
             .insert(instance.id.clone(), (instance.replica.incarnation, token.clone()));
+        let running = record.started_at.map_or(Duration::ZERO, |started_at| {
+            Duration::try_from(Timestamp::now().duration_since(started_at)).unwrap_or_default()
+        });
         let looks = Looks {
+            first: first(check, running),
             app: Arc::clone(app),
             check: check.clone(),
             record: Arc::clone(record),
@@ -139,8 +162,22 @@ impl Checker {
     }
 }
 
+/// The time until the first attempt of a check: the rest of its delay, counted from the start of
+/// the task; later, for a new leader, the rest of the interval, so that the attempts of all tasks
+/// do not coincide.
+fn until_first(check: &Check, running: Duration) -> Duration {
+    let delay = Duration::from_secs(u64::from(check.delay_seconds));
+    let interval = u64::from(check.interval_seconds.max(1)) * 1000;
+    match running.checked_sub(delay) {
+        None => delay.saturating_sub(running),
+        Some(over) if over < START => Duration::ZERO,
+        Some(over) => Duration::from_millis(interval - over.as_millis() as u64 % interval),
+    }
+}
+
 /// The check of one task.
 struct Looks {
+    first: Duration,
     app: Arc<App>,
     check: Check,
     record: Arc<TaskRecord>,
@@ -155,7 +192,7 @@ struct Looks {
 impl Looks {
     async fn run(self) {
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
-        tokio::time::sleep(seconds(self.check.delay_seconds)).await;
+        tokio::time::sleep(self.first).await;
         let mut previous = None;
         loop {
             // Subscribed before the attempt, so that no replacement of the plugin is missed.
@@ -368,6 +405,33 @@ impl Runner for InTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::CheckPort;
+
+    #[test]
+    fn first_attempt_is_due_by_the_start_of_the_task() {
+        let check = |delay_seconds| Check {
+            kind: CheckKind::Tcp {
+                port: CheckPort::Port(80),
+            },
+            interval_seconds: 60,
+            timeout_seconds: 20,
+            delay_seconds,
+        };
+        for (delay, running, expected) in [
+            // Just started.
+            (0, 0, 0),
+            (0, 1_500, 0),
+            (15, 500, 14_500),
+            (15, 16_000, 0),
+            // Under an earlier leader.
+            (15, 20_000, 55_000),
+            (15, 75_000, 60_000),
+            (0, 3_601_000, 59_000),
+        ] {
+            let found = until_first(&check(delay), Duration::from_millis(running));
+            assert_eq!(found, Duration::from_millis(expected), "{delay} s, {running} ms");
+        }
+    }
 
     #[test]
     fn arguments_are_quoted() {
