@@ -51,10 +51,10 @@ impl World {
         self.call(method, path, Some(&body.to_string())).await
     }
 
-    /// A GET with an `Accept` header whose response is not a stream.
-    pub(super) async fn call_with(&self, path: &str, accept: &str) -> Answer {
+    /// A request with an `Accept` header whose response is not a stream.
+    pub(super) async fn call_with(&self, method: &str, path: &str, accept: &str) -> Answer {
         let head = format!("Connection: close\r\nAccept: {accept}\r\n\r\n");
-        let mut stream = self.open("GET", path, &head).await;
+        let mut stream = self.open(method, path, &head).await;
         let mut text = String::new();
         tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_string(&mut text))
             .await
@@ -65,7 +65,7 @@ impl World {
         Answer {
             status,
             headers,
-            body: serde_json::from_str(body).unwrap(),
+            body: serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned())),
         }
     }
 

@@ -3,13 +3,13 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use transom_plugin_host::events::{OpenError, Query as EventQuery};
 use transom_web::ApiError;
 
 use super::query::Query;
 use super::{Api, error};
-use crate::bus::{Listener, StreamKey};
+use crate::bus::{AttachError, Listener, StreamKey};
 use crate::core::command::Origin;
 
 const EVENT_STREAM: &str = "text/event-stream";
@@ -20,6 +20,7 @@ const OURS: [&str; 4] = ["event_type", "filter", "plan-format", "ids"];
 /// Opens a stream. The events component decides which events it carries.
 pub(super) async fn stream(
     State(api): State<Api>,
+    method: Method,
     query: Query,
     origin: Origin,
     headers: HeaderMap,
@@ -31,6 +32,11 @@ pub(super) async fn stream(
     {
         let text = format!("Events are only told to clients that send the header Accept: {EVENT_STREAM}");
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text));
+    }
+    let content_type = HeaderValue::from_static("text/event-stream;charset=utf-8");
+    if method == Method::HEAD {
+        // No stream is opened, so none is announced to others.
+        return Ok([(header::CONTENT_TYPE, content_type)].into_response());
     }
     let key = StreamKey {
         query: EventQuery {
@@ -54,11 +60,13 @@ pub(super) async fn stream(
         .attach(key, listener)
         .await
         .map_err(|refused| match refused {
-            OpenError::Refused(text) => ApiError::bad_request(text),
-            OpenError::Call(error) => error::unanswered(&error),
+            AttachError::Open(OpenError::Refused(text)) => ApiError::bad_request(text),
+            AttachError::Open(OpenError::Call(error)) => error::unanswered(&error),
+            AttachError::TooManyQueries => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, refused.to_string())
+            }
         })?;
     let mut response = Body::from_stream(subscription).into_response();
-    let content_type = HeaderValue::from_static("text/event-stream;charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     Ok(response)
 }

@@ -44,6 +44,8 @@ pub(crate) use stream::Subscription;
 const BACKLOG: usize = 8192;
 /// The same in bytes.
 const BACKLOG_BYTES: usize = 32 << 20;
+/// Distinct queries of open streams.
+pub(crate) const MAX_QUERIES: usize = 256;
 /// The most bytes that an event's document may have.
 pub(crate) const MAX_EVENT: usize = 1 << 20;
 
@@ -194,6 +196,17 @@ impl Metrics {
     }
 }
 
+/// Why a stream is not opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    /// By the events component.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Each distinct query has a view in the component.
+    #[error("event streams with {MAX_QUERIES} distinct queries are open; use the parameters of an open one")]
+    TooManyQueries,
+}
+
 impl Bus {
     pub(crate) fn new(
         term: u64,
@@ -290,10 +303,19 @@ impl Bus {
     }
 
     /// Opens a stream. Its first event is its own `event_stream_attached`, if the query passes it.
-    pub(crate) async fn attach(&self, key: StreamKey, listener: Listener) -> Result<Subscription, OpenError> {
-        let known = self.state().groups.contains_key(&key);
+    pub(crate) async fn attach(
+        &self,
+        key: StreamKey,
+        listener: Listener,
+    ) -> Result<Subscription, AttachError> {
+        let (known, queries) = {
+            let state = self.state();
+            (state.groups.contains_key(&key), state.groups.len())
+        };
         let view = if known {
             None
+        } else if queries >= MAX_QUERIES {
+            return Err(AttachError::TooManyQueries);
         } else {
             Some(self.shared.policies.open_view(key.query.clone()).await?)
         };
@@ -301,8 +323,11 @@ impl Bus {
         let mut slow = Vec::new();
         let subscription = {
             let mut state = self.state();
+            let queries = state.groups.len();
             let group = match (state.groups.get(&key), view) {
                 (Some(group), _) => Some(Arc::clone(group)),
+                // Others opened theirs while this view was being opened.
+                (None, Some(_)) if queries >= MAX_QUERIES => return Err(AttachError::TooManyQueries),
                 (None, Some(view)) => Some(self.gather(&mut state, &key, view)),
                 (None, None) => None,
             };

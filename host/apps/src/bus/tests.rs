@@ -524,3 +524,23 @@ async fn event_streams_match_the_sse_fixtures() {
         }
     }
 }
+
+#[tokio::test]
+async fn distinct_queries_of_open_streams_are_limited() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let attach = async |number: usize| {
+        let mut key = key(None);
+        key.query.event_types = vec![format!("kind_{number}_event")];
+        bus.attach(key, listener()).await
+    };
+    let mut streams = Vec::new();
+    for number in 0..MAX_QUERIES {
+        streams.push(attach(number).await.unwrap());
+    }
+    let refused = attach(MAX_QUERIES).await.unwrap_err();
+    assert!(matches!(refused, AttachError::TooManyQueries), "{refused}");
+    let again = attach(0).await.unwrap();
+    drop((streams.swap_remove(1), again));
+    attach(MAX_QUERIES).await.unwrap();
+}

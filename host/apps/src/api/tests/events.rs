@@ -98,11 +98,11 @@ async fn event_streams_are_filtered_and_numbered_and_invalid_ones_rejected() {
     assert!(sequence.parse::<u64>().unwrap() > 1, "{id}");
 
     for accept in ["*/*", "text/event-stream, application/json"] {
-        let answer = world.call_with("/v2/events", accept).await;
+        let answer = world.call_with("GET", "/v2/events", accept).await;
         assert_eq!(answer.status, 405, "{accept}");
     }
     let refused = world
-        .call_with("/v2/events?filter=bad", "text/event-stream")
+        .call_with("GET", "/v2/events?filter=bad", "text/event-stream")
         .await;
     assert_eq!(
         (refused.status, &refused.body["message"]),
@@ -115,7 +115,7 @@ async fn event_streams_are_filtered_and_numbered_and_invalid_ones_rejected() {
         rest.contains(": no plugin `filter` serves filter"),
         "open streams are told why they end: {rest}"
     );
-    let answer = world.call_with("/v2/events", "text/event-stream").await;
+    let answer = world.call_with("GET", "/v2/events", "text/event-stream").await;
     assert_eq!((answer.status, &answer.body["reason"]), (503, &json!("missing")));
     world.stop().await;
 }
@@ -189,5 +189,25 @@ async fn check_result_of_the_daemon_posts_a_status_update_event() {
             assert_eq!(event.data["taskStatus"], "TASK_RUNNING");
         }
     }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn head_of_the_event_stream_opens_no_stream() {
+    let world = World::start().await;
+    let mut events = world.listen("").await;
+    assert_eq!(events.next().await.kind, "event_stream_attached");
+    let answer = world.call_with("HEAD", "/v2/events", "text/event-stream").await;
+    assert_eq!(
+        (answer.status, answer.headers["content-type"].as_str()),
+        (200, "text/event-stream;charset=utf-8")
+    );
+    assert_eq!(world.call_with("HEAD", "/v2/events", "*/*").await.status, 405);
+    world.send("POST", "/v2/apps", sleeper("/a")).await;
+    assert_eq!(
+        events.next().await.kind,
+        "api_post_event",
+        "nothing was attached before it"
+    );
     world.stop().await;
 }
