@@ -6,6 +6,7 @@ mod checks;
 mod deployments;
 mod events;
 mod responses;
+mod routes;
 mod tasks;
 
 use serde_json::{Value, json};

@@ -325,6 +325,32 @@ mod tests {
     }
 
     #[test]
+    fn documented_effects_are_those_of_the_table() {
+        let page = include_str!("../../../../docs/apps.md");
+        let (_, table) = page.split_once("| field | default | change |").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        let documented: Vec<(&str, &str)> = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+            .map(|(field, rest)| (field, rest.rsplit('|').nth(1).unwrap().trim()))
+            .collect();
+        let effects: Vec<(&str, &str)> = EFFECTS
+            .iter()
+            .map(|field| {
+                let effect = match (field.name, field.effect) {
+                    ("check", _) => "in place, unless agents make the check",
+                    (_, Effect::Nothing) => "",
+                    (_, Effect::InPlace) => "in place",
+                    (_, Effect::Scale) => "scales",
+                    (_, Effect::Replace) => "replaces",
+                };
+                (field.name, effect)
+            })
+            .collect();
+        assert_eq!(documented, effects);
+    }
+
+    #[test]
     fn change_of_one_field_has_the_effect_of_that_field() {
         let full = full();
         let mut changed = 0;

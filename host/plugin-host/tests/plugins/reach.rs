@@ -56,8 +56,8 @@ async fn task_grant_reaches_only_the_ports_of_the_task() {
     site.stop().await;
 }
 
-/// A probe without `network` in its manifest may reach its task's own ports; a name is resolved, and its
-/// addresses are what is checked.
+/// A probe without `network` in its manifest may reach its task's own ports; a name is resolved,
+/// and its addresses are what is checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_default_to_the_task_and_resolve_names() {
     let server = Server::new(|_| async {}).await;

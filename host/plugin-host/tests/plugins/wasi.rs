@@ -77,8 +77,8 @@ async fn denied_import_is_refused_by_name() {
     site.stop().await;
 }
 
-/// Everything that a guest tries to reach through WASI is denied, counted and reported, whatever its
-/// probes' steps may reach.
+/// Everything that a guest tries to reach through WASI is denied, counted and reported, whatever
+/// its probes' steps may reach.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guest_has_no_direct_network_access() {
     let grants = manifest("network = [\"0.0.0.0/0\", \"localhost:*\"]\ncommand = true");

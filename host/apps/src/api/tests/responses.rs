@@ -17,7 +17,8 @@ async fn error_responses_have_the_format_of_upstream() {
     world.settled("/x", 1).await;
     let suite: Value = serde_json::from_str(include_str!("../../../tests/fixtures/errors.json")).unwrap();
     for case in suite["cases"].as_array().unwrap() {
-        // This case needs a deployment that does not end: see `app_is_locked_during_its_deployment_unless_forced`.
+        // This case needs a deployment that does not end: see
+        // `app_is_locked_during_its_deployment_unless_forced`.
         if case["id"] == "errors/locked" {
             continue;
         }
