@@ -107,7 +107,7 @@ async fn the_daemon_serves_while_components_spin() {
     while timeouts(&site, "hostile").await < hostile + 3 || timeouts(&site, "events").await < filter + 1 {
         ports_answer(&site).await;
         // So that there is something to filter.
-        let scaled = json!({"labels": {"again": "and again"}});
+        let scaled = json!({"env": {"AGAIN": "and again"}});
         let url = site.apps("/v2/apps/http?force=true");
         let answer = site.http.put(&url).json(&scaled).send().await.expect("an answer");
         assert_eq!(answer.status().as_u16(), 200);

@@ -88,7 +88,7 @@ async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
     while !stop.load(Ordering::Relaxed) {
         pace.tick().await;
         let number = posted.fetch_add(1, Ordering::Relaxed);
-        let body = json!({"labels": {"n": number.to_string()}});
+        let body = json!({"env": {"N": number.to_string()}});
         let answer = site.http.put(&url).json(&body).send().await.expect("an answer");
         assert_eq!(
             answer.status().as_u16(),
