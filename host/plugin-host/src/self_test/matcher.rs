@@ -6,10 +6,11 @@
 //! agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8.0 } }, { hostname = "b", zone = "z1" }]
 //! constraints = [["rack", "CLUSTER", "r1"], "gpu:true"]
 //! placed = ["a"]                           # those that run an instance already
+//! instances = 3                            # how many the task is to have; by default one more
 //! expect = ["a"]                           # those that one more instance may go to
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::Deserialize;
 
@@ -34,6 +35,7 @@ pub(crate) struct Case {
     constraints: Vec<GivenConstraint>,
     #[serde(default)]
     placed: Vec<String>,
+    instances: Option<NonZeroU32>,
     expect: Option<Vec<String>>,
 }
 
@@ -95,7 +97,7 @@ impl Testable for Matcher {
         let constraints = case.constraints.into_iter().map(constraint);
         let task = Task {
             run_spec: "/self-test".to_owned(),
-            instances: placed.len() as u32 + 1,
+            instances: case.instances.map_or(placed.len() as u32 + 1, NonZeroU32::get),
             constraints: constraints.collect::<Result<_, _>>()?,
             placed,
             extensions: Vec::new(),
@@ -175,5 +177,22 @@ fn constraint(it: GivenConstraint) -> Result<Constraint, String> {
                 )),
             },
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn task_has_the_given_instances_or_one_more_than_placed() {
+        let asked = |more: &str| {
+            let text = format!("agents = [{{ hostname = \"a\" }}]\nplaced = [\"a\"]\n{more}");
+            let case = toml::from_str::<Case>(&text).map_err(|error| error.to_string())?;
+            Ok::<_, String>(Matcher::prepare_case(case)?.question.question.task.instances)
+        };
+        assert_eq!(asked(""), Ok(2));
+        assert_eq!(asked("instances = 5"), Ok(5));
+        assert!(asked("instances = 0").unwrap_err().contains("nonzero"));
     }
 }
