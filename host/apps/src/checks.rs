@@ -38,8 +38,6 @@ use crate::task::check_port;
 
 /// Added to the timeout of an attempt before it is cancelled from outside.
 const MARGIN: Duration = Duration::from_secs(1);
-/// A task that runs for longer was started under an earlier leader.
-const START: Duration = Duration::from_secs(2);
 
 /// Labels of an attempt: the kind of the check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -99,24 +97,12 @@ impl Checker {
         }
     }
 
-    /// Starts the check of a running instance, unless it has already started. The first attempt is
-    /// due as the check's delay and interval say, counted from the start of the task.
-    pub(crate) fn begin(&mut self, app: &Arc<App>, instance: &Instance) {
-        self.begin_after(app, instance, until_first);
-    }
-
-    /// The same for a check that has changed: the first attempt is due immediately.
-    pub(crate) fn begin_now(&mut self, app: &Arc<App>, instance: &Instance) {
-        self.end(&instance.id);
-        self.begin_after(app, instance, |_, _| Duration::ZERO);
-    }
-
-    fn begin_after(
-        &mut self,
-        app: &Arc<App>,
-        instance: &Instance,
-        first: impl FnOnce(&Check, Duration) -> Duration,
-    ) {
+    /// Starts the check of a running instance, unless it has already started. A changed check starts
+    /// again.
+    pub(crate) fn begin(&mut self, app: &Arc<App>, instance: &Instance, occasion: Occasion) {
+        if occasion == Occasion::CheckChanged {
+            self.end(&instance.id);
+        }
         let (Some(check), Some(record)) = (&app.check, &instance.record) else {
             return;
         };
@@ -135,7 +121,7 @@ impl Checker {
             Duration::try_from(Timestamp::now().duration_since(started_at)).unwrap_or_default()
         });
         let looks = Looks {
-            first: first(check, running),
+            first: until_first(check, running, occasion),
             app: Arc::clone(app),
             check: check.clone(),
             record: Arc::clone(record),
@@ -162,16 +148,28 @@ impl Checker {
     }
 }
 
-/// The time until the first attempt of a check: the rest of its delay, counted from the start of
-/// the task; later, for a new leader, the rest of the interval, so that the attempts of all tasks
-/// do not coincide.
-fn until_first(check: &Check, running: Duration) -> Duration {
+/// Why a check starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// Its task runs.
+    TaskRuns,
+    /// This daemon leads now; the task was started under an earlier leader.
+    NewLeader,
+    /// The app has another check than before.
+    CheckChanged,
+}
+
+/// The time until the first attempt of a check whose task has been running for `running`. A new
+/// leader continues at the check's interval, so that the attempts of all tasks do not coincide.
+fn until_first(check: &Check, running: Duration, occasion: Occasion) -> Duration {
     let delay = Duration::from_secs(u64::from(check.delay_seconds));
     let interval = u64::from(check.interval_seconds.max(1)) * 1000;
-    match running.checked_sub(delay) {
-        None => delay.saturating_sub(running),
-        Some(over) if over < START => Duration::ZERO,
-        Some(over) => Duration::from_millis(interval - over.as_millis() as u64 % interval),
+    match (occasion, running.checked_sub(delay)) {
+        (Occasion::CheckChanged, _) => Duration::ZERO,
+        (Occasion::NewLeader, Some(over)) => {
+            Duration::from_millis(interval - over.as_millis() as u64 % interval)
+        }
+        _ => delay.saturating_sub(running),
     }
 }
 
@@ -417,19 +415,20 @@ mod tests {
             timeout_seconds: 20,
             delay_seconds,
         };
-        for (delay, running, expected) in [
-            // Just started.
-            (0, 0, 0),
-            (0, 1_500, 0),
-            (15, 500, 14_500),
-            (15, 16_000, 0),
-            // Under an earlier leader.
-            (15, 20_000, 55_000),
-            (15, 75_000, 60_000),
-            (0, 3_601_000, 59_000),
+        for (occasion, delay, running, expected) in [
+            (Occasion::TaskRuns, 0, 0, 0),
+            (Occasion::TaskRuns, 0, 9_000, 0),
+            (Occasion::TaskRuns, 15, 500, 14_500),
+            (Occasion::TaskRuns, 15, 20_000, 0),
+            (Occasion::NewLeader, 15, 500, 14_500),
+            (Occasion::NewLeader, 15, 20_000, 55_000),
+            (Occasion::NewLeader, 15, 75_000, 60_000),
+            (Occasion::NewLeader, 0, 3_601_000, 59_000),
+            (Occasion::CheckChanged, 15, 500, 0),
         ] {
-            let found = until_first(&check(delay), Duration::from_millis(running));
-            assert_eq!(found, Duration::from_millis(expected), "{delay} s, {running} ms");
+            let found = until_first(&check(delay), Duration::from_millis(running), occasion);
+            let expected = Duration::from_millis(expected);
+            assert_eq!(found, expected, "{occasion:?}, {delay} s, {running} ms");
         }
     }
 

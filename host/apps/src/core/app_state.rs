@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use transom_cluster::TaskId;
 use transom_replicas::{LaunchBackoff, Member, Policy};
 use transom_scheduler::{RunSpec, TaskRequest};
 
@@ -20,7 +21,7 @@ pub(super) struct AppState {
     pub(super) record: AppRecord,
     /// The run spec of new tasks.
     pub(super) spec: Arc<RunSpec>,
-    /// The versions whose instances stay; those of others are replaced.
+    /// The versions whose instances stay; instances of other versions are replaced.
     pub(super) current: BTreeSet<Moment>,
     pub(super) backoff: LaunchBackoff,
     pub(super) instances: BTreeMap<InstanceId, Instance>,
@@ -37,6 +38,17 @@ impl AppState {
             backoff: LaunchBackoff::default(),
             instances: BTreeMap::new(),
         }
+    }
+
+    /// Adds an instance that was found by its task. Returns the task that is not the instance's
+    /// current one, if it has two: the earlier was given up on an unreachable agent.
+    pub(super) fn insert_newest(&mut self, instance: Instance) -> Option<TaskId> {
+        let known = self.instances.get(&instance.id);
+        if known.is_some_and(|known| known.replica.incarnation > instance.replica.incarnation) {
+            return Some(instance.task());
+        }
+        let earlier = self.instances.insert(instance.id.clone(), instance);
+        earlier.map(|earlier| earlier.task())
     }
 
     pub(super) fn members(&self) -> Vec<Member<InstanceId>> {

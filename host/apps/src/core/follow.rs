@@ -11,6 +11,7 @@ use transom_scheduler::{Event, TaskRecord};
 use super::Core;
 use super::command::{Look, Report};
 use crate::bus::shapes;
+use crate::checks::Occasion;
 use crate::ids::{AppId, InstanceId};
 use crate::instance::{Instance, view};
 
@@ -99,7 +100,7 @@ impl Core {
         if let Some(draft) = checked {
             self.drafts.push(draft);
         }
-        self.look_after(&app, &instance);
+        self.update_check(&app, &instance, Occasion::TaskRuns);
         self.reconcile(&app).await;
     }
 

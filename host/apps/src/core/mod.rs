@@ -33,7 +33,7 @@ use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
 use crate::bus::{Bus, Draft, PlanForm, shapes};
-use crate::checks::Checker;
+use crate::checks::{Checker, Occasion};
 use crate::deploy::{self, ActionKind, Deployment, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -205,7 +205,7 @@ impl Core {
                 {
                     kill.push(record.id.clone());
                 }
-                (Some(state), Some(instance)) => drop(state.instances.insert(instance.id.clone(), instance)),
+                (Some(state), Some(instance)) => kill.extend(state.insert_newest(instance)),
                 _ => kill.push(record.id.clone()),
             }
         }
@@ -215,7 +215,7 @@ impl Core {
         for id in ids {
             let running: Vec<InstanceId> = self.apps[&id].instances.keys().cloned().collect();
             for instance in &running {
-                self.look_after(&id, instance);
+                self.update_check(&id, instance, Occasion::NewLeader);
             }
         }
     }
@@ -455,12 +455,7 @@ impl Core {
     }
 
     /// Starts or stops the check of an instance, depending on its condition and on the app's check.
-    fn look_after(&mut self, id: &AppId, instance: &InstanceId) {
-        self.update_check(id, instance, false);
-    }
-
-    /// The same. `changed`: the app has another check than before.
-    fn update_check(&mut self, id: &AppId, instance: &InstanceId, changed: bool) {
+    fn update_check(&mut self, id: &AppId, instance: &InstanceId, occasion: Occasion) {
         let Some(state) = self.apps.get(id) else { return };
         let Some(known) = state.instances.get(instance) else {
             return;
@@ -479,11 +474,7 @@ impl Core {
             .as_ref()
             .is_some_and(|check| check.is_made_here(self.launch.checks));
         if ours && known.condition() == Condition::Running {
-            if changed {
-                self.checker.begin_now(definition, known);
-            } else {
-                self.checker.begin(definition, known);
-            }
+            self.checker.begin(definition, known, occasion);
         } else {
             self.checker.end(instance);
         }

@@ -11,6 +11,7 @@ use super::app_state::AppState;
 use super::command::{Change, Command, Origin, Refusal, Written};
 use super::persist::{AppRecord, Changes, MAX_VERSIONS};
 use crate::bus::shapes;
+use crate::checks::Occasion;
 use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -500,7 +501,7 @@ impl Core {
             }
         }
         for instance in &affected {
-            self.update_check(id, instance, true);
+            self.update_check(id, instance, Occasion::CheckChanged);
         }
     }
 

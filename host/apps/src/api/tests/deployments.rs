@@ -116,6 +116,12 @@ async fn unreachable_tasks_do_not_delay_kills_scaling_or_deletion() {
     let now = ids(&world.settled("/a", 3).await["tasks"]);
     assert!(!now.contains(&tasks[0]), "{now:?}");
     world.scheduler.until_killed(&tasks[0]).await;
+    // The earlier task returns and is still being killed when another leader takes over.
+    world.scheduler.update(&tasks[0], TaskState::Killing, None);
+    let world = world.restart().await;
+    assert_eq!(ids(&world.settled("/a", 3).await["tasks"]), now);
+    world.scheduler.update(&tasks[0], TaskState::Killed, None);
+    world.scheduler.until_purged(&tasks[0]).await;
 
     for task in &now {
         world.scheduler.update(task, TaskState::Unreachable, None);
