@@ -115,6 +115,11 @@ impl Changes {
         self.0.push((key.into(), None, expect));
     }
 
+    /// Adds all of `other`.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -50,6 +50,19 @@ impl Problems {
         }
     }
 
+    /// The same problems of a document that is the part `path` of another one, `/apps(0)`, or the
+    /// whole if it is empty.
+    #[must_use]
+    pub fn below(mut self, path: &str) -> Self {
+        for problem in &mut self.0 {
+            problem.path = match problem.path.as_str() {
+                "/" if !path.is_empty() => path.to_owned(),
+                inner => format!("{path}{inner}"),
+            };
+        }
+        self
+    }
+
     /// The problems in the order of their paths.
     #[must_use]
     pub fn sorted(mut self) -> Self {
