@@ -1,9 +1,11 @@
-//! Ids of apps, instances and tasks, and the conversions between them.
+//! Ids of groups, apps, instances and tasks, and the conversions between them.
 //!
-//! An app id is an absolute path, `/shop/web`. An instance id is its segments joined by `_`, then
+//! An app id is an absolute path, `/shop/web`; it lies in the group `/shop`, which lies in the root
+//! group `/`. An instance id is its segments joined by `_`, then
 //! `.instance-` and a version 1 UUID; a task id adds `._app.` and the incarnation, counted from 1.
 //! No segment contains a `_`, so the conversion is reversible.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,16 +43,12 @@ impl AppId {
     /// Parses an id. A relative id is resolved against `/`; `..` is resolved and empty segments are
     /// dropped.
     pub(crate) fn parse(text: &str) -> Result<Self, IdError> {
-        let mut segments: Vec<&str> = Vec::new();
-        for segment in text.split('/').filter(|segment| !segment.is_empty()) {
-            if segment == ".." {
-                segments.pop();
-            } else if is_segment(segment) {
-                segments.push(segment);
-            } else {
-                return Err(IdError::Pattern);
-            }
-        }
+        Self::parse_in(&GroupId::root(), text)
+    }
+
+    /// Parses an id that is relative to a group, unless it begins with a slash.
+    pub(crate) fn parse_in(group: &GroupId, text: &str) -> Result<Self, IdError> {
+        let segments = resolve(group.as_str(), text)?;
         match segments.last() {
             None => Err(IdError::Root),
             Some(last) if RESERVED.contains(last) => Err(IdError::Reserved),
@@ -63,12 +61,9 @@ impl AppId {
         &self.0
     }
 
-    /// The group of the app: `/shop`, or `/`.
-    pub(crate) fn group(&self) -> &str {
-        match self.0.rfind('/') {
-            Some(0) | None => "/",
-            Some(at) => &self.0[..at],
-        }
+    /// The group that the app lies in: `/shop`, or `/`.
+    pub(crate) fn group(&self) -> GroupId {
+        GroupId(parent(&self.0).into())
     }
 
     /// `web.shop`: the name of its tasks in the cluster, which DNS names are made of.
@@ -86,6 +81,110 @@ impl fmt::Display for AppId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+impl Borrow<str> for AppId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The path of a group: `/shop`, or `/` for the root group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct GroupId(Arc<str>);
+
+impl GroupId {
+    /// The root group.
+    pub(crate) fn root() -> Self {
+        Self("/".into())
+    }
+
+    /// Parses a path. A relative one is resolved against `/`.
+    pub(crate) fn parse(text: &str) -> Result<Self, IdError> {
+        Self::parse_in(&Self::root(), text)
+    }
+
+    /// Parses a path that is relative to a group, unless it begins with a slash.
+    pub(crate) fn parse_in(group: &Self, text: &str) -> Result<Self, IdError> {
+        let segments = resolve(&group.0, text)?;
+        Ok(Self(format!("/{}", segments.join("/")).into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        &*self.0 == "/"
+    }
+
+    /// The group that this one lies in; none for the root group.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        (!self.is_root()).then(|| Self(parent(&self.0).into()))
+    }
+
+    /// This group and all groups that it lies in, up to the root group.
+    pub(crate) fn with_ancestors(&self) -> impl Iterator<Item = Self> + use<> {
+        std::iter::successors(Some(self.clone()), Self::parent)
+    }
+
+    /// What the paths of all apps and groups below this one begin with.
+    pub(crate) fn prefix(&self) -> String {
+        if self.is_root() {
+            "/".to_owned()
+        } else {
+            format!("{}/", self.0)
+        }
+    }
+
+    /// Whether an app or a group with this path lies below the group, at any depth.
+    pub(crate) fn is_above(&self, path: &str) -> bool {
+        path.len() > 1 && path != &*self.0 && path.starts_with(&self.prefix())
+    }
+}
+
+impl From<&AppId> for GroupId {
+    /// The group with the path of an app.
+    fn from(id: &AppId) -> Self {
+        Self(Arc::clone(&id.0))
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Borrow<str> for GroupId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The path without its last segment.
+fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}
+
+/// The segments of a path that is relative to `base`, unless it begins with a slash.
+fn resolve<'a>(base: &'a str, text: &'a str) -> Result<Vec<&'a str>, IdError> {
+    let base = if text.starts_with('/') { "" } else { base };
+    let mut segments: Vec<&str> = base.split('/').filter(|segment| !segment.is_empty()).collect();
+    for segment in text.split('/').filter(|segment| !segment.is_empty()) {
+        if segment == ".." {
+            segments.pop();
+        } else if is_segment(segment) {
+            segments.push(segment);
+        } else {
+            return Err(IdError::Pattern);
+        }
+    }
+    Ok(segments)
 }
 
 fn is_segment(segment: &str) -> bool {
@@ -187,10 +286,39 @@ mod tests {
     fn app_id_gives_its_group_and_task_name() {
         let id = AppId::parse("/shop/back-end/web").unwrap();
         assert_eq!(
-            (id.group(), id.task_name().as_str()),
+            (id.group().as_str(), id.task_name().as_str()),
             ("/shop/back-end", "web.back-end.shop")
         );
-        assert_eq!(AppId::parse("/web").unwrap().group(), "/");
+        assert_eq!(AppId::parse("/web").unwrap().group(), GroupId::root());
+    }
+
+    #[test]
+    fn relative_paths_are_resolved_against_their_group() {
+        let group = GroupId::parse("/shop/back").unwrap();
+        for (text, expected) in [
+            ("web", "/shop/back/web"),
+            ("../web", "/shop/web"),
+            ("/web", "/web"),
+            ("a/b", "/shop/back/a/b"),
+        ] {
+            assert_eq!(AppId::parse_in(&group, text).unwrap().as_str(), expected);
+            assert_eq!(GroupId::parse_in(&group, text).unwrap().as_str(), expected);
+        }
+        assert_eq!(GroupId::parse_in(&group, "../..").unwrap(), GroupId::root());
+        assert_eq!(AppId::parse_in(&group, "../.."), Err(IdError::Root));
+    }
+
+    #[test]
+    fn group_is_above_what_lies_in_it() {
+        let (root, shop) = (GroupId::root(), GroupId::parse("/shop").unwrap());
+        assert!(root.is_above("/shop") && shop.is_above("/shop/web") && shop.is_above("/shop/a/b"));
+        assert!(!root.is_above("/") && !shop.is_above("/shop") && !shop.is_above("/shop-2/web"));
+        let chain: Vec<String> = GroupId::parse("/a/b")
+            .unwrap()
+            .with_ancestors()
+            .map(|id| id.to_string())
+            .collect();
+        assert_eq!(chain, ["/a/b", "/a", "/"]);
     }
 
     #[test]

@@ -7,10 +7,10 @@
 //!
 //! # Structure
 //!
-//! * `model`: definitions, their parsing and their rules. `deploy`: the next actions of a
-//!   deployment. Both pure, tested with tables of cases; so is the life of instances, in
+//! * `model`: definitions, their parsing and their rules. `tree`: all definitions, and their edits.
+//!   `deploy`: the steps of a deployment, and their next actions. All pure, tested with tables of cases; so is the life of instances, in
 //!   [`transom_replicas`]. `instance`: what apps add to it.
-//! * `core`: one actor that owns apps, instances and deployments; readers see snapshots. `task`:
+//! * `core`: one actor that owns apps, groups, instances and deployments; readers see snapshots. `task`:
 //!   turns an instance into a task.
 //! * `checks`: runs checks with the check-probe components. `bus`: events, filtered by the events
 //!   component.
@@ -30,8 +30,8 @@
 //!
 //! # Not here
 //!
-//! Not supported yet: containers, volumes, health and readiness checks, groups, pods, callback
-//! subscribers and resumable streams. The scheduler and the attributes component decide on
+//! Not supported yet: containers, volumes, health and readiness checks, pods, callback subscribers
+//! and resumable streams. The scheduler and the attributes component decide on
 //! placement.
 //!
 //! # Failures
@@ -61,6 +61,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 mod time;
+mod tree;
 
 pub use self::core::term::Dependencies;
 pub use bus::PlanForm;

@@ -7,11 +7,13 @@ use http::HeaderName;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transom_framework::{Leader, ServiceHandle};
+use transom_store::typed::TypedStore;
 use transom_store::{Leadership, Store};
 use transom_web::{AccessRules, BoundPort};
 
 use crate::api::{self, Api, Shared};
 use crate::core::mirror::Mirror;
+use crate::core::persist::Repository;
 use crate::core::snapshot::Snapshot;
 use crate::core::term::Dependencies;
 use crate::runner::Runner;
@@ -39,6 +41,7 @@ pub async fn start(
     let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
     let leader = Leader::new(port.advertised(), election);
     let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+    let records = TypedStore::new(Arc::clone(&store), &config.prefix).with_timeout(config.store_timeout);
     let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));
     mirror.load().await?;
     let (syncs, syncs_in) = mpsc::channel(SYNCS);
@@ -49,6 +52,7 @@ pub async fn start(
         scheme: port.scheme(),
         snapshot: Arc::clone(&snapshot),
         policies: Arc::clone(&dependencies.policies),
+        repository: Repository::new(records),
         leader: leader.clone(),
     }));
     let router = api::router(&api, forwarder, syncs);

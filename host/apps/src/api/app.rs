@@ -1,10 +1,13 @@
 //! Documents of apps: the definition and the embedded parts.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::query::Query;
 use super::task;
 use crate::core::snapshot::{AppView, Snapshot};
+use crate::instance::Instance;
 use transom_replicas::Condition;
 
 /// The embedded parts of an app's document.
@@ -48,10 +51,11 @@ impl Embed {
 /// An app's document with the embedded parts.
 pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value {
     let mut shown = json!(view.app);
-    let deployments: Vec<Value> = snapshot.locks(&view.app.id).map(|id| json!({"id": id})).collect();
+    let lock = snapshot.lock(&view.app.id);
+    let deployments: Vec<Value> = lock.iter().map(|id| json!({"id": id})).collect();
     let count = |conditions: &[Condition]| {
         view.instances
-            .iter()
+            .values()
             .filter(|one| conditions.contains(&one.condition()))
             .count()
     };
@@ -86,10 +90,10 @@ fn stats(view: &AppView) -> Value {
     let mut stats = json!({});
     let all: Vec<_> = view
         .instances
-        .iter()
+        .values()
         .filter(|instance| instance.record.is_some())
         .collect();
-    let mut group = |name: &str, chosen: Vec<&&crate::instance::Instance>| {
+    let mut group = |name: &str, chosen: Vec<&&Arc<Instance>>| {
         if !chosen.is_empty() {
             let count =
                 |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition())).count();

@@ -1,5 +1,7 @@
 //! `/v2/apps` and all paths below it.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -10,11 +12,12 @@ use super::app::{Embed, shown};
 use super::path::{Target, target};
 use super::query::Query;
 use super::{Api, error, task};
-use crate::core::command::{Change, Command, Killed, Origin, Refusal, Which, Written};
+use crate::core::command::{AppEdit, Command, Edit, Killed, Manner, Origin, Refusal, Which, Written};
 use crate::core::snapshot::{AppView, Snapshot};
 use crate::ids::AppId;
-use crate::model::{AppUpdate, Invalid, Selector, read};
+use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, read};
 use crate::task::condition;
+use crate::time::Moment;
 use transom_web::Problems;
 
 type Answer = Result<Response, ApiError>;
@@ -58,7 +61,8 @@ pub(super) async fn create(
         return Err(Invalid::Rules(update.broken).into());
     };
     let force = query.flag("force", false);
-    let written = write(&api, id, Change::Create(Box::new(update)), force, origin).await?;
+    let edit = AppEdit::Create(Box::new(update));
+    let written = write(&api, Edit::App { id, edit }, force, origin).await?;
     let mut app = json!(written.app);
     if let Some(members) = app.as_object_mut() {
         members.remove("versionInfo");
@@ -67,11 +71,10 @@ pub(super) async fn create(
         app[count] = json!(0);
     }
     app["deployments"] = json!([{"id": written.deployment}]);
-    let location =
-        HeaderValue::from_str(written.app.id.as_str()).map_err(|cause| ApiError::internal(&cause))?;
+    let location = location(app["id"].as_str().unwrap_or_default())?;
     Ok((
         StatusCode::CREATED,
-        [(header::LOCATION, location), deployment_header(&written)?],
+        [location, deployment_header(&written)?],
         Json(app),
     )
         .into_response())
@@ -86,24 +89,28 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
             json!({"tasks": task::of_app(view(&snapshot, &id)?, query.embeds("checkFailure"))})
         }
         Target::Versions(id) => {
-            let versions: Vec<_> = view(&snapshot, &id)?
-                .versions
-                .iter()
-                .rev()
-                .map(|app| app.version)
-                .collect();
+            let versions: Vec<_> = view(&snapshot, &id)?.versions.iter().rev().collect();
             json!({"versions": versions})
         }
         Target::Version(id, text) => {
             let view = view(&snapshot, &id)?;
-            let version = text.parse().map_err(|_| {
-                ApiError::new(
-                    StatusCode::UNPROCESSABLE_ENTITY,
-                    format!("{text} is not a version; expected a time such as 2015-09-29T15:59:51.164Z"),
-                )
-            })?;
-            let app = view.versions.iter().find(|app| app.version == version);
-            json!(app.ok_or(Refusal::NoVersion(id, version))?)
+            let version = version(&text)?;
+            if !view.versions.contains(&version) {
+                return Err(Refusal::NoVersion(id, version).into());
+            }
+            json!(definition(&api, view, version).await?)
+        }
+        Target::AppsBelow(group) => {
+            let embed = Embed::of(&query);
+            let apps = snapshot.apps_below(&group);
+            let apps: Vec<Value> = apps.map(|view| shown(view, &snapshot, embed)).collect();
+            json!({"*": apps})
+        }
+        Target::TasksBelow(group) => {
+            let check_failure = query.embeds("checkFailure");
+            let apps = snapshot.apps_below(&group);
+            let tasks: Vec<Value> = apps.flat_map(|view| task::of_app(view, check_failure)).collect();
+            json!({"tasks": tasks})
         }
         Target::Task(..) | Target::Restart(_) => return Err(no_such_method()),
     };
@@ -145,31 +152,78 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
         ));
     }
     let named = usize::from(body.get("id").is_some_and(|id| !id.is_null()));
-    let change = match update.version {
-        Some(version) if update.members == 1 + named => Change::Rollback(version),
+    let edit = match update.version {
+        Some(version) if update.members == 1 + named => AppEdit::Rollback(version),
         Some(_) => {
             let text = "The 'version' field may only be combined with the 'id' field.";
             return Err(error::invalid("/version", text));
         }
-        _ => Change::Update {
+        _ => AppEdit::Update {
             update: Box::new(update),
             partial,
             create,
             restart: query.flag("restart", false),
         },
     };
-    let written = write(api, id, change, force, origin).await?;
+    let location = location(id.as_str())?;
+    let written = write(api, Edit::App { id, edit }, force, origin).await?;
     if !written.created {
         return deployed(&written);
     }
-    let location =
-        HeaderValue::from_str(written.app.id.as_str()).map_err(|cause| ApiError::internal(&cause))?;
-    Ok((
-        StatusCode::CREATED,
-        [(header::LOCATION, location)],
-        deployed(&written)?,
-    )
-        .into_response())
+    Ok((StatusCode::CREATED, [location], deployed(&written)?).into_response())
+}
+
+/// `PUT /v2/apps`: creates or updates several apps.
+pub(super) async fn put_all(
+    State(api): State<Api>,
+    query: Query,
+    origin: Origin,
+    Json(body): Json<Value>,
+) -> Answer {
+    change_all(&api, &query, origin, &body, true).await
+}
+
+/// `PATCH /v2/apps`: updates several apps.
+pub(super) async fn patch_all(
+    State(api): State<Api>,
+    query: Query,
+    origin: Origin,
+    Json(body): Json<Value>,
+) -> Answer {
+    change_all(&api, &query, origin, &body, false).await
+}
+
+async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, create: bool) -> Answer {
+    let Some(documents) = body.as_array() else {
+        return Err(ApiError::invalid_json(&Problems::one(
+            "/",
+            "error.expected.jsarray",
+        )));
+    };
+    let (mut updates, mut shape) = (Vec::with_capacity(documents.len()), Problems::default());
+    for (index, document) in documents.iter().enumerate() {
+        match read(document) {
+            Ok(update) => updates.push(update),
+            Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => {
+                shape.extend(problems.below(&format!("/({index})")));
+            }
+        }
+    }
+    if !shape.is_empty() {
+        return Err(Invalid::Shape(shape).into());
+    }
+    let constraints = updates.iter().enumerate();
+    let constraints = constraints.map(|(index, update)| (format!("/({index})"), update.constraints()));
+    let wrong = wrong_constraints(api, constraints.collect()).await?;
+    if !wrong.is_empty() {
+        return Err(Invalid::Rules(wrong).into());
+    }
+    let edit = Edit::Apps {
+        updates,
+        partial: query.flag("partialUpdate", true),
+        create,
+    };
+    deployed(&write(api, edit, query.flag("force", false), origin).await?)
 }
 
 /// `DELETE /v2/apps/{id}` and `DELETE /v2/apps/{id}/tasks[/{task}]`
@@ -181,7 +235,8 @@ pub(super) async fn delete(
 ) -> Answer {
     match target(&path)? {
         Target::App(id) => {
-            deployed(&write(&api, id, Change::Delete, query.flag("force", true), origin).await?)
+            let edit = AppEdit::Delete;
+            deployed(&write(&api, Edit::App { id, edit }, query.flag("force", true), origin).await?)
         }
         Target::Tasks(id) => {
             let which = query
@@ -192,7 +247,7 @@ pub(super) async fn delete(
         Target::Task(id, task) => kill(&api, id, Which::One(task), &query, "task").await,
         // An app cannot have this name.
         Target::Restart(id) => Err(ApiError::not_found(format!("App '{id}/restart' does not exist"))),
-        Target::Versions(_) | Target::Version(..) => Err(no_such_method()),
+        _ => Err(no_such_method()),
     }
 }
 
@@ -206,40 +261,43 @@ pub(super) async fn post(
     let Target::Restart(id) = target(&path)? else {
         return Err(no_such_method());
     };
-    deployed(&write(&api, id, Change::Restart, query.flag("force", false), origin).await?)
+    let edit = AppEdit::Restart;
+    deployed(&write(&api, Edit::App { id, edit }, query.flag("force", false), origin).await?)
 }
 
 /// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
-pub(super) fn manner(query: &Query) -> Result<(bool, bool, bool), ApiError> {
+pub(super) fn manner(query: &Query) -> Result<Manner, ApiError> {
     let (scale, wipe) = (query.flag("scale", false), query.flag("wipe", false));
     if scale && wipe {
         return Err(ApiError::bad_request(
             "You cannot use scale and wipe at the same time.",
         ));
     }
-    Ok((scale, wipe, query.flag("force", false)))
+    Ok(Manner {
+        scale,
+        wipe,
+        force: query.flag("force", false),
+    })
 }
 
 /// The killed tasks, as they were before.
 pub(super) fn ended(api: &Api, killed: &Killed) -> Vec<Value> {
     let snapshot = api.snapshot();
-    let Some(view) = snapshot.apps.get(&killed.app.id) else {
-        return Vec::new();
-    };
-    let instances = killed.instances.iter();
-    instances
-        .filter_map(|instance| task::shown(view, instance, false))
-        .collect()
+    let mut tasks = Vec::new();
+    for of_app in &killed.apps {
+        let view = snapshot.apps.get(&of_app.app.id);
+        let instances = of_app.instances.iter();
+        tasks.extend(instances.filter_map(|instance| task::shown(view?, instance, false)));
+    }
+    tasks
 }
 
 async fn kill(api: &Api, app: AppId, which: Which, query: &Query, name: &str) -> Answer {
-    let (scale, wipe, force) = manner(query)?;
+    let manner = manner(query)?;
     let command = |reply| Command::Kill {
         app,
         which,
-        scale,
-        wipe,
-        force,
+        manner,
         reply,
     };
     let killed = api.ask(command).await?;
@@ -260,39 +318,79 @@ async fn kill(api: &Api, app: AppId, which: Which, query: &Query, name: &str) ->
 /// Parses a definition and validates its constraints.
 async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
     let mut update = read(body)?;
-    let conditions: Vec<_> = update.constraints().iter().map(condition).collect();
-    if conditions.is_empty() {
-        return Ok(update);
-    }
-    let wrong = api
-        .0
-        .policies
-        .validate_constraints(&conditions)
-        .await
-        .map_err(Refusal::Plugin)?;
-    let mut problems = Problems::default();
-    for error in wrong {
-        problems.add(format!("/constraints({})", error.constraint), error.message);
-    }
-    update.broken.extend(problems);
+    let wrong = wrong_constraints(api, vec![(String::new(), update.constraints())]).await?;
+    update.broken.extend(wrong);
     Ok(update)
 }
 
-async fn write(
+/// The problems that the matcher component finds in the constraints of some apps, each with the
+/// path of its definition. The component is asked once.
+pub(super) async fn wrong_constraints(
     api: &Api,
-    app: AppId,
-    change: Change,
-    force: bool,
-    origin: Origin,
-) -> Result<Written, ApiError> {
+    apps: Vec<(String, &[Constraint])>,
+) -> Result<Problems, ApiError> {
+    let mut problems = Problems::default();
+    let places: Vec<(&str, usize, &Constraint)> = apps
+        .iter()
+        .flat_map(|(path, constraints)| {
+            let numbered = constraints.iter().enumerate();
+            numbered.map(|(index, constraint)| (path.as_str(), index, constraint))
+        })
+        .collect();
+    if places.is_empty() {
+        return Ok(problems);
+    }
+    let conditions: Vec<_> = places.iter().map(|(.., one)| condition(one)).collect();
+    let wrong = api.0.policies.validate_constraints(&conditions).await;
+    for error in wrong.map_err(Refusal::Plugin)? {
+        if let Some((path, index, _)) = places.get(error.constraint as usize) {
+            problems.add(format!("{path}/constraints({index})"), error.message);
+        }
+    }
+    Ok(problems)
+}
+
+pub(super) async fn write(api: &Api, edit: Edit, force: bool, origin: Origin) -> Result<Written, ApiError> {
     let command = |reply| Command::Write {
-        app,
-        change,
+        edit,
         force,
         origin,
         reply,
     };
     Ok(api.ask(command).await?)
+}
+
+/// A version in a path or a parameter.
+pub(super) fn version(text: &str) -> Result<Moment, ApiError> {
+    text.parse().map_err(|_| {
+        ApiError::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("{text} is not a version; expected a time such as 2015-09-29T15:59:51.164Z"),
+        )
+    })
+}
+
+/// A kept definition of an app, from memory or from the store.
+async fn definition(api: &Api, view: &AppView, version: Moment) -> Result<Arc<App>, ApiError> {
+    if view.app.version == version {
+        return Ok(Arc::clone(&view.app));
+    }
+    if let Some(past) = view.past.get(&version) {
+        return Ok(Arc::clone(past));
+    }
+    let id = &view.app.id;
+    let stored = api
+        .0
+        .repository
+        .definition(id, version)
+        .await
+        .map_err(Refusal::from)?;
+    stored.ok_or_else(|| Refusal::NoVersion(id.clone(), version).into())
+}
+
+pub(super) fn location(path: &str) -> Result<(HeaderName, HeaderValue), ApiError> {
+    let value = HeaderValue::from_str(path).map_err(|cause| ApiError::internal(&cause))?;
+    Ok((header::LOCATION, value))
 }
 
 /// The response to every request that starts a deployment.

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use transom_web::{ApiError, Json};
 
 use super::Api;
-use super::apps::deployed;
+use super::apps::{deployed, write};
 use super::query::Query;
-use crate::core::command::{Change, Command, Origin, Refusal};
+use crate::core::command::{Command, Edit, Origin};
 use crate::deploy::Deployment;
 
 /// `GET /v2/deployments`
 pub(super) async fn list(State(api): State<Api>) -> Response {
-    let shown: Vec<Value> = api
-        .snapshot()
+    let snapshot = api.snapshot();
+    let shown: Vec<Value> = snapshot
         .deployments
-        .iter()
+        .values()
         .map(|deployment| shown(deployment))
         .collect();
     Json(shown).into_response()
@@ -39,23 +39,7 @@ pub(super) async fn delete(
         .await?;
         return Ok(StatusCode::ACCEPTED.into_response());
     }
-    let snapshot = api.snapshot();
-    let running = snapshot.deployments.iter().find(|running| running.id == id);
-    let app = running
-        .ok_or_else(|| Refusal::NoDeployment(id.clone()))?
-        .app
-        .clone();
-    let change = Change::Revert(id);
-    let written = api
-        .ask(|reply| Command::Write {
-            app,
-            change,
-            force: true,
-            origin,
-            reply,
-        })
-        .await?;
-    deployed(&written)
+    deployed(&write(&api, Edit::Revert(id), true, origin).await?)
 }
 
 fn shown(deployment: &Deployment) -> Value {
@@ -68,7 +52,7 @@ fn shown(deployment: &Deployment) -> Value {
     json!({
         "id": deployment.id,
         "version": deployment.version,
-        "affectedApps": [deployment.app],
+        "affectedApps": deployment.apps().collect::<Vec<_>>(),
         "affectedPods": [],
         "steps": deployment.steps,
         "currentActions": current,

@@ -8,26 +8,22 @@ use transom_web::{ApiError, Problems};
 use crate::core::command::Refusal;
 use crate::model::Invalid;
 
-/// Without the id of a deployment: clients have always received the placeholder.
-const LOCKED: &str = "App is locked by one or more deployments. Override with the option '?force=true'. \
-                      View details at '/v2/deployments/<DEPLOYMENT_ID>'.";
-
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
+        let text = refusal.to_string();
         match refusal {
-            Refusal::NoApp(id) => Self::not_found(format!("App '{id}' does not exist")),
-            Refusal::NoVersion(id, version) => {
-                Self::not_found(format!("App '{id}' does not exist in version {version}"))
+            Refusal::NoApp(_)
+            | Refusal::NoVersion(..)
+            | Refusal::NoGroup(_)
+            | Refusal::NoGroupVersion(..)
+            | Refusal::NoTask(_)
+            | Refusal::NoDeployment(_) => Self::not_found(text),
+            Refusal::AppExists(_) | Refusal::GroupExists(_) | Refusal::AppHasPath(_) => {
+                Self::new(StatusCode::CONFLICT, text)
             }
-            Refusal::NoTask(task) => Self::not_found(format!("Task '{task}' does not exist")),
-            Refusal::NoDeployment(id) => Self::not_found(format!("DeploymentPlan {id} does not exist")),
-            Refusal::Exists(id) => Self::new(
-                StatusCode::CONFLICT,
-                format!("An app with id [{id}] already exists."),
-            ),
             Refusal::Locked(deployments) => {
                 let deployments: Vec<Value> = deployments.iter().map(|id| json!({"id": id})).collect();
-                Self::new(StatusCode::CONFLICT, LOCKED).field("deployments", deployments)
+                Self::new(StatusCode::CONFLICT, text).field("deployments", deployments)
             }
             Refusal::Invalid(invalid) => invalid.into(),
             Refusal::Plugin(error) => unanswered(&error),

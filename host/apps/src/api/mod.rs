@@ -9,6 +9,7 @@ mod apps;
 mod deployments;
 mod error;
 mod events;
+mod groups;
 mod info;
 mod path;
 mod query;
@@ -36,6 +37,7 @@ use transom_web::Forwarder;
 use crate::config::Config;
 use crate::core::command::{Command, Origin, Refusal, Reply};
 use crate::core::mirror::CatchUp;
+use crate::core::persist::Repository;
 use crate::core::snapshot::Snapshot;
 use crate::core::term::Handles;
 use crate::seams::Policies;
@@ -56,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) scheme: &'static str,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
     pub(crate) policies: Arc<dyn Policies>,
+    /// For past definitions, which are not in memory.
+    pub(crate) repository: Repository,
     pub(crate) leader: Leader<Handles>,
 }
 
@@ -85,7 +89,13 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
         .route("/v2/info", get(info::info))
         .route("/v2/leader", get(info::leader))
         .route("/v2/events", get(events::stream))
-        .route("/v2/apps", get(apps::list).post(apps::create))
+        .route(
+            "/v2/apps",
+            get(apps::list)
+                .post(apps::create)
+                .put(apps::put_all)
+                .patch(apps::patch_all),
+        )
         .route(
             "/v2/apps/{*path}",
             get(apps::get)
@@ -93,6 +103,22 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
                 .patch(apps::patch)
                 .delete(apps::delete)
                 .post(apps::post),
+        )
+        .route(
+            "/v2/groups",
+            get(groups::root)
+                .put(groups::put_root)
+                .post(groups::create)
+                .patch(groups::patch_root)
+                .delete(groups::delete_root),
+        )
+        .route(
+            "/v2/groups/{*path}",
+            get(groups::get)
+                .put(groups::put)
+                .post(groups::create_at)
+                .patch(groups::patch)
+                .delete(groups::delete),
         )
         .route("/v2/tasks", get(tasks::list))
         .route("/v2/tasks/delete", post(tasks::delete))

@@ -2,7 +2,7 @@
 
 use transom_web::ApiError;
 
-use crate::ids::{AppId, IdError};
+use crate::ids::{AppId, GroupId, IdError};
 
 /// The requested resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +18,21 @@ pub(super) enum Target {
     Version(AppId, String),
     /// `{id}/restart`
     Restart(AppId),
+    /// `{group}/*`: all apps below a group.
+    AppsBelow(GroupId),
+    /// `{group}/*/tasks`
+    TasksBelow(GroupId),
 }
 
 /// Parses a path. A reserved word without an app id before it is an invalid id.
 pub(super) fn target(path: &str) -> Result<Target, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let id = |segments: &[&str]| AppId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
+    let group =
+        |segments: &[&str]| GroupId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
     match segments.as_slice() {
+        [id_part @ .., "*"] => group(id_part).map(Target::AppsBelow),
+        [id_part @ .., "*", "tasks"] => group(id_part).map(Target::TasksBelow),
         [id_part @ .., "tasks"] if !id_part.is_empty() => id(id_part).map(Target::Tasks),
         [id_part @ .., "versions"] if !id_part.is_empty() => id(id_part).map(Target::Versions),
         [id_part @ .., "restart"] if !id_part.is_empty() => id(id_part).map(Target::Restart),
@@ -65,6 +73,12 @@ mod tests {
                 Target::Version(id("/web"), "2018-01-01T00:00:00.000Z".to_owned()),
             ),
             ("shop/web/restart", Target::Restart(id("/shop/web"))),
+            ("*", Target::AppsBelow(GroupId::root())),
+            ("shop/*", Target::AppsBelow(GroupId::parse("/shop").unwrap())),
+            (
+                "shop/*/tasks",
+                Target::TasksBelow(GroupId::parse("/shop").unwrap()),
+            ),
         ] {
             assert_eq!(target(path).unwrap(), expected, "{path}");
         }

@@ -9,7 +9,7 @@ use crate::core::mirror::CatchUp;
 
 /// Where a standby has a request answered.
 pub(super) fn route(method: &Method, path: &str) -> Route {
-    let shown = ["/v2/apps", "/v2/tasks", "/v2/deployments"];
+    let shown = ["/v2/apps", "/v2/groups", "/v2/tasks", "/v2/deployments"];
     let is_shown = |path: &str| {
         let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
         shown

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use transom_web::{ApiError, Json, Problems};
 use uuid::Uuid;
 
-use super::apps::{deployed, deployment_header, ended, manner};
+use super::apps::{deployed, ended, manner};
 use super::query::Query;
 use super::{Api, task};
 use crate::core::command::Command;
@@ -31,7 +31,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     let check_failure = query.embeds("checkFailure");
     let snapshot = api.snapshot();
     let views = snapshot.apps.values().chain(snapshot.deleted.values());
-    let all = views.flat_map(|view| view.instances.iter().map(move |instance| (view, instance)));
+    let all = views.flat_map(|view| view.instances.values().map(move |instance| (view, instance)));
     let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition()));
     let tasks: Vec<Value> = chosen
         .filter_map(|(view, instance)| task::shown(view, instance, check_failure))
@@ -61,7 +61,7 @@ pub(super) async fn delete(
     query: Query,
     Json(body): Json<Value>,
 ) -> Result<Response, ApiError> {
-    let (scale, wipe, force) = manner(&query)?;
+    let manner = manner(&query)?;
     let ids = given(body)?;
     if let Some(id) = ids.iter().find(|id| !is_task_id(id)) {
         return Err(ApiError::bad_request(format!(
@@ -71,27 +71,17 @@ pub(super) async fn delete(
     }
     let command = |reply| Command::KillGiven {
         tasks: ids,
-        scale,
-        wipe,
-        force,
+        manner,
         reply,
     };
     let killed = api.ask(command).await?;
-    if !scale {
-        let tasks: Vec<Value> = killed.iter().flat_map(|killed| ended(&api, killed)).collect();
-        return Ok(Json(json!({"tasks": tasks})).into_response());
+    if !manner.scale {
+        return Ok(Json(json!({"tasks": ended(&api, &killed)})).into_response());
     }
-    let mut deployments = killed.iter().filter_map(|killed| killed.deployment.as_ref());
-    let Some(first) = deployments.next() else {
-        return Ok(nothing_deployed());
-    };
-    // The body has room for one deployment; the header is repeated for each app.
-    let mut answer = deployed(first)?;
-    for written in deployments {
-        let (name, value) = deployment_header(written)?;
-        answer.headers_mut().append(name, value);
+    match &killed.deployment {
+        Some(written) => deployed(written),
+        None => Ok(nothing_deployed()),
     }
-    Ok(answer)
 }
 
 /// A deployment without actions is already complete.

@@ -11,7 +11,7 @@ use transom_plugin_host::Change;
 
 use super::{Listener, MAX_EVENT};
 use crate::deploy::{Deployment, Step};
-use crate::ids::{AppId, InstanceId};
+use crate::ids::{AppId, GroupId, InstanceId};
 use crate::model::App;
 use crate::time::Moment;
 use transom_replicas::Condition;
@@ -243,9 +243,9 @@ pub(crate) fn disconnected() -> Draft {
     Draft::new("scheduler_disconnected_event", None, json!({}))
 }
 
-/// The group of an app was changed, or the change failed.
-pub(crate) fn group_changed(app: &AppId, version: Moment, failure: Option<&str>) -> Draft {
-    let mut body = json!({"groupId": app.group(), "version": version});
+/// A group was changed, or an app in it, or the change failed.
+pub(crate) fn group_changed(group: &GroupId, version: Moment, failure: Option<&str>) -> Draft {
+    let mut body = json!({"groupId": group, "version": version});
     let kind = if let Some(reason) = failure {
         body["reason"] = json!(reason);
         "group_change_failed"
@@ -253,7 +253,7 @@ pub(crate) fn group_changed(app: &AppId, version: Moment, failure: Option<&str>)
         "group_change_success"
     };
     let mut draft = Draft::new(kind, None, body);
-    draft.subject = Some(app.group().to_owned());
+    draft.subject = Some(group.to_string());
     draft
 }
 
@@ -281,7 +281,9 @@ fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, bo
     let with_plan = |plan: Value| {
         let mut body = body.clone();
         body["plan"] = plan;
-        Draft::new(kind, Some(&deployment.app), body)
+        let mut draft = Draft::new(kind, None, body);
+        draft.subject = Some(deployment.subject());
+        draft
     };
     let light = json!({"id": deployment.id, "version": deployment.version, "steps": deployment.steps});
     let plan = match form {

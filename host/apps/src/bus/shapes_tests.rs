@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use super::*;
+use crate::deploy::Change;
 use crate::deploy::plan::{Action, ActionKind};
 use crate::testing::app;
 
@@ -31,13 +32,17 @@ fn deployment(id: &AppId) -> Deployment {
     Deployment {
         id: "d".to_owned(),
         version: Moment::now(),
-        app: id.clone(),
+        change: Change {
+            version: Moment::now(),
+            group: id.group(),
+            apps: Vec::new(),
+            groups: Vec::new(),
+        },
         steps: vec![
             step(ActionKind::StartApplication),
             step(ActionKind::ScaleApplication),
         ],
         current: 1,
-        original: None,
     }
 }
 
@@ -71,8 +76,8 @@ fn draft(kind: &str) -> Draft {
             unknown_terminated(instance.as_str(), Some(id), Condition::Killed)
         }
         "framework_message_event" => framework_message("a", "e", "aGk="),
-        "group_change_success" => group_changed(id, Moment::now(), None),
-        "group_change_failed" => group_changed(id, Moment::now(), Some("")),
+        "group_change_success" => group_changed(&id.group(), Moment::now(), None),
+        "group_change_failed" => group_changed(&id.group(), Moment::now(), Some("")),
         "deployment_success" => deployment_ended(&deployment(id), form, None),
         "deployment_failed" => deployment_ended(&deployment(id), form, Some("x")),
         "deployment_info" => deployment_step("deployment_info", &deployment(id), form),

@@ -6,9 +6,10 @@ use transom_framework::ActorError;
 use transom_plugin_host::probe::{Failure, Outcome};
 use transom_store::typed;
 
-use crate::ids::{AppId, InstanceId};
+use crate::deploy::Step;
+use crate::ids::{AppId, GroupId, InstanceId};
 use crate::instance::Instance;
-use crate::model::{App, AppUpdate, Invalid};
+use crate::model::{App, AppUpdate, GroupUpdate, Invalid};
 use crate::time::Moment;
 
 /// The client behind a request, as `api_post_event` shows it.
@@ -18,9 +19,31 @@ pub(crate) struct Origin {
     pub(crate) uri: String,
 }
 
+/// A change of definitions.
+#[derive(Debug)]
+pub(crate) enum Edit {
+    App {
+        id: AppId,
+        edit: AppEdit,
+    },
+    /// Updates of several apps; `partial` keeps fields that an update does not name, `create`
+    /// creates missing apps.
+    Apps {
+        updates: Vec<AppUpdate>,
+        partial: bool,
+        create: bool,
+    },
+    Group {
+        id: GroupId,
+        edit: GroupEdit,
+    },
+    /// Takes back what a running deployment changed.
+    Revert(String),
+}
+
 /// A change of one app.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum AppEdit {
     /// A new app; rejected if the app exists.
     Create(Box<AppUpdate>),
     /// An update; `partial` keeps fields that it does not name, `create` creates a missing app,
@@ -35,8 +58,21 @@ pub(crate) enum Change {
     Rollback(Moment),
     Delete,
     Restart,
-    /// Back to the definition before a deployment, even if the app's own history no longer has it.
-    Revert(String),
+}
+
+/// A change of a group.
+#[derive(Debug)]
+pub(crate) enum GroupEdit {
+    /// A new group; rejected if the group exists.
+    Create(Box<GroupUpdate>),
+    /// Creates or updates the group.
+    Update(Box<GroupUpdate>),
+    /// Multiplies the number of instances of all apps below the group.
+    Scale(f64),
+    /// Back to the definitions of that version.
+    Rollback(Moment),
+    /// Deletes the group with everything below it.
+    Delete,
 }
 
 /// Selects tasks of an app.
@@ -52,23 +88,47 @@ pub(crate) enum Which {
 pub(crate) struct Written {
     pub(crate) deployment: String,
     pub(crate) version: Moment,
-    pub(crate) app: Arc<App>,
+    /// The definition after a change of one app; the last one of a deleted app.
+    pub(crate) app: Option<Arc<App>>,
+    /// Whether the app or group is new.
     pub(crate) created: bool,
 }
 
 /// Why a request is rejected.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
+    #[error("App '{0}' does not exist")]
     NoApp(AppId),
+    #[error("App '{0}' does not exist in version {1}")]
     NoVersion(AppId, Moment),
+    #[error("Group '{0}' does not exist")]
+    NoGroup(GroupId),
+    #[error("Group '{0}' does not exist in version {1}")]
+    NoGroupVersion(GroupId, Moment),
+    #[error("Task '{0}' does not exist")]
     NoTask(String),
+    #[error("DeploymentPlan {0} does not exist")]
     NoDeployment(String),
-    Exists(AppId),
+    #[error("An app with id [{0}] already exists.")]
+    AppExists(AppId),
+    #[error("Group {0} is already created. Use PUT to change this group.")]
+    GroupExists(GroupId),
+    #[error("An app with the path {0} already exists.")]
+    AppHasPath(GroupId),
+    /// The ids of the deployments. The text has no id: clients have always received the
+    /// placeholder.
+    #[error(
+        "App is locked by one or more deployments. Override with the option '?force=true'. \
+         View details at '/v2/deployments/<DEPLOYMENT_ID>'."
+    )]
     Locked(Vec<String>),
+    #[error("the definition is not valid")]
     Invalid(Invalid),
     /// A required component could not be called.
+    #[error("{0}")]
     Plugin(transom_plugin_host::CallError),
     /// The core did not carry it out.
+    #[error("{0}")]
     Actor(ActorError),
 }
 
@@ -91,43 +151,56 @@ pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;
 #[derive(Debug)]
 pub(crate) enum Command {
     Write {
-        app: AppId,
-        change: Change,
+        edit: Edit,
         force: bool,
         origin: Origin,
         reply: Reply<Written>,
     },
+    /// Plans a change without making it.
+    Plan { edit: Edit, reply: Reply<Vec<Step>> },
     /// Kills tasks; with `scale` the app gets fewer instances, with `wipe` a new instance takes the
     /// place.
     Kill {
         app: AppId,
         which: Which,
-        scale: bool,
-        wipe: bool,
-        force: bool,
+        manner: Manner,
         reply: Reply<Killed>,
     },
     /// Kills the tasks with these ids, of any app; unknown ids are skipped. Otherwise as `Kill`,
-    /// except that either all of the apps are scaled or none.
+    /// with one deployment for all apps.
     KillGiven {
         tasks: Vec<String>,
-        scale: bool,
-        wipe: bool,
-        force: bool,
-        reply: Reply<Vec<Killed>>,
+        manner: Manner,
+        reply: Reply<Killed>,
     },
     /// Stops a deployment in its current step.
     Cancel { deployment: String, reply: Reply<()> },
 }
 
-/// The result of [`Command::Kill`], and of [`Command::KillGiven`] for each app.
+/// How tasks are killed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// The app gets fewer instances.
+    pub(crate) scale: bool,
+    /// A new instance takes the place.
+    pub(crate) wipe: bool,
+    pub(crate) force: bool,
+}
+
+/// The result of [`Command::Kill`] and [`Command::KillGiven`].
 #[derive(Clone, Debug)]
 pub(crate) struct Killed {
+    pub(crate) apps: Vec<KilledOfApp>,
+    /// The deployment, if apps were scaled.
+    pub(crate) deployment: Option<Written>,
+}
+
+/// Killed instances of one app.
+#[derive(Clone, Debug)]
+pub(crate) struct KilledOfApp {
     pub(crate) app: Arc<App>,
     /// The instances before they were killed.
-    pub(crate) instances: Vec<Instance>,
-    /// The deployment, if the app was scaled.
-    pub(crate) deployment: Option<Written>,
+    pub(crate) instances: Vec<Arc<Instance>>,
 }
 
 /// The result of one attempt of a check.

@@ -16,7 +16,7 @@ use crate::ids::{AppId, InstanceId};
 use crate::instance::{Instance, view};
 
 impl Core {
-    pub(super) async fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: Event) {
         match event {
             Event::Registered { framework_id, master } => {
                 self.drafts
@@ -25,7 +25,7 @@ impl Core {
             Event::Reregistered { master } => self.drafts.push(shapes::reregistered(master.as_deref())),
             Event::Disconnected => self.drafts.push(shapes::disconnected()),
             Event::Launched(record) => self.launched(&record),
-            Event::Updated(record) => self.updated(&record).await,
+            Event::Updated(record) => self.updated(&record),
             // Its instance was removed with the withdrawal.
             Event::NeverLaunched(task) => tracing::debug!(%task, "task withdrawn before its launch"),
             Event::Rejected { task, reason } => {
@@ -74,7 +74,7 @@ impl Core {
         self.step(&app, &instance, Input::Launched(view(record)));
     }
 
-    async fn updated(&mut self, record: &Arc<TaskRecord>) {
+    fn updated(&mut self, record: &Arc<TaskRecord>) {
         let Some((app, instance)) = self.place(&record.id) else {
             return self.stray(record);
         };
@@ -101,11 +101,12 @@ impl Core {
             self.drafts.push(draft);
         }
         self.update_check(&app, &instance, Occasion::TaskRuns);
-        self.reconcile(&app).await;
+        self.pending.insert(app.clone());
+        self.dirty.insert(app);
     }
 
     fn instance_mut(&mut self, app: &AppId, instance: &InstanceId) -> Option<&mut Instance> {
-        self.apps.get_mut(app)?.instances.get_mut(instance)
+        self.apps.get_mut(app)?.instance_mut(instance)
     }
 
     /// An orphan of this framework: a task of an instance that was given up, or that was launched
@@ -150,7 +151,7 @@ impl Core {
         let Some(known) = self
             .apps
             .get_mut(&app)
-            .and_then(|state| state.instances.get_mut(&report.instance))
+            .and_then(|state| state.instance_mut(&report.instance))
         else {
             return;
         };
@@ -213,13 +214,7 @@ impl Core {
             } else {
                 tracing::info!(%instance, "instance unreachable for longer than expungeAfterSeconds; expunged");
             }
-            self.reconcile(app).await;
         }
         self.store_unstored().await;
-        // Deployments whose end could not be stored yet.
-        let waiting: Vec<AppId> = self.deployments.keys().cloned().collect();
-        for id in waiting {
-            self.reconcile(&id).await;
-        }
     }
 }

@@ -7,27 +7,21 @@ use transom_cluster::TaskId;
 use transom_replicas::{Condition, Input};
 
 use super::Core;
-use super::command::{Change, Killed, Refusal, Which};
+use super::batch::{Batch, Request};
+use super::command::{Edit, Killed, KilledOfApp, Manner, Refusal, Reply, Which};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::model::AppUpdate;
 
 impl Core {
-    pub(super) async fn kill(
-        &mut self,
-        id: &AppId,
-        which: &Which,
-        scale: bool,
-        wipe: bool,
-        force: bool,
-    ) -> Result<Killed, Refusal> {
+    /// The instances of an app that a request means.
+    pub(super) fn meant(&self, id: &AppId, which: &Which) -> Result<Vec<KilledOfApp>, Refusal> {
         let state = self
             .apps
             .get(id)
             .filter(|state| !state.record.gone)
             .ok_or_else(|| Refusal::NoApp(id.clone()))?;
-        let app = Arc::clone(&state.record.app);
-        let meant = |instance: &&Instance| match which {
+        let meant = |instance: &&Arc<Instance>| match which {
             Which::All => true,
             Which::OnHost(host) => instance
                 .record
@@ -39,30 +33,19 @@ impl Core {
             .instances
             .values()
             .filter(|instance| may_be_killed(instance));
-        let instances: Vec<Instance> = launched.filter(meant).cloned().collect();
+        let instances: Vec<Arc<Instance>> = launched.filter(meant).cloned().collect();
         if let (Which::One(task), true) = (which, instances.is_empty()) {
             return Err(Refusal::NoTask(task.clone()));
         }
-        let killed = Killed {
-            app,
+        Ok(vec![KilledOfApp {
+            app: Arc::clone(&state.record.app),
             instances,
-            deployment: None,
-        };
-        let killed = self.end_tasks(vec![killed], scale, wipe, force).await?;
-        killed
-            .into_iter()
-            .next()
-            .ok_or_else(|| Refusal::NoApp(id.clone()))
+        }])
     }
 
-    pub(super) async fn kill_given(
-        &mut self,
-        tasks: &[String],
-        scale: bool,
-        wipe: bool,
-        force: bool,
-    ) -> Result<Vec<Killed>, Refusal> {
-        let mut killed: BTreeMap<AppId, Killed> = BTreeMap::new();
+    /// The instances with these tasks, by app; unknown ones are skipped.
+    pub(super) fn given(&self, tasks: &[String]) -> Vec<KilledOfApp> {
+        let mut killed: BTreeMap<AppId, KilledOfApp> = BTreeMap::new();
         for task in tasks.iter().collect::<BTreeSet<_>>() {
             let instance = InstanceId::of_task(&TaskId::from(task.as_str())).map(|(instance, _)| instance);
             let Some(id) = instance.or_else(|| InstanceId::parse(task)) else {
@@ -76,73 +59,85 @@ impl Core {
             let Some(known) = known.filter(|known| may_be_killed(known) && known.is_called(task)) else {
                 continue;
             };
-            let of_app = killed.entry(app).or_insert_with(|| Killed {
+            let of_app = killed.entry(app).or_insert_with(|| KilledOfApp {
                 app: Arc::clone(&state.record.app),
                 instances: Vec::new(),
-                deployment: None,
             });
             // An instance may be named by its own id or by its task's.
             if of_app.instances.iter().all(|instance| instance.id != id) {
-                of_app.instances.push(known.clone());
+                of_app.instances.push(Arc::clone(known));
             }
         }
-        self.end_tasks(killed.into_values().collect(), scale, wipe, force)
-            .await
+        killed.into_values().collect()
     }
 
-    /// Kills the tasks of these instances. With `scale` their apps get fewer instances: all of the
-    /// apps, or none. With `wipe` new instances take their places.
-    async fn end_tasks(
+    /// Kills the tasks of these instances. With `scale` their apps get fewer instances, by one
+    /// deployment. With `wipe` new instances take their places.
+    pub(super) async fn kill(
         &mut self,
-        mut killed: Vec<Killed>,
-        scale: bool,
-        wipe: bool,
-        force: bool,
-    ) -> Result<Vec<Killed>, Refusal> {
-        if scale {
-            let locks: Vec<String> = killed
-                .iter()
-                .filter_map(|one| self.deployments.get(&one.app.id))
-                .map(|deployment| deployment.id.clone())
-                .collect();
-            if killed.len() > 1 && !locks.is_empty() && !force {
-                return Err(Refusal::Locked(locks));
+        batch: &mut Batch,
+        meant: Result<Vec<KilledOfApp>, Refusal>,
+        manner: Manner,
+        reply: Reply<Killed>,
+    ) {
+        let apps = match meant {
+            Ok(apps) => apps,
+            Err(refusal) => {
+                return self
+                    .replies
+                    .push(Box::new(move || drop(reply.send(Err(refusal)))));
             }
-            let mut prepared = Vec::with_capacity(killed.len());
-            for one in &killed {
-                let update = AppUpdate::scaling(one.left());
-                let change = Change::Update {
-                    update: Box::new(update),
-                    partial: true,
-                    create: false,
-                    restart: false,
-                };
-                prepared.push(self.prepare(one.app.id.clone(), change, force)?);
-            }
-            self.store(&prepared).await?;
-            for (one, prepared) in killed.iter_mut().zip(prepared) {
-                let sentenced: Vec<InstanceId> =
-                    one.instances.iter().map(|instance| instance.id.clone()).collect();
-                one.deployment = Some(self.begin(prepared, None, &sentenced).await?);
-            }
-            return Ok(killed);
-        }
-        for one in &killed {
-            let app = &one.app.id;
-            for instance in &one.instances {
-                if wipe {
-                    self.decommission(app, &instance.id);
+        };
+        if !manner.scale || apps.is_empty() {
+            for (app, instance) in sentenced(&apps) {
+                if manner.wipe {
+                    self.decommission(&app, &instance);
                 } else {
-                    self.step(app, &instance.id, Input::Restart);
+                    self.step(&app, &instance, Input::Restart);
                 }
             }
-            self.reconcile(app).await;
+            let killed = Killed {
+                apps,
+                deployment: None,
+            };
+            return self.replies.push(Box::new(move || drop(reply.send(Ok(killed)))));
         }
-        Ok(killed)
+        let updates = apps
+            .iter()
+            .map(|killed| AppUpdate::scaling(killed.app.id.clone(), killed.left()));
+        let request = Request {
+            edit: Edit::Apps {
+                updates: updates.collect(),
+                partial: true,
+                create: false,
+            },
+            force: manner.force,
+            origin: None,
+            sentenced: sentenced(&apps).collect(),
+        };
+        let respond = move |outcome: Result<_, Refusal>| {
+            let killed = outcome.map(|written| Killed {
+                apps,
+                deployment: Some(written),
+            });
+            drop(reply.send(killed));
+        };
+        self.add(batch, request, Box::new(respond)).await;
     }
 }
 
-impl Killed {
+fn sentenced(apps: &[KilledOfApp]) -> impl Iterator<Item = (AppId, InstanceId)> {
+    let of_app = |killed: &KilledOfApp| {
+        let app = killed.app.id.clone();
+        let instances = killed.instances.iter();
+        instances
+            .map(move |instance| (app.clone(), instance.id.clone()))
+            .collect::<Vec<_>>()
+    };
+    apps.iter().flat_map(of_app)
+}
+
+impl KilledOfApp {
     /// The number of instances that remain without the killed ones. Those whose places are already
     /// free, or soon will be, are not subtracted again.
     fn left(&self) -> u32 {

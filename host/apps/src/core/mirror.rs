@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use imbl::OrdMap;
 use tokio::sync::{mpsc, oneshot};
 use transom_cluster::TaskId;
 use transom_common::error_chain;
@@ -18,11 +19,13 @@ use transom_scheduler::TaskRecord;
 use transom_store::typed::{self, decode};
 use transom_store::{Entry, Notice, Store, Watch};
 
+use super::history::History;
 use super::persist::AppRecord;
 use super::snapshot::{AppView, Snapshot};
 use crate::deploy::Deployment;
-use crate::ids::AppId;
+use crate::ids::{AppId, GroupId};
 use crate::instance::Instance;
+use crate::tree::Group;
 use crate::{Error, Result};
 
 /// Delay before the store is read again after a failure.
@@ -50,6 +53,7 @@ pub(crate) struct Mirror {
 #[derive(Debug, Default)]
 struct StandbyState {
     apps: BTreeMap<AppId, AppRecord>,
+    groups: OrdMap<GroupId, Arc<Group>>,
     deployments: BTreeMap<String, Arc<Deployment>>,
     tasks: BTreeMap<AppId, BTreeMap<TaskId, Instance>>,
     /// The app of each task in `tasks`.
@@ -71,7 +75,7 @@ impl Mirror {
     /// Reads and publishes everything.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut kept = StandbyState::default();
-        for part in ["apps/", "deployments/", "tasks/"] {
+        for part in ["apps/", "groups/", "deployments/", "tasks/"] {
             let entries = self.scan(part).await?;
             for entry in &entries {
                 kept.put(&entry.key[self.prefix.len()..], entry);
@@ -191,6 +195,8 @@ impl StandbyState {
                 self.dirty.insert(record.app.id.clone());
                 self.apps.insert(record.app.id.clone(), record);
             })
+        } else if key.starts_with("groups/") {
+            decode::<Arc<Group>>(entry).map(|group| drop(self.groups.insert(group.id.clone(), group)))
         } else if let Some(id) = key.strip_prefix("deployments/") {
             decode::<Deployment>(entry).map(|deployment| {
                 self.deployments.insert(id.to_owned(), Arc::new(deployment));
@@ -240,6 +246,8 @@ impl StandbyState {
         if let Some(id) = key.strip_prefix("apps").and_then(|id| AppId::parse(id).ok()) {
             self.apps.remove(&id);
             self.dirty.insert(id);
+        } else if let Some(id) = key.strip_prefix("groups").and_then(|id| GroupId::parse(id).ok()) {
+            self.groups.remove(&id);
         } else if let Some(id) = key.strip_prefix("deployments/") {
             self.deployments.remove(id);
         } else if let Some(id) = key.strip_prefix("tasks/") {
@@ -256,24 +264,39 @@ impl StandbyState {
             let Some(record) = self.apps.get(&id) else {
                 continue;
             };
-            let tasks = self.tasks.get(&id);
+            let tasks = self.tasks.get(&id).into_iter().flat_map(BTreeMap::values);
+            let mut instances = OrdMap::new();
+            for instance in tasks {
+                // An earlier task of the instance may still be known.
+                let newer = |known: &Arc<Instance>| known.replica.incarnation > instance.replica.incarnation;
+                if !instances.get(&instance.id).is_some_and(newer) {
+                    instances.insert(instance.id.clone(), Arc::new(instance.clone()));
+                }
+            }
             let view = AppView {
                 app: Arc::clone(&record.app),
-                versions: record.versions.clone(),
-                instances: tasks
-                    .map(|tasks| tasks.values().cloned().collect())
-                    .unwrap_or_default(),
+                versions: record.versions().collect(),
+                past: BTreeMap::new(),
+                instances,
                 last_failure: record.last_failure.clone(),
             };
             let shown = if record.gone { &mut deleted } else { &mut apps };
             shown.insert(id, Arc::new(view));
         }
-        let mut deployments: Vec<_> = self.deployments.values().cloned().collect();
-        deployments.sort_by_key(|deployment| deployment.version);
+        let mut locks = OrdMap::new();
+        for deployment in self.deployments.values() {
+            let id: Arc<str> = deployment.id.as_str().into();
+            locks.extend(deployment.apps().map(|app| (app.clone(), Arc::clone(&id))));
+        }
+        let deployments = self.deployments.values();
+        let deployments = deployments.map(|one| ((one.version, one.id.clone()), Arc::clone(one)));
         Snapshot {
             apps,
             deleted,
-            deployments,
+            groups: self.groups.clone(),
+            deployments: deployments.collect(),
+            locks,
+            history: History::default(),
         }
     }
 }

@@ -1,17 +1,20 @@
-//! The actor that owns apps, instances and deployments.
+//! The actor that owns apps, groups, instances and deployments.
 //!
-//! It handles requests, scheduler events and check results one at a time. It stores a definition,
-//! then publishes the change as an immutable [`Snapshot`], then on the bus, and then answers the
-//! request: a subscriber or client that reads finds what it was told. The core never waits for the
-//! scheduler, and for the store only until a timeout. While the store is unavailable, requests are
-//! rejected and running deployments pause.
+//! It works in turns. A turn takes all requests, scheduler events and check results that are ready.
+//! Requests are stored together; then the changes are published as one immutable [`Snapshot`], then
+//! on the bus, and then the requests are answered: a subscriber or client that reads finds what it
+//! was told. The core never waits for the scheduler, and for the store only until a timeout. While
+//! the store is unavailable, requests are rejected and running deployments pause.
 
 mod app_state;
+mod batch;
 pub(crate) mod command;
 mod follow;
+mod history;
 mod kill;
 pub(crate) mod mirror;
-mod persist;
+pub(crate) mod persist;
+mod progress;
 pub(crate) mod snapshot;
 pub(crate) mod term;
 mod write;
@@ -21,35 +24,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_common::error_chain;
-use transom_replicas::{Condition, Directive, Effect, Input, step};
-use transom_scheduler::{Events, SchedulerApi};
+use transom_replicas::{Condition, Effect, Input, step};
+use transom_scheduler::{Event, Events, SchedulerApi};
 use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
 use crate::bus::{Bus, Draft, PlanForm, shapes};
 use crate::checks::{Checker, Occasion};
-use crate::deploy::{self, ActionKind, Deployment, policy};
+use crate::deploy::policy;
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::task::LaunchSettings;
 use crate::time::Moment;
-use crate::{Config, Result};
+use crate::tree::Tree;
+use crate::{Config, Error, Result};
 use app_state::AppState;
 use command::{Command, Report};
-use persist::{AppRecord, Changes, Repository, Touched};
+use history::History;
+use persist::{Changes, Records, Repository, Touched};
+use progress::Running;
 use snapshot::{Snapshot, TaskFailure};
 
 /// Interval of the work that depends on time alone: unreachable instances and retried writes.
 const TICK: Duration = Duration::from_secs(1);
-/// How often one app is reconciled before the core does anything else; far more than any plan has
-/// steps.
-const MAX_PASSES: usize = 100;
+/// Maximum number of requests, events and reports in one turn.
+const TURN: usize = 256;
 
 /// The dependencies of the core.
 pub(crate) struct Parts {
@@ -70,23 +75,41 @@ pub(crate) struct Parts {
 /// The stored state, read before anything starts.
 pub(crate) struct Stored {
     repository: Repository,
-    apps: Vec<AppRecord>,
-    deployments: Vec<Deployment>,
+    records: Records,
+    /// Past definitions that tasks were launched from.
+    past: BTreeMap<(AppId, Moment), Arc<crate::model::App>>,
     /// The number of this term.
     pub(crate) term: u64,
 }
 
 impl Stored {
     /// Reads everything and begins a term.
-    pub(crate) async fn load(store: Arc<dyn Store>, config: &Config) -> Result<Self> {
+    pub(crate) async fn load(
+        store: Arc<dyn Store>,
+        config: &Config,
+        scheduler: &dyn SchedulerApi,
+    ) -> Result<Self> {
         let store = TypedStore::new(store, &config.prefix).with_timeout(config.store_timeout);
         let repository = Repository::new(store);
-        let (apps, deployments) = repository.load().await?;
+        let records = repository.load().await?;
+        let current: BTreeSet<(&AppId, Moment)> = records
+            .apps
+            .iter()
+            .map(|record| (&record.app.id, record.app.version))
+            .collect();
+        let tasks = scheduler.tasks();
+        let launched_from: BTreeSet<(AppId, Moment)> = tasks
+            .values()
+            .filter_map(|task| Some((AppId::parse(&task.run_spec).ok()?, task.version.parse().ok()?)))
+            .filter(|(id, version)| !current.contains(&(id, *version)))
+            .collect();
+        let past = repository.definitions(launched_from).await;
+        let past = past.map_err(|error| Error::of_store("reading past definitions", error))?;
         let term = repository.next_term().await?;
         Ok(Self {
             repository,
-            apps,
-            deployments,
+            records,
+            past,
             term,
         })
     }
@@ -103,19 +126,30 @@ pub(crate) struct Core {
     bus: Bus,
     /// Events that are published on the bus once the snapshot shows what they report.
     drafts: Vec<Draft>,
+    /// Replies that are sent after the events.
+    replies: Vec<Box<dyn FnOnce() + Send + Sync>>,
     role: String,
     launch: LaunchSettings,
     plan_form: PlanForm,
     launch_timeout: Duration,
+    /// All definitions without those of apps that are being deleted.
+    tree: Tree,
+    /// All apps, with their instances.
     apps: BTreeMap<AppId, AppState>,
-    /// At most one for each app.
-    deployments: BTreeMap<AppId, Deployment>,
+    deployments: BTreeMap<String, Running>,
+    /// The deployment of each locked app.
+    locks: BTreeMap<AppId, Arc<str>>,
+    history: History,
+    /// Apps that have to be reconciled in this turn.
+    pending: BTreeSet<AppId>,
+    /// Deployments whose current step is done.
+    finished: BTreeSet<String>,
     /// Apps whose view has to be rebuilt.
     dirty: BTreeSet<AppId>,
     last_version: Option<Moment>,
+    /// The last published snapshot, and changes of this turn.
+    shown: Snapshot,
     snapshot: Arc<ArcSwap<Snapshot>>,
-    /// Whether this core has published a snapshot.
-    published: bool,
 }
 
 /// Starts the core, which ends with `token` or when the scheduler has stopped. The returned future
@@ -140,38 +174,52 @@ pub(crate) fn start(
         checker: parts.checker,
         bus: parts.bus,
         drafts: Vec::new(),
+        replies: Vec::new(),
         role: parts.role,
         launch: parts.launch,
         plan_form: parts.plan_form,
         launch_timeout: parts.launch_timeout,
+        tree: Tree::default(),
         apps: BTreeMap::new(),
         deployments: BTreeMap::new(),
+        locks: BTreeMap::new(),
+        history: History::default(),
+        pending: BTreeSet::new(),
+        finished: BTreeSet::new(),
         dirty: BTreeSet::new(),
         last_version: None,
+        shown: Snapshot::default(),
         snapshot: parts.snapshot,
-        published: false,
     };
-    core.rebuild(stored.apps, stored.deployments);
+    core.rebuild(stored.records, stored.past);
     core.publish();
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
         let _end = end;
-        core.reconcile_all().await;
+        core.settle().await;
         core.publish();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut requests = Vec::new();
         loop {
             tokio::select! {
                 () = token.cancelled() => return,
-                Some(command) = commands.recv() => core.command(command).await,
+                Some(command) = commands.recv() => requests.push(command),
                 event = events.next() => match event {
-                    Some(event) => core.event(event).await,
+                    Some(event) => core.event(event),
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
                 Some(report) = reports.recv() => core.report(report),
                 _ = ticks.tick() => core.tick().await,
             }
+            for _ in 1..TURN {
+                if !core.take(&mut requests, &mut commands, &mut events, &mut reports) {
+                    break;
+                }
+            }
+            core.requests(std::mem::take(&mut requests)).await;
+            core.settle().await;
             core.publish();
         }
     });
@@ -179,19 +227,59 @@ pub(crate) fn start(
 }
 
 impl Core {
+    /// Takes one more input of the turn, if one is ready. The end of the events is noticed by the
+    /// next turn.
+    fn take(
+        &mut self,
+        requests: &mut Vec<Command>,
+        commands: &mut mpsc::Receiver<Command>,
+        events: &mut Events,
+        reports: &mut mpsc::Receiver<Report>,
+    ) -> bool {
+        let event: Option<Event> = events.next().now_or_never().flatten();
+        let command = commands.try_recv().ok();
+        let report = reports.try_recv().ok();
+        let any = event.is_some() || command.is_some() || report.is_some();
+        if let Some(event) = event {
+            self.event(event);
+        }
+        requests.extend(command);
+        if let Some(report) = report {
+            self.report(report);
+        }
+        any
+    }
+
     /// Combines the stored state and the scheduler's tasks.
-    fn rebuild(&mut self, apps: Vec<AppRecord>, deployments: Vec<Deployment>) {
-        let tasks = self.scheduler.tasks();
-        for record in apps {
+    fn rebuild(&mut self, records: Records, past: BTreeMap<(AppId, Moment), Arc<crate::model::App>>) {
+        for group in records.groups {
+            self.tree.insert_group(group);
+        }
+        for record in records.apps {
             let id = record.app.id.clone();
             self.last_version = self.last_version.max(Some(record.app.version));
             self.dirty.insert(id.clone());
+            self.pending.insert(id.clone());
+            if !record.gone {
+                self.tree.insert(Arc::clone(&record.app));
+            }
             self.apps.insert(id, AppState::new(record, &self.launch));
         }
-        for deployment in deployments {
-            self.last_version = self.last_version.max(Some(deployment.version));
-            self.deployments.insert(deployment.app.clone(), deployment);
+        for ((id, _), definition) in past {
+            if let Some(state) = self.apps.get_mut(&id) {
+                state.insert_past(definition);
+            }
         }
+        for change in records.history {
+            self.last_version = self.last_version.max(Some(change.version));
+            self.history.push(Arc::new(change));
+        }
+        for deployment in records.deployments {
+            self.last_version = self.last_version.max(Some(deployment.version));
+            self.history.retain(&deployment.change);
+            self.run(deployment);
+        }
+        let tasks = self.scheduler.tasks();
         let (mut purge, mut kill) = (Vec::new(), Vec::new());
         for record in tasks.values() {
             let state = AppId::parse(&record.run_spec)
@@ -220,60 +308,6 @@ impl Core {
         }
     }
 
-    async fn reconcile_all(&mut self) {
-        let ids: Vec<AppId> = self.apps.keys().chain(self.deployments.keys()).cloned().collect();
-        for id in ids {
-            self.reconcile(&id).await;
-        }
-    }
-
-    /// Applies the app's deployment, or its definition, and proceeds to the next step when one is
-    /// done.
-    async fn reconcile(&mut self, id: &AppId) {
-        self.dirty.insert(id.clone());
-        for _ in 0..MAX_PASSES {
-            let running = self.deployments.get(id);
-            let action = running
-                .and_then(Deployment::step)
-                .and_then(|step| step.actions.first())
-                .map(|action| action.action);
-            let deploying = running.is_some();
-            let directive = match (self.apps.get(id), action) {
-                (Some(state), Some(action)) => deploy::advance(action, &state.record.app, &state.members()),
-                (Some(state), None) if !state.record.gone => {
-                    deploy::keep(&state.record.app, &state.members())
-                }
-                _ => Directive::done(),
-            };
-            self.obey(id, &directive);
-            // Removing an unlaunched instance or starting one may allow the next action
-            // immediately.
-            let moved = !directive.decommission.is_empty() || directive.start > 0;
-            let over = deploying && (directive.done || action.is_none());
-            if over && !self.next_step(id, action).await || !over && !moved {
-                return;
-            }
-        }
-        tracing::warn!(app = %id, "app does not converge: too many steps in one pass");
-    }
-
-    /// Removes and starts instances.
-    fn obey(&mut self, id: &AppId, directive: &Directive<InstanceId>) {
-        for instance in &directive.decommission {
-            self.decommission(id, instance);
-        }
-        let Some(state) = self.apps.get_mut(id) else {
-            return;
-        };
-        let mut requests = Vec::new();
-        for _ in 0..directive.start {
-            let instance = Instance::new(id, state.record.app.version, Moment::now());
-            requests.push(state.wanted(&instance));
-            state.instances.insert(instance.id.clone(), instance);
-        }
-        self.scheduler.submit(requests);
-    }
-
     /// Removes an instance for good. An unlaunched instance is removed immediately; if its launch
     /// is already under way, the task becomes an orphan and is released when it appears.
     fn decommission(&mut self, id: &AppId, instance: &InstanceId) {
@@ -288,19 +322,19 @@ impl Core {
             return false;
         };
         let policy = state.policy(self.launch_timeout);
-        let Some(known) = state.instances.get_mut(instance) else {
+        let Some(known) = state.instances.get(instance).cloned() else {
             return false;
         };
+        self.dirty.insert(id.clone());
+        self.pending.insert(id.clone());
         let now = Moment::now();
         let (next, effects) = step(&known.replica, input, &policy, now.timestamp());
+        let version = known.version().to_string();
+        let changed = |condition: Condition| shapes::instance_changed(known.facts(id, &version), condition);
         let mut launch = false;
         for effect in &effects {
             match *effect {
-                Effect::Changed(condition) if condition.is_public() => {
-                    let version = known.version().to_string();
-                    self.drafts
-                        .push(shapes::instance_changed(known.facts(id, &version), condition));
-                }
+                Effect::Changed(condition) if condition.is_public() => self.drafts.push(changed(condition)),
                 Effect::Changed(_) => {}
                 Effect::Kill { incarnation } => {
                     let grace = state.record.app.task_kill_grace_period_seconds;
@@ -332,8 +366,19 @@ impl Core {
                 }
             }
         }
+        // Another goal is a change of the instance, too.
+        let told = effects.iter().any(|effect| matches!(effect, Effect::Changed(_)));
+        if let Some(next) = &next
+            && next.goal != known.replica.goal
+            && !told
+            && next.condition.is_public()
+        {
+            self.drafts.push(changed(next.condition));
+        }
         if let Some(replica) = next {
-            known.set_replica(replica);
+            if let Some(instance) = state.instance_mut(instance) {
+                instance.set_replica(replica);
+            }
         } else {
             state.instances.remove(instance);
             self.checker.end(instance);
@@ -344,72 +389,11 @@ impl Core {
         !effects.is_empty()
     }
 
-    /// Proceeds after a completed step or ends the deployment. Returns false when the deployment is
-    /// over or must wait for the store.
-    async fn next_step(&mut self, id: &AppId, done: Option<ActionKind>) -> bool {
-        let Some(deployment) = self.deployments.get(id) else {
-            return false;
-        };
-        let last = deployment.current + 1 >= deployment.steps.len();
-        let deployment_id = deployment.id.clone();
-        let stopped = done == Some(ActionKind::StopApplication);
-        let mut changes = Changes::default();
-        let stored = if last {
-            changes.delete_deployment(&deployment_id);
-            Ok(())
-        } else {
-            // With the step, so that a restart of the daemon does not report it again.
-            changes.put_deployment(&Deployment {
-                current: deployment.current + 1,
-                ..deployment.clone()
-            })
-        };
-        if stopped {
-            changes.delete_app(id);
-        }
-        let stored = match stored {
-            Ok(()) => self.commit(changes).await,
-            failed => failed,
-        };
-        if let Err(error) = stored {
-            tracing::warn!(
-                deployment = deployment_id,
-                error = error_chain(&error),
-                "storing the progress of a deployment failed; retrying"
-            );
-            return false;
-        }
-        if stopped {
-            self.apps.remove(id);
-            self.drafts.push(shapes::app_terminated(id));
-        }
-        let Some(deployment) = self.deployments.get_mut(id) else {
-            return false;
-        };
-        if done.is_some() {
-            self.drafts.push(shapes::deployment_step(
-                "deployment_step_success",
-                deployment,
-                self.plan_form,
-            ));
-        }
-        deployment.current += 1;
-        if last {
-            self.drafts
-                .push(shapes::deployment_ended(deployment, self.plan_form, None));
-            self.deployments.remove(id);
-            return false;
-        }
-        self.drafts.push(shapes::deployment_step(
-            "deployment_info",
-            deployment,
-            self.plan_form,
-        ));
-        true
-    }
-
     /// Commits changes, before they are made here.
     async fn commit(&mut self, changes: Changes) -> typed::Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
         let touched = changes.touched.clone();
         let outcome = self.repository.commit(changes).await;
         if outcome.as_ref().is_err_and(typed::Error::is_unconfirmed) {
@@ -445,9 +429,15 @@ impl Core {
                 None => changes.delete_app(id),
             }
         }
+        for id in &self.unstored.groups {
+            match self.tree.group(id) {
+                Some(group) => changes.put_group(group)?,
+                None => changes.delete_group(id),
+            }
+        }
         for id in &self.unstored.deployments {
-            match self.deployments.values().find(|deployment| deployment.id == *id) {
-                Some(deployment) => changes.put_deployment(deployment)?,
+            match self.deployments.get(id) {
+                Some(running) => changes.put_deployment(&running.deployment)?,
                 None => changes.delete_deployment(id),
             }
         }
@@ -460,12 +450,8 @@ impl Core {
         let Some(known) = state.instances.get(instance) else {
             return;
         };
-        let own = state
-            .record
-            .versions
-            .iter()
-            .find(|app| app.version == known.version());
         // A changed check applies to running instances that are not being replaced.
+        let own = state.definition(known.version());
         let definition = own
             .filter(|_| state.is_outdated(known))
             .unwrap_or(&state.record.app);
@@ -487,44 +473,35 @@ impl Core {
         version
     }
 
-    /// Publishes the changes to readers, then the events about them.
+    /// Publishes the changes to readers, then the events about them, then the replies.
     fn publish(&mut self) {
-        self.publish_snapshot();
+        for id in std::mem::take(&mut self.dirty) {
+            let state = self.apps.get(&id);
+            let view = state.map(|state| Arc::new(state.view()));
+            let (apps, deleted) = (&mut self.shown.apps, &mut self.shown.deleted);
+            match (view, state.is_some_and(|state| state.record.gone)) {
+                (Some(view), false) => {
+                    deleted.remove(&id);
+                    apps.insert(id, view);
+                }
+                (Some(view), true) => {
+                    apps.remove(&id);
+                    deleted.insert(id, view);
+                }
+                (None, _) => {
+                    apps.remove(&id);
+                    deleted.remove(&id);
+                }
+            }
+        }
+        self.shown.groups = self.tree.groups().clone();
+        self.shown.history = self.history.clone();
+        self.snapshot.store(Arc::new(self.shown.clone()));
         for draft in self.drafts.drain(..) {
             self.bus.publish(draft);
         }
-    }
-
-    fn publish_snapshot(&mut self) {
-        if self.dirty.is_empty() && self.published {
-            return;
+        for reply in self.replies.drain(..) {
+            reply();
         }
-        // The snapshot so far is the mirror's copy of an earlier leader's state.
-        let (mut apps, mut deleted) = if std::mem::replace(&mut self.published, true) {
-            let last = self.snapshot.load();
-            (last.apps.clone(), last.deleted.clone())
-        } else {
-            Default::default()
-        };
-        for id in std::mem::take(&mut self.dirty) {
-            apps.remove(&id);
-            deleted.remove(&id);
-            if let Some(state) = self.apps.get(&id) {
-                let shown = if state.record.gone {
-                    &mut deleted
-                } else {
-                    &mut apps
-                };
-                shown.insert(id, Arc::new(state.view()));
-            }
-        }
-        let mut deployments: Vec<Arc<Deployment>> =
-            self.deployments.values().cloned().map(Arc::new).collect();
-        deployments.sort_by_key(|deployment| deployment.version);
-        self.snapshot.store(Arc::new(Snapshot {
-            apps,
-            deleted,
-            deployments,
-        }));
     }
 }

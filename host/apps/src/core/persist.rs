@@ -1,36 +1,51 @@
-//! Contents of the store: `<prefix>/apps<app id>`, an app with its past definitions;
-//! `<prefix>/deployments/<id>`, a running deployment; `<prefix>/term`, the number of terms, which
-//! is part of the ids of events. Instances are the scheduler's task records.
+//! Contents of the store, under the service's prefix:
+//!
+//! * `apps<app id>`: an app with its current definition and the list of its past versions
+//! * `versions<app id>/<version>`: a past definition
+//! * `groups<group id>`: a group's own definition
+//! * `deployments/<id>`: a running deployment
+//! * `history/<version>`: one of the last changes, from which groups go back to earlier versions
+//! * `term`: the number of terms, which is part of the ids of events
+//!
+//! Instances are the scheduler's task records.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use transom_store::Expect;
 use transom_store::typed::{self, TypedStore};
 
 use super::snapshot::TaskFailure;
-use crate::config::Checks;
-use crate::deploy::Deployment;
-use crate::ids::AppId;
-use crate::model::{App, Effect};
+use crate::deploy::{Change, Deployment};
+use crate::ids::{AppId, GroupId};
+use crate::model::App;
 use crate::time::Moment;
+use crate::tree::Group;
 use crate::{Error, Result};
 
 /// The folders under the prefix.
 const APPS: &str = "apps/";
 const DEPLOYMENTS: &str = "deployments/";
+const GROUPS: &str = "groups/";
+const HISTORY: &str = "history/";
 
-/// Definitions kept of each app, including the current one.
+/// Definitions kept of each app, including the current one, and changes kept of all groups.
 pub(super) const MAX_VERSIONS: usize = 50;
+
+/// Past definitions that are read at the same time.
+const READS: usize = 16;
 
 /// An app in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct AppRecord {
     pub(super) app: Arc<App>,
-    /// Oldest first; the last one is current.
-    pub(super) versions: Vec<Arc<App>>,
+    /// Identifies the configuration of `app`.
+    pub(super) config: Arc<str>,
+    /// Without the current one, oldest first.
+    pub(super) past: Vec<PastVersion>,
     /// Deleted; kept until its instances are gone.
     #[serde(default)]
     pub(super) gone: bool,
@@ -41,32 +56,45 @@ pub(super) struct AppRecord {
     pub(super) restarted_at: Option<Moment>,
 }
 
+/// A past version of an app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PastVersion {
+    pub(super) version: Moment,
+    /// Identifies its configuration.
+    pub(super) config: Arc<str>,
+}
+
 impl AppRecord {
     /// Whether an instance of this version has to be replaced. The content of the definition
     /// decides, not its time: after a rollback, instances of the restored content stay.
-    pub(super) fn is_outdated(&self, version: Moment, checks: Checks) -> bool {
+    pub(super) fn is_outdated(&self, version: Moment) -> bool {
         if self
             .restarted_at
             .is_some_and(|restarted_at| version < restarted_at)
         {
             return true;
         }
-        let definition = self.versions.iter().find(|app| app.version == version);
-        definition.is_none_or(|app| app.effect_of(&self.app, checks) == Effect::Replace)
+        let past = || self.past.iter().find(|past| past.version == version);
+        version != self.app.version && past().is_none_or(|past| past.config != self.config)
     }
 
     /// The versions whose instances stay.
-    pub(super) fn current_versions(&self, checks: Checks) -> BTreeSet<Moment> {
-        let versions = self.versions.iter().map(|app| app.version);
-        versions
-            .filter(|version| !self.is_outdated(*version, checks))
+    pub(super) fn current_versions(&self) -> BTreeSet<Moment> {
+        self.versions()
+            .filter(|version| !self.is_outdated(*version))
             .collect()
+    }
+
+    /// All kept versions, the current one last.
+    pub(super) fn versions(&self) -> impl Iterator<Item = Moment> {
+        let past = self.past.iter().map(|past| past.version);
+        past.chain([self.app.version])
     }
 }
 
 /// The service's part of the store. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Repository(TypedStore);
+pub(crate) struct Repository(TypedStore);
 
 /// Changes that are committed together.
 #[derive(Debug, Default)]
@@ -79,38 +107,78 @@ pub(super) struct Changes {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Touched {
     pub(super) apps: BTreeSet<AppId>,
+    pub(super) groups: BTreeSet<GroupId>,
     /// Ids of deployments.
     pub(super) deployments: BTreeSet<String>,
 }
 
 impl Touched {
     pub(super) fn is_empty(&self) -> bool {
-        self.apps.is_empty() && self.deployments.is_empty()
+        self.apps.is_empty() && self.groups.is_empty() && self.deployments.is_empty()
     }
 
     pub(super) fn extend(&mut self, other: Self) {
         self.apps.extend(other.apps);
+        self.groups.extend(other.groups);
         self.deployments.extend(other.deployments);
     }
 }
 
+/// All records that are read at the start.
+#[derive(Debug)]
+pub(super) struct Records {
+    pub(super) apps: Vec<AppRecord>,
+    pub(super) groups: Vec<Arc<Group>>,
+    /// Oldest first.
+    pub(super) deployments: Vec<Deployment>,
+    /// Oldest first.
+    pub(super) history: Vec<Change>,
+}
+
 impl Repository {
-    pub(super) fn new(store: TypedStore) -> Self {
+    pub(crate) fn new(store: TypedStore) -> Self {
         Self(store)
     }
 
-    /// Reads everything stored; called once, at the start.
-    pub(super) async fn load(&self) -> Result<(Vec<AppRecord>, Vec<Deployment>)> {
-        let apps = self.load_all(APPS, "reading apps").await?;
+    /// Reads everything but past definitions; called once, at the start.
+    pub(super) async fn load(&self) -> Result<Records> {
         let mut deployments: Vec<Deployment> = self.load_all(DEPLOYMENTS, "reading deployments").await?;
         deployments.sort_by_key(|deployment| deployment.version);
-        Ok((apps, deployments))
+        Ok(Records {
+            apps: self.load_all(APPS, "reading apps").await?,
+            groups: self.load_all(GROUPS, "reading groups").await?,
+            deployments,
+            history: self.load_all(HISTORY, "reading the history of groups").await?,
+        })
     }
 
     async fn load_all<T: DeserializeOwned>(&self, folder: &str, doing: &'static str) -> Result<Vec<T>> {
         let stored = self.0.load_all(folder).await;
         let stored = stored.map_err(|error| Error::of_store(doing, error))?;
         Ok(stored.into_iter().map(|stored| stored.value).collect())
+    }
+
+    /// A past definition; `None` if it is not kept.
+    pub(crate) async fn definition(&self, id: &AppId, version: Moment) -> typed::Result<Option<Arc<App>>> {
+        let stored = self.0.get(&version_key(id, version)).await?;
+        Ok(stored.map(|stored| stored.value))
+    }
+
+    /// Many past definitions, without those that are not kept.
+    pub(super) async fn definitions(
+        &self,
+        wanted: impl IntoIterator<Item = (AppId, Moment)>,
+    ) -> typed::Result<BTreeMap<(AppId, Moment), Arc<App>>> {
+        let read = |(id, version): (AppId, Moment)| async move {
+            let definition = self.definition(&id, version).await?;
+            typed::Result::Ok(((id, version), definition))
+        };
+        let found = futures::stream::iter(wanted).map(read).buffer_unordered(READS);
+        let found: Vec<_> = found.try_collect().await?;
+        let found = found
+            .into_iter()
+            .filter_map(|(key, definition)| Some((key, definition?)));
+        Ok(found.collect())
     }
 
     /// Begins a term; returns its number.
@@ -126,6 +194,15 @@ impl Repository {
 }
 
 impl Changes {
+    pub(super) fn extend(&mut self, other: Self) {
+        self.changes.extend(other.changes);
+        self.touched.extend(other.touched);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     pub(super) fn put_app(&mut self, record: &AppRecord) -> typed::Result<()> {
         self.touched.apps.insert(record.app.id.clone());
         self.changes.put(app_key(&record.app.id), record, Expect::Any)
@@ -134,6 +211,26 @@ impl Changes {
     pub(super) fn delete_app(&mut self, id: &AppId) {
         self.touched.apps.insert(id.clone());
         self.changes.delete(app_key(id), Expect::Any);
+    }
+
+    /// Stores a definition that is replaced or deleted.
+    pub(super) fn put_version(&mut self, app: &App) -> typed::Result<()> {
+        self.changes
+            .put(version_key(&app.id, app.version), app, Expect::Any)
+    }
+
+    pub(super) fn delete_version(&mut self, id: &AppId, version: Moment) {
+        self.changes.delete(version_key(id, version), Expect::Any);
+    }
+
+    pub(super) fn put_group(&mut self, group: &Group) -> typed::Result<()> {
+        self.touched.groups.insert(group.id.clone());
+        self.changes.put(group_key(&group.id), group, Expect::Any)
+    }
+
+    pub(super) fn delete_group(&mut self, id: &GroupId) {
+        self.touched.groups.insert(id.clone());
+        self.changes.delete(group_key(id), Expect::Any);
     }
 
     pub(super) fn put_deployment(&mut self, deployment: &Deployment) -> typed::Result<()> {
@@ -146,6 +243,14 @@ impl Changes {
         self.touched.deployments.insert(id.to_owned());
         self.changes.delete(deployment_key(id), Expect::Any);
     }
+
+    pub(super) fn put_change(&mut self, change: &Change) -> typed::Result<()> {
+        self.changes.put(change_key(change), change, Expect::Any)
+    }
+
+    pub(super) fn delete_change(&mut self, change: &Change) {
+        self.changes.delete(change_key(change), Expect::Any);
+    }
 }
 
 /// An app's id begins with a slash.
@@ -153,6 +258,18 @@ fn app_key(id: &AppId) -> String {
     format!("apps{id}")
 }
 
+fn version_key(id: &AppId, version: Moment) -> String {
+    format!("versions{id}/{version}")
+}
+
+fn group_key(id: &GroupId) -> String {
+    format!("groups{id}")
+}
+
 fn deployment_key(id: &str) -> String {
     format!("{DEPLOYMENTS}{id}")
+}
+
+fn change_key(change: &Change) -> String {
+    format!("{HISTORY}{}", change.version)
 }

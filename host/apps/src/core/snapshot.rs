@@ -1,35 +1,56 @@
 //! The snapshot for readers: immutable, published after every change.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use transom_scheduler::TaskRecord;
 
+use super::history::History;
 use crate::deploy::Deployment;
-use crate::ids::AppId;
+use crate::ids::{AppId, GroupId, InstanceId};
 use crate::instance::Instance;
 use crate::model::App;
 use crate::time::Moment;
+use crate::tree::Group;
 
-/// Everything that the API reads.
+/// Everything that the API reads. A clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     /// Apps without those that are being deleted.
-    pub(crate) apps: BTreeMap<AppId, Arc<AppView>>,
+    pub(crate) apps: OrdMap<AppId, Arc<AppView>>,
     /// Apps that are being deleted, while they have tasks.
-    pub(crate) deleted: BTreeMap<AppId, Arc<AppView>>,
-    /// Running deployments, oldest first.
-    pub(crate) deployments: Vec<Arc<Deployment>>,
+    pub(crate) deleted: OrdMap<AppId, Arc<AppView>>,
+    /// Groups with definitions; the root group may have none.
+    pub(crate) groups: OrdMap<GroupId, Arc<Group>>,
+    /// Running deployments by version and id, oldest first.
+    pub(crate) deployments: OrdMap<(Moment, String), Arc<Deployment>>,
+    /// The deployment that locks an app.
+    pub(crate) locks: OrdMap<AppId, Arc<str>>,
+    /// The last changes.
+    pub(crate) history: History,
 }
 
 impl Snapshot {
-    /// Ids of the deployments that lock an app.
-    pub(crate) fn locks(&self, app: &AppId) -> impl Iterator<Item = &str> {
-        self.deployments
-            .iter()
-            .filter(move |deployment| deployment.app == *app)
-            .map(|deployment| deployment.id.as_str())
+    /// The id of the deployment that locks an app.
+    pub(crate) fn lock(&self, app: &AppId) -> Option<&Arc<str>> {
+        self.locks.get(app)
+    }
+
+    /// Whether there is such a group. The root group always exists.
+    pub(crate) fn has_group(&self, id: &GroupId) -> bool {
+        id.is_root() || self.groups.contains_key(id)
+    }
+
+    /// The apps below a group, at any depth.
+    pub(crate) fn apps_below(&self, group: &GroupId) -> impl Iterator<Item = &Arc<AppView>> + use<'_> {
+        let (from, prefix) = (group.prefix(), group.prefix());
+        self.apps
+            .range::<_, str>((Bound::Included(from.as_str()), Bound::Unbounded))
+            .take_while(move |(id, _)| id.as_str().starts_with(&prefix))
+            .map(|(_, view)| view)
     }
 }
 
@@ -37,19 +58,18 @@ impl Snapshot {
 #[derive(Clone, Debug)]
 pub(crate) struct AppView {
     pub(crate) app: Arc<App>,
-    /// All kept definitions, the current one last.
-    pub(crate) versions: Vec<Arc<App>>,
-    pub(crate) instances: Vec<Instance>,
+    /// All kept versions, the current one last.
+    pub(crate) versions: Arc<[Moment]>,
+    /// Past definitions that instances were launched from.
+    pub(crate) past: BTreeMap<Moment, Arc<App>>,
+    pub(crate) instances: OrdMap<InstanceId, Arc<Instance>>,
     pub(crate) last_failure: Option<TaskFailure>,
 }
 
 impl AppView {
-    /// The definition that a task was launched from; the current one if that one is no longer kept.
+    /// The definition that a task was launched from; the current one if that one is not known.
     pub(crate) fn definition(&self, version: Moment) -> &Arc<App> {
-        self.versions
-            .iter()
-            .find(|app| app.version == version)
-            .unwrap_or(&self.app)
+        self.past.get(&version).unwrap_or(&self.app)
     }
 }
 

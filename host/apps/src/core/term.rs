@@ -84,7 +84,7 @@ impl Dependencies {
         snapshot: &Arc<ArcSwap<Snapshot>>,
         term: LeaderTerm,
     ) -> Result<(Handles, RunningTerm)> {
-        let stored = Stored::load(term.store, config).await?;
+        let stored = Stored::load(term.store, config, term.scheduler.as_ref()).await?;
         // Every task of this term ends with it.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMANDS);

@@ -5,6 +5,7 @@
 //! every change until it is done. It has no state, so a restart of the daemon does not affect it.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
+mod change;
 pub(crate) mod plan;
 pub(crate) mod policy;
 
@@ -13,6 +14,9 @@ use transom_replicas::{Action, Directive, Member};
 use crate::ids::InstanceId;
 use crate::model::App;
 
+pub(crate) use change::Change;
+#[cfg(test)]
+pub(crate) use change::ChangedApp;
 pub(crate) use plan::{ActionKind, Deployment, Step};
 
 /// The next actions of an action of the plan.

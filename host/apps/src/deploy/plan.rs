@@ -7,9 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::AppId;
+use super::Change;
+use crate::ids::{AppId, GroupId};
 use crate::model::{App, Effect};
 use crate::time::Moment;
+use crate::tree::Tree;
+use crate::tree::edit::EditedApp;
 
 /// An action on one app in a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,13 +45,11 @@ pub(crate) struct Step {
 pub(crate) struct Deployment {
     pub(crate) id: String,
     pub(crate) version: Moment,
-    /// The app it locks.
-    pub(crate) app: AppId,
     pub(crate) steps: Vec<Step>,
     /// Index of the current step; the number of steps when all are done.
     pub(crate) current: usize,
-    /// The previous definition, which a revert restores.
-    pub(crate) original: Option<App>,
+    /// What it carries out, and a revert takes back. It locks these apps.
+    pub(crate) change: Change,
 }
 
 impl Deployment {
@@ -56,98 +57,164 @@ impl Deployment {
     pub(crate) fn step(&self) -> Option<&Step> {
         self.steps.get(self.current)
     }
+
+    /// The apps that it locks.
+    pub(crate) fn apps(&self) -> impl Iterator<Item = &AppId> + Clone {
+        self.change.apps.iter().map(|app| &app.id)
+    }
+
+    /// What it is about, for event queries: its only app, or the group.
+    pub(crate) fn subject(&self) -> String {
+        match self.change.apps.as_slice() {
+            [only] => only.id.to_string(),
+            _ => self.change.group.to_string(),
+        }
+    }
+
+    /// Whether a later step has an action on an app.
+    pub(crate) fn waits(&self, app: &AppId) -> bool {
+        let later = self.steps.iter().skip(self.current + 1);
+        later
+            .flat_map(|step| &step.actions)
+            .any(|action| action.app == *app)
+    }
 }
 
 /// A cycle in the dependencies of apps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are cyclic dependencies between {}", .0.iter().map(AppId::as_str).collect::<Vec<_>>().join(", "))]
-pub(crate) struct Cycle(Vec<AppId>);
+pub(crate) struct Cycle(BTreeSet<AppId>);
 
-/// The steps from `original` to `target`; none when no instance is affected. `effect` compares the
-/// definitions of an app that is in both.
+/// The steps that take the edited apps to the definitions of `target`; none when no instance is
+/// affected. `groups` are the edited groups. `effect` compares the definitions of an app that is
+/// changed.
 pub(crate) fn steps(
-    original: &BTreeMap<AppId, &App>,
-    target: &BTreeMap<AppId, &App>,
-    effect: impl Fn(&App, &App) -> Effect,
+    target: &Tree,
+    apps: &[EditedApp],
+    groups: &[GroupId],
+    effect: impl Fn(&EditedApp, &App, &App) -> Effect,
 ) -> Result<Vec<Step>, Cycle> {
-    let mut steps = Vec::new();
     let action = |kind, id: &AppId| Action {
         action: kind,
         app: id.clone(),
     };
-    let stop = original
-        .keys()
-        .filter(|id| !target.contains_key(id))
-        .map(|id| action(ActionKind::StopApplication, id));
-    steps.push(Step {
-        actions: stop.collect(),
-    });
-    let start = target
-        .keys()
-        .filter(|id| !original.contains_key(id))
-        .map(|id| action(ActionKind::StartApplication, id));
-    steps.push(Step {
-        actions: start.collect(),
-    });
-    for layer in layers(&dependencies(target))? {
-        let actions = layer.iter().filter_map(|id| {
-            let kind = match (original.get(id), target.get(id)?) {
-                (None, _) => ActionKind::ScaleApplication,
-                (Some(old), new) => match effect(old, new) {
-                    Effect::Nothing | Effect::InPlace => return None,
-                    Effect::Replace if new.instances > 0 => ActionKind::RestartApplication,
-                    Effect::Replace | Effect::Scale => ActionKind::ScaleApplication,
-                },
-            };
-            Some(action(kind, id))
-        });
-        steps.push(Step {
-            actions: actions.collect(),
-        });
+    let stop = apps.iter().filter(|app| app.after.is_none());
+    let start = apps
+        .iter()
+        .filter(|app| app.before.is_none() && app.after.is_some());
+    let mut steps = vec![
+        Step {
+            actions: stop
+                .map(|app| action(ActionKind::StopApplication, &app.id))
+                .collect(),
+        },
+        Step {
+            actions: start
+                .map(|app| action(ActionKind::StartApplication, &app.id))
+                .collect(),
+        },
+    ];
+    let mut layers = Layers::new(target);
+    // Dependencies of a group are those of all apps below it.
+    for group in groups {
+        for app in target.apps_below(group) {
+            layers.of(&app.id)?;
+        }
     }
+    let mut by_layer: BTreeMap<u32, Vec<Action>> = BTreeMap::new();
+    for app in apps {
+        let Some(new) = &app.after else { continue };
+        let layer = layers.of(&app.id)?;
+        let kind = match &app.before {
+            None => ActionKind::ScaleApplication,
+            Some(old) => match effect(app, old, new) {
+                Effect::Nothing | Effect::InPlace => continue,
+                Effect::Replace if new.instances > 0 => ActionKind::RestartApplication,
+                Effect::Replace | Effect::Scale => ActionKind::ScaleApplication,
+            },
+        };
+        by_layer.entry(layer).or_default().push(action(kind, &app.id));
+    }
+    steps.extend(by_layer.into_values().map(|actions| Step { actions }));
     steps.retain(|step| !step.actions.is_empty());
     Ok(steps)
 }
 
-fn dependencies(apps: &BTreeMap<AppId, &App>) -> BTreeMap<AppId, BTreeSet<AppId>> {
-    let of = |app: &App| {
-        // A dependency on a group covers all apps below it; one on a missing app is ignored.
-        let below = |on: &AppId, id: &AppId| id == on || id.as_str().starts_with(&format!("{on}/"));
-        apps.keys()
-            .filter(|id| **id != app.id && app.dependencies.iter().any(|on| below(on, id)))
-            .cloned()
-            .collect()
-    };
-    apps.iter().map(|(id, app)| (id.clone(), of(app))).collect()
+/// The layers of apps: one more than the greatest layer of their dependencies.
+struct Layers<'a> {
+    tree: &'a Tree,
+    known: BTreeMap<AppId, u32>,
 }
 
-/// Layers by the longest path of dependencies: apps without any are first.
-pub(crate) fn layers(dependencies: &BTreeMap<AppId, BTreeSet<AppId>>) -> Result<Vec<Vec<AppId>>, Cycle> {
-    let mut placed: BTreeSet<&AppId> = BTreeSet::new();
-    let mut layers = Vec::new();
-    while placed.len() < dependencies.len() {
-        let ready = |on: &BTreeSet<AppId>| {
-            on.iter()
-                .all(|id| placed.contains(id) || !dependencies.contains_key(id))
-        };
-        let layer: Vec<&AppId> = dependencies
-            .iter()
-            .filter(|(id, on)| !placed.contains(id) && ready(on))
-            .map(|(id, _)| id)
-            .collect();
-        if layer.is_empty() {
-            return Err(Cycle(
-                dependencies
-                    .keys()
-                    .filter(|id| !placed.contains(id))
-                    .cloned()
-                    .collect(),
-            ));
+/// An app whose dependencies are being visited.
+struct Visit {
+    id: AppId,
+    dependencies: std::vec::IntoIter<AppId>,
+    layer: u32,
+}
+
+impl<'a> Layers<'a> {
+    fn new(tree: &'a Tree) -> Self {
+        Self {
+            tree,
+            known: BTreeMap::new(),
         }
-        layers.push(layer.iter().map(|id| (*id).clone()).collect());
-        placed.extend(layer);
     }
-    Ok(layers)
+
+    /// The layer of an app. Visits only what the app depends on; not recursive, because chains of
+    /// dependencies may be long.
+    fn of(&mut self, app: &AppId) -> Result<u32, Cycle> {
+        if let Some(layer) = self.known.get(app) {
+            return Ok(*layer);
+        }
+        let mut path = vec![self.visit(app.clone())];
+        let mut on_path = BTreeSet::from([app.clone()]);
+        while let Some(visit) = path.last_mut() {
+            let Some(next) = visit.dependencies.next() else {
+                let (id, layer) = (visit.id.clone(), visit.layer);
+                path.pop();
+                on_path.remove(&id);
+                self.known.insert(id, layer);
+                if let Some(dependent) = path.last_mut() {
+                    dependent.layer = dependent.layer.max(layer + 1);
+                }
+                continue;
+            };
+            if let Some(layer) = self.known.get(&next) {
+                visit.layer = visit.layer.max(layer + 1);
+            } else if on_path.contains(&next) {
+                let cycle = path.iter().map(|visit| visit.id.clone());
+                return Err(Cycle(cycle.skip_while(|id| *id != next).collect()));
+            } else {
+                on_path.insert(next.clone());
+                path.push(self.visit(next));
+            }
+        }
+        Ok(self.known.get(app).copied().unwrap_or(0))
+    }
+
+    fn visit(&self, id: AppId) -> Visit {
+        Visit {
+            dependencies: self.dependencies(&id).into_iter(),
+            id,
+            layer: 0,
+        }
+    }
+
+    /// The apps that an app depends on, by its own dependencies and those of its groups. One that
+    /// does not exist is ignored.
+    fn dependencies(&self, id: &AppId) -> Vec<AppId> {
+        let own = self.tree.app(id).into_iter().flat_map(|app| &app.dependencies);
+        let groups: Vec<_> = id
+            .group()
+            .with_ancestors()
+            .filter_map(|group| self.tree.group(&group))
+            .collect();
+        let of_groups = groups.iter().flat_map(|group| &group.dependencies);
+        let paths: BTreeSet<&AppId> = own.chain(of_groups).collect();
+        let apps = paths.into_iter().flat_map(|path| self.tree.apps_at(path));
+        apps.map(|app| app.id.clone()).filter(|on| on != id).collect()
+    }
 }
 
 #[cfg(test)]
@@ -156,7 +223,9 @@ mod tests {
     use super::*;
     use crate::config::Checks;
     use crate::testing::app;
+    use crate::tree::edit::Restart;
     use serde_json::{Value, json};
+    use std::sync::Arc;
 
     fn apps(described: &Value) -> BTreeMap<AppId, App> {
         let read = |(id, rest): (&String, &Value)| {
@@ -189,8 +258,27 @@ mod tests {
         }
     }
 
-    fn by_id(apps: &BTreeMap<AppId, App>) -> BTreeMap<AppId, &App> {
-        apps.iter().map(|(id, app)| (id.clone(), app)).collect()
+    fn tree(apps: &BTreeMap<AppId, App>) -> Tree {
+        let mut tree = Tree::default();
+        for app in apps.values() {
+            tree.insert(Arc::new(app.clone()));
+        }
+        tree
+    }
+
+    /// The steps from one set of apps to another.
+    fn planned(original: &BTreeMap<AppId, App>, target: &BTreeMap<AppId, App>) -> Result<Vec<Step>, Cycle> {
+        let ids: BTreeSet<&AppId> = original.keys().chain(target.keys()).collect();
+        let edited: Vec<EditedApp> = ids
+            .into_iter()
+            .map(|id| EditedApp {
+                id: id.clone(),
+                before: original.get(id).cloned().map(Arc::new),
+                after: target.get(id).cloned().map(Arc::new),
+                restart: Restart::AsBefore,
+            })
+            .collect();
+        steps(&tree(target), &edited, &[], |_, old, new| effect(old, new))
     }
 
     #[test]
@@ -208,7 +296,7 @@ mod tests {
 
     fn plan_case(case: &Value) {
         let (original, target) = (apps(&case["input"]["original"]), apps(&case["input"]["target"]));
-        let found = steps(&by_id(&original), &by_id(&target), effect).unwrap();
+        let found = planned(&original, &target).unwrap();
         let instances: BTreeMap<&AppId, u32> = target.iter().map(|(id, app)| (id, app.instances)).collect();
         let shown: Vec<Vec<String>> = found
             .iter()
@@ -226,31 +314,65 @@ mod tests {
     }
 
     fn layer_case(case: &Value) {
-        let ids = |list: &Value| -> BTreeSet<AppId> {
-            list.as_array()
-                .unwrap()
-                .iter()
-                .map(|id| AppId::parse(id.as_str().unwrap()).unwrap())
-                .collect()
-        };
-        let input: BTreeMap<AppId, BTreeSet<AppId>> = case["input"]["dependencies"]
+        let described: serde_json::Map<String, Value> = case["input"]["dependencies"]
             .as_object()
             .unwrap()
             .iter()
-            .map(|(id, on)| (AppId::parse(id).unwrap(), ids(on)))
+            .map(|(id, on)| (id.clone(), json!({"cmd": "sleep 1", "deps": on})))
             .collect();
-        let found = layers(&input).unwrap();
+        let target = apps(&Value::Object(described));
+        let found = planned(&BTreeMap::new(), &target).unwrap();
         let expected = case["expect"]["layers"].as_object().unwrap();
-        assert_eq!(found.len(), expected.len(), "{}", case["id"]);
+        assert_eq!(found.len(), expected.len() + 1, "{}", case["id"]);
         for (number, layer) in expected {
             let index: usize = number.parse().unwrap();
-            assert_eq!(
-                found[index - 1].iter().cloned().collect::<BTreeSet<_>>(),
-                ids(layer),
-                "{} layer {number}",
-                case["id"]
-            );
+            let shown: Vec<&AppId> = found[index].actions.iter().map(|action| &action.app).collect();
+            assert_eq!(json!(shown), *layer, "{} layer {number}", case["id"]);
         }
+    }
+
+    /// Twenty thousand apps, each of which depends on the next one.
+    #[test]
+    fn long_chain_of_dependencies_is_planned() {
+        let mut described = serde_json::Map::new();
+        for index in 0..20_000 {
+            let on = format!("/a{}", index + 1);
+            described.insert(format!("/a{index}"), json!({"cmd": "sleep 1", "deps": [on]}));
+        }
+        let found = planned(&BTreeMap::new(), &apps(&Value::Object(described))).unwrap();
+        assert_eq!(found.len(), 20_001);
+    }
+
+    #[test]
+    fn dependencies_of_a_group_are_those_of_all_apps_below_it() {
+        let described = json!({
+            "/db/a": {"cmd": "sleep 1", "deps": []}, "/web/x/a": {"cmd": "sleep 1", "deps": []}, "/web/b": {"cmd": "sleep 1", "deps": []},
+        });
+        let target = apps(&described);
+        let mut tree = tree(&target);
+        let mut group = crate::tree::Group::new(GroupId::parse("/web").unwrap(), Moment::now());
+        group.dependencies = vec![AppId::parse("/db").unwrap()];
+        tree.insert_group(Arc::new(group));
+        let edited: Vec<EditedApp> = target
+            .values()
+            .map(|app| EditedApp {
+                id: app.id.clone(),
+                before: None,
+                after: Some(Arc::new(app.clone())),
+                restart: Restart::AsBefore,
+            })
+            .collect();
+        let found = steps(&tree, &edited, &[], |_, old, new| effect(old, new)).unwrap();
+        let shown: Vec<Vec<&str>> = found[1..]
+            .iter()
+            .map(|step| step.actions.iter().map(|action| action.app.as_str()).collect())
+            .collect();
+        assert_eq!(shown, [vec!["/db/a"], vec!["/web/b", "/web/x/a"]]);
+        let mut db = crate::tree::Group::new(GroupId::parse("/db").unwrap(), Moment::now());
+        db.dependencies = vec![AppId::parse("/web").unwrap()];
+        let id = db.id.clone();
+        tree.insert_group(Arc::new(db));
+        assert!(steps(&tree, &[], &[id], |_, old, new| effect(old, new)).is_err());
     }
 
     #[test]
@@ -258,9 +380,7 @@ mod tests {
         let mut all = apps(&json!({
             "/a": {"cmd": "sleep 1", "deps": ["/b"]}, "/b": {"cmd": "sleep 1", "deps": ["/a"]}, "/c": {"cmd": "sleep 1", "deps": []},
         }));
-        let error = steps(&BTreeMap::new(), &by_id(&all), effect)
-            .unwrap_err()
-            .to_string();
+        let error = planned(&BTreeMap::new(), &all).unwrap_err().to_string();
         assert!(
             error.contains("cyclic dependencies") && error.contains("/a, /b") && !error.contains("/c"),
             "{error}"
@@ -269,6 +389,6 @@ mod tests {
             .unwrap()
             .dependencies
             .clear();
-        assert_eq!(steps(&BTreeMap::new(), &by_id(&all), effect).unwrap().len(), 3);
+        assert_eq!(planned(&BTreeMap::new(), &all).unwrap().len(), 3);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
+use sha2::{Digest, Sha256};
 
 use super::Check;
 use crate::config::Checks;
@@ -69,6 +70,11 @@ impl App {
             .map_or(self.version, |info| info.last_config_change_at)
     }
 
+    /// The service ports; 0 where none is assigned.
+    pub(crate) fn service_ports(&self) -> impl Iterator<Item = u16> + use<'_> {
+        self.port_definitions.iter().map(|definition| definition.port)
+    }
+
     /// The effect of a change from `self` to `next`: the greatest one of the changed fields.
     pub(crate) fn effect_of(&self, next: &Self, checks: Checks) -> Effect {
         let changed = EFFECTS.iter().filter(|field| !(field.same)(self, next));
@@ -78,6 +84,28 @@ impl App {
             _ => field.effect,
         });
         effects.max().unwrap_or(Effect::Nothing)
+    }
+
+    /// Identifies the configuration: a digest of the fields whose change replaces instances.
+    pub(crate) fn config(&self, checks: Checks) -> String {
+        let document = serde_json::to_value(self).unwrap_or_default();
+        let mut fields = BTreeMap::new();
+        for field in &EFFECTS {
+            let replaces = match field.name {
+                "check" => self.has_agent_check(checks),
+                _ => field.effect == Effect::Replace,
+            };
+            if let Some(value) = document.get(field.name).filter(|_| replaces) {
+                fields.insert(field.name, value);
+            }
+        }
+        let text = serde_json::to_string(&fields).unwrap_or_default();
+        let digest = Sha256::digest(text.as_bytes());
+        let short = digest
+            .iter()
+            .take(16)
+            .fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        format!("{short:032x}")
     }
 
     fn has_agent_check(&self, checks: Checks) -> bool {

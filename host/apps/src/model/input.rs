@@ -375,9 +375,10 @@ fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Un
 }
 
 impl AppUpdate {
-    /// A change of only the number of instances.
-    pub(crate) fn scaling(instances: u32) -> Self {
+    /// A change of only the number of instances of an app.
+    pub(crate) fn scaling(id: AppId, instances: u32) -> Self {
         Self {
+            id: Some(id),
             instances: Some(instances),
             members: 1,
             ..Self::default()

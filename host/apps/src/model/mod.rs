@@ -9,6 +9,7 @@
 mod app;
 mod check;
 mod check_input;
+mod group;
 mod input;
 mod label;
 pub(crate) mod ports;
@@ -21,5 +22,6 @@ pub(crate) use app::{
     UpgradeStrategy, VersionInfo,
 };
 pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort};
+pub(crate) use group::{GroupUpdate, read_group};
 pub(crate) use input::{AppUpdate, Invalid, read};
 pub(crate) use label::Selector;

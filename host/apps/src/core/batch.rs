@@ -1,0 +1,647 @@
+//! Requests that are stored together.
+//!
+//! A request is prepared on the definitions as the requests before it leave them, without any
+//! effect. All prepared requests are committed at once; then each takes effect, in order. If the
+//! commit fails, all of them are rejected and nothing has changed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use transom_framework::ActorError;
+use transom_replicas::{Condition, LaunchBackoff};
+use transom_store::typed;
+use uuid::Uuid;
+
+use super::Core;
+use super::app_state::AppState;
+use super::command::{AppEdit, Command, Edit, Origin, Refusal, Written};
+use super::history::History;
+use super::persist::{AppRecord, Changes, MAX_VERSIONS, PastVersion};
+use crate::bus::shapes;
+use crate::checks::Occasion;
+use crate::deploy::{ActionKind, Change, Deployment, Step, plan};
+use crate::ids::{AppId, GroupId, InstanceId};
+use crate::instance::Instance;
+use crate::model::{App, Effect, Invalid};
+use crate::time::Moment;
+use crate::tree::Tree;
+use crate::tree::edit::{EditedApp, EditedGroup, Restart};
+use transom_web::Problems;
+
+/// Sends a reply; called once the change is visible.
+pub(super) type Respond = Box<dyn FnOnce(Result<Written, Refusal>) + Send + Sync>;
+
+/// A change of definitions that a client asks for.
+pub(super) struct Request {
+    pub(super) edit: Edit,
+    pub(super) force: bool,
+    /// The client in `api_post_event`; `None` for changes that post none.
+    pub(super) origin: Option<Origin>,
+    /// Instances that are removed first.
+    pub(super) sentenced: Vec<(AppId, InstanceId)>,
+}
+
+/// Prepared requests, and the definitions after them.
+pub(super) struct Batch {
+    tree: Tree,
+    history: History,
+    changes: Changes,
+    prepared: Vec<(Prepared, Respond)>,
+    /// The apps that they change.
+    apps: BTreeSet<AppId>,
+}
+
+/// A validated and planned change.
+struct Prepared {
+    request: Rest,
+    apps: Vec<EditedApp>,
+    groups: Vec<EditedGroup>,
+    /// The records of the changed apps.
+    records: Vec<AppRecord>,
+    tree: Tree,
+    deployment: Deployment,
+    /// Deployments that it cancels.
+    cancels: Vec<String>,
+    /// Whether the app or group is new.
+    created: bool,
+}
+
+/// The part of a request that does not change definitions.
+struct Rest {
+    origin: Option<Origin>,
+    sentenced: Vec<(AppId, InstanceId)>,
+}
+
+/// The definitions after a request.
+pub(super) struct Outcome {
+    pub(super) edited: crate::tree::edit::Edited,
+    /// The group of which events tell that it was changed.
+    pub(super) group: GroupId,
+    pub(super) created: bool,
+}
+
+impl Core {
+    /// Carries out the requests of a turn, in order.
+    pub(super) async fn requests(&mut self, commands: Vec<Command>) {
+        let mut batch = self.batch();
+        for command in commands {
+            // A client that has disconnected changes nothing.
+            match command {
+                Command::Write {
+                    edit,
+                    force,
+                    origin,
+                    reply,
+                } => {
+                    let origin = Some(origin).filter(|_| posts(&edit));
+                    let request = Request {
+                        edit,
+                        force,
+                        origin,
+                        sentenced: Vec::new(),
+                    };
+                    let respond = Box::new(move |outcome| drop(reply.send(outcome)));
+                    self.add(&mut batch, request, respond).await;
+                }
+                Command::Plan { edit, reply } => {
+                    let planned = self.prepare(&batch, edit, true).await;
+                    let steps = planned.map(|prepared| prepared.deployment.steps);
+                    self.replies.push(Box::new(move || drop(reply.send(steps))));
+                }
+                Command::Kill {
+                    app,
+                    which,
+                    manner,
+                    reply,
+                } => {
+                    self.flush(&mut batch).await;
+                    let meant = self.meant(&app, &which);
+                    self.kill(&mut batch, meant, manner, reply).await;
+                }
+                Command::KillGiven { tasks, manner, reply } => {
+                    self.flush(&mut batch).await;
+                    let meant = Ok(self.given(&tasks));
+                    self.kill(&mut batch, meant, manner, reply).await;
+                }
+                Command::Cancel { deployment, reply } => {
+                    self.flush(&mut batch).await;
+                    let outcome = self.cancel(&deployment).await;
+                    batch = self.batch();
+                    self.replies.push(Box::new(move || drop(reply.send(outcome))));
+                }
+            }
+        }
+        self.flush(&mut batch).await;
+    }
+
+    fn batch(&self) -> Batch {
+        Batch {
+            tree: self.tree.clone(),
+            history: self.history.clone(),
+            changes: Changes::default(),
+            prepared: Vec::new(),
+            apps: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a request to the batch, or answers it at once if it is rejected.
+    pub(super) async fn add(&mut self, batch: &mut Batch, request: Request, respond: Respond) {
+        let Request {
+            edit,
+            force,
+            origin,
+            sentenced,
+        } = request;
+        // Only requests about different apps share a batch: each sees what the one before did.
+        let alone = match &edit {
+            Edit::App { id, .. } => batch.apps.contains(id) || force && self.locks.contains_key(id),
+            _ => true,
+        };
+        if alone {
+            self.flush(batch).await;
+        }
+        let group = group_of(&edit, self);
+        let added = match self.prepare(batch, edit, force).await {
+            Ok(mut prepared) => {
+                prepared.request = Rest { origin, sentenced };
+                self.store(batch, prepared)
+            }
+            Err(refusal) => Err(refusal),
+        };
+        match added {
+            Ok(prepared) => batch.prepared.push((prepared, respond)),
+            Err(refusal) => {
+                let (version, reason) = (self.new_version(), refusal.to_string());
+                self.drafts
+                    .push(shapes::group_changed(&group, version, Some(&reason)));
+                self.replies.push(Box::new(move || respond(Err(refusal))));
+            }
+        }
+    }
+
+    /// Commits the batch and carries out its requests; then it is empty.
+    pub(super) async fn flush(&mut self, batch: &mut Batch) {
+        let next = Batch {
+            changes: Changes::default(),
+            prepared: Vec::new(),
+            apps: BTreeSet::new(),
+            tree: batch.tree.clone(),
+            history: batch.history.clone(),
+        };
+        let done = std::mem::replace(batch, next);
+        if done.prepared.is_empty() {
+            return;
+        }
+        match self.commit(done.changes).await {
+            Ok(()) => {
+                (self.tree, self.history) = (done.tree, done.history);
+                for (prepared, respond) in done.prepared {
+                    let written = self.begin(prepared);
+                    self.replies.push(Box::new(move || respond(Ok(written))));
+                }
+            }
+            Err(error) => {
+                *batch = self.batch();
+                let error = Arc::new(error);
+                for (_, respond) in done.prepared {
+                    let refusal = Refusal::Actor(ActorError::Store(Arc::clone(&error)));
+                    self.replies.push(Box::new(move || respond(Err(refusal))));
+                }
+            }
+        }
+    }
+
+    /// Plans a change without any effect.
+    async fn prepare(&mut self, batch: &Batch, edit: Edit, force: bool) -> Result<Prepared, Refusal> {
+        let version = self.new_version();
+        let Outcome {
+            edited,
+            group,
+            created,
+        } = self.edit(&batch.tree, edit, version).await?;
+        let checks = self.launch.checks;
+        let mut affected = Vec::new();
+        let mut records = Vec::new();
+        let mut outdated = BTreeSet::new();
+        for app in &edited.apps {
+            let record = self.record(app);
+            let replaced = record.as_ref().is_some_and(|record| self.has_outdated(record));
+            if replaced {
+                outdated.insert(app.id.clone());
+            }
+            let same = match (&app.before, &app.after) {
+                (Some(before), Some(after)) => before.version == after.version,
+                (before, after) => before.is_none() && after.is_none(),
+            };
+            if !same || replaced || app.restart == Restart::Withdrawn {
+                affected.push(app);
+                records.extend(record);
+            }
+        }
+        let locks: BTreeSet<&Arc<str>> = affected
+            .iter()
+            .filter_map(|app| self.locks.get(&app.id))
+            .collect();
+        let cancels: Vec<String> = locks.iter().map(ToString::to_string).collect();
+        if !cancels.is_empty() && !force {
+            return Err(Refusal::Locked(cancels));
+        }
+        let groups: Vec<GroupId> = edited
+            .groups
+            .iter()
+            .filter_map(|group| group.after.as_ref().map(|group| group.id.clone()))
+            .collect();
+        let effect = |app: &EditedApp, old: &App, new: &App| {
+            if app.restart == Restart::All || outdated.contains(&app.id) {
+                Effect::Replace
+            } else {
+                old.effect_of(new, checks)
+            }
+        };
+        let steps = plan::steps(&edited.tree, &edited.apps, &groups, effect).map_err(|cycle| {
+            let mut problems = Problems::default();
+            problems.add("/dependencies", cycle.to_string());
+            Refusal::Invalid(Invalid::Rules(problems))
+        })?;
+        let change = Change::new(version, group, &edited, affected);
+        Ok(Prepared {
+            request: Rest {
+                origin: None,
+                sentenced: Vec::new(),
+            },
+            deployment: Deployment {
+                id: Uuid::new_v4().to_string(),
+                version,
+                current: first_step(&steps),
+                steps,
+                change,
+            },
+            apps: edited.apps,
+            groups: edited.groups,
+            records,
+            tree: edited.tree,
+            cancels,
+            created,
+        })
+    }
+
+    /// Adds what a prepared request stores to the changes of the batch.
+    fn store(&self, batch: &mut Batch, mut prepared: Prepared) -> Result<Prepared, Refusal> {
+        let (mut changes, mut history) = (Changes::default(), batch.history.clone());
+        let mut tree = prepared.tree.clone();
+        self.gather(&mut changes, &mut history, &mut tree, &mut prepared)?;
+        batch.changes.extend(changes);
+        (batch.tree, batch.history) = (tree, history);
+        let apps = prepared.deployment.change.apps.iter();
+        batch.apps.extend(apps.map(|app| app.id.clone()));
+        Ok(prepared)
+    }
+
+    fn gather(
+        &self,
+        changes: &mut Changes,
+        history: &mut History,
+        tree: &mut Tree,
+        prepared: &mut Prepared,
+    ) -> typed::Result<()> {
+        let deployment = &prepared.deployment;
+        let (apps, groups) = (&deployment.change.apps, &prepared.groups);
+        let mut unused = Vec::new();
+        if !apps.is_empty() || !groups.is_empty() {
+            let change = Arc::new(deployment.change.clone());
+            changes.put_change(&change)?;
+            for dropped in history.push(change) {
+                changes.delete_change(&dropped);
+                unused.extend(history.release(&dropped));
+            }
+        }
+        if !deployment.steps.is_empty() {
+            changes.put_deployment(deployment)?;
+            history.retain(&deployment.change);
+        }
+        for cancelled in &prepared.cancels {
+            changes.delete_deployment(cancelled);
+            if let Some(running) = self.deployments.get(cancelled) {
+                unused.extend(history.release(&running.deployment.change));
+            }
+        }
+        prepared
+            .records
+            .extend(self.revived(&prepared.cancels, &prepared.apps));
+        for record in &prepared.records {
+            changes.put_app(record)?;
+            if !record.gone {
+                tree.insert(Arc::clone(&record.app));
+            }
+            unused.extend(self.dropped_versions(record));
+        }
+        for app in &prepared.apps {
+            if let Some(before) = &app.before
+                && app
+                    .after
+                    .as_ref()
+                    .is_none_or(|after| after.version != before.version)
+            {
+                changes.put_version(before)?;
+            }
+        }
+        for group in groups {
+            match (&group.before, &group.after) {
+                (_, Some(after)) => changes.put_group(after)?,
+                (Some(before), None) => changes.delete_group(&before.id),
+                (None, None) => {}
+            }
+        }
+        for (id, version) in unused {
+            let record = prepared.records.iter().find(|record| record.app.id == id);
+            let kept = record.is_some_and(|record| record.versions().any(|kept| kept == version));
+            if kept || history.refers_to(&id, version) {
+                continue;
+            }
+            if record.is_some() {
+                changes.delete_version(&id, version);
+            } else {
+                self.delete_unused(changes, &id, version);
+            }
+        }
+        Ok(())
+    }
+
+    /// The versions that an app's new record no longer has.
+    fn dropped_versions(&self, record: &AppRecord) -> Vec<(AppId, Moment)> {
+        let id = &record.app.id;
+        let before = self.apps.get(id).map(|state| state.record.versions());
+        let kept: BTreeSet<Moment> = record.versions().collect();
+        let dropped = before.into_iter().flatten();
+        dropped
+            .filter(|version| !kept.contains(version))
+            .map(|version| (id.clone(), version))
+            .collect()
+    }
+
+    /// The records of apps that the cancelled deployments were deleting: they exist again, unless
+    /// `edited` names them.
+    fn revived(&self, cancelled: &[String], edited: &[EditedApp]) -> Vec<AppRecord> {
+        let named: BTreeSet<&AppId> = edited.iter().map(|app| &app.id).collect();
+        let deployments = cancelled.iter().filter_map(|id| self.deployments.get(id));
+        let apps = deployments.flat_map(|running| running.deployment.apps());
+        apps.filter(|id| !named.contains(id))
+            .filter_map(|id| self.apps.get(id))
+            .filter(|state| state.record.gone)
+            .map(|state| AppRecord {
+                gone: false,
+                ..state.record.clone()
+            })
+            .collect()
+    }
+
+    /// Starts the deployment of a stored change.
+    fn begin(&mut self, prepared: Prepared) -> Written {
+        for cancelled in &prepared.cancels {
+            self.cancelled(cancelled, "The deployment was cancelled by a forced deployment.");
+        }
+        for record in prepared.records {
+            self.take_over(record);
+        }
+        let deployment = prepared.deployment;
+        let app = match prepared.apps.as_slice() {
+            [only] => only.after.clone().or_else(|| only.before.clone()),
+            _ => None,
+        };
+        if let Some(origin) = &prepared.request.origin {
+            for edited in &prepared.apps {
+                if let Some(shown) = edited.after.as_ref().or(edited.before.as_ref()) {
+                    self.drafts
+                        .push(shapes::api_post(&origin.client, &origin.uri, shown));
+                }
+            }
+        }
+        let (group, version) = (&deployment.change.group, deployment.version);
+        self.drafts.push(shapes::group_changed(group, version, None));
+        let written = Written {
+            deployment: deployment.id.clone(),
+            version,
+            app,
+            created: prepared.created,
+        };
+        self.announce(&deployment);
+        if deployment.steps.is_empty() {
+            self.pending.extend(deployment.apps().cloned());
+        } else {
+            self.run(deployment);
+        }
+        for (app, instance) in &prepared.request.sentenced {
+            self.decommission(app, instance);
+        }
+        written
+    }
+
+    /// The events of a deployment that begins. Steps before its current one have nothing to do.
+    fn announce(&mut self, deployment: &Deployment) {
+        if deployment.steps.is_empty() {
+            return self
+                .drafts
+                .push(shapes::deployment_ended(deployment, self.plan_form, None));
+        }
+        for current in 0..=deployment.current {
+            let at = Deployment {
+                current,
+                ..deployment.clone()
+            };
+            let mut kinds = vec!["deployment_info"];
+            if current < deployment.current {
+                kinds.push("deployment_step_success");
+            }
+            for kind in kinds {
+                self.drafts
+                    .push(shapes::deployment_step(kind, &at, self.plan_form));
+            }
+        }
+    }
+
+    /// Whether any instance of the app has to be replaced under this record.
+    fn has_outdated(&self, record: &AppRecord) -> bool {
+        let Some(state) = self.apps.get(&record.app.id).filter(|_| !record.gone) else {
+            return false;
+        };
+        let wanted = state
+            .instances
+            .values()
+            .filter(|instance| instance.replica.is_wanted());
+        let versions: BTreeSet<Moment> = wanted.map(|instance| instance.version()).collect();
+        versions.into_iter().any(|version| record.is_outdated(version))
+    }
+
+    /// The record to store: the new definition, or the last one marked as deleted.
+    fn record(&self, edited: &EditedApp) -> Option<AppRecord> {
+        let state = self.apps.get(&edited.id);
+        let present = state.map(|state| &state.record);
+        let Some(app) = &edited.after else {
+            return present.map(|record| AppRecord {
+                gone: true,
+                ..record.clone()
+            });
+        };
+        let restarted_at = match edited.restart {
+            Restart::AsBefore => present.and_then(|record| record.restarted_at),
+            Restart::All => Some(app.version),
+            Restart::Withdrawn => None,
+        };
+        let checks = self.launch.checks;
+        let config = match present {
+            // Another release of this daemon may compute another digest.
+            Some(present) if present.app.effect_of(app, checks) != Effect::Replace => {
+                Arc::clone(&present.config)
+            }
+            _ => app.config(checks).into(),
+        };
+        let mut past = present.map(|record| record.past.clone()).unwrap_or_default();
+        if let Some(present) = present.filter(|present| present.app.version != app.version) {
+            past.push(PastVersion {
+                version: present.app.version,
+                config: Arc::clone(&present.config),
+            });
+        }
+        // Versions of instances are kept: without one it is unknown what the instance runs.
+        let used = state.map(AppState::used_versions).unwrap_or_default();
+        let mut excess = (past.len() + 1).saturating_sub(MAX_VERSIONS);
+        past.retain(|past| {
+            let surplus = excess > 0 && !used.contains(&past.version);
+            excess -= usize::from(surplus);
+            !surplus
+        });
+        Some(AppRecord {
+            last_failure: present.and_then(|record| record.last_failure.clone()),
+            app: Arc::clone(app),
+            config,
+            past,
+            gone: false,
+            restarted_at,
+        })
+    }
+
+    /// Applies the stored definition of an app.
+    fn take_over(&mut self, record: AppRecord) {
+        let id = record.app.id.clone();
+        self.dirty.insert(id.clone());
+        self.pending.insert(id.clone());
+        let app = Arc::clone(&record.app);
+        let Some(state) = self.apps.get_mut(&id) else {
+            self.apps.insert(id, AppState::new(record, &self.launch));
+            return;
+        };
+        if state.record.app.config_version() != app.config_version() {
+            state.backoff = LaunchBackoff::default();
+        }
+        let check_changed = state.record.app.check != app.check;
+        state.set_record(record, &self.launch);
+        // Unlaunched instances are launched from the new definition, unless the deployment replaces
+        // them.
+        let waiting: Vec<InstanceId> = state
+            .instances
+            .values()
+            .filter(|instance| instance.condition() == Condition::Scheduled && !state.is_outdated(instance))
+            .map(|instance| instance.id.clone())
+            .collect();
+        let mut requests = Vec::new();
+        for instance in waiting {
+            if let Some(known) = state.instance_mut(&instance) {
+                known.replica.version = app.version;
+            }
+            if let Some(known) = state.instances.get(&instance) {
+                requests.push(state.wanted(known));
+            }
+        }
+        self.scheduler.submit(requests);
+        if check_changed {
+            self.restart_checks(&id);
+        }
+    }
+
+    /// Drops the results of instances that a changed check applies to, and starts it there.
+    fn restart_checks(&mut self, id: &AppId) {
+        let Some(state) = self.apps.get_mut(id) else {
+            return;
+        };
+        let kept = |instance: &&Arc<Instance>| state.current.contains(&instance.version());
+        let affected: Vec<InstanceId> = state
+            .instances
+            .values()
+            .filter(kept)
+            .map(|instance| instance.id.clone())
+            .collect();
+        for instance in &affected {
+            if let Some(known) = state.instance_mut(instance) {
+                (known.found, known.failure) = (None, None);
+            }
+        }
+        for instance in &affected {
+            self.update_check(id, instance, Occasion::CheckChanged);
+        }
+    }
+
+    /// Stops a deployment in its current step; instances are left unchanged.
+    fn cancelled(&mut self, id: &str, reason: &str) {
+        if let Some(deployment) = self.end(id) {
+            let kind = "deployment_step_failure";
+            self.drafts
+                .push(shapes::deployment_step(kind, &deployment, self.plan_form));
+            let ended = shapes::deployment_ended(&deployment, self.plan_form, Some(reason));
+            self.drafts.push(ended);
+        }
+    }
+
+    async fn cancel(&mut self, deployment: &str) -> Result<(), Refusal> {
+        let running = self.deployments.get(deployment);
+        let running = running.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
+        let mut changes = Changes::default();
+        changes.delete_deployment(deployment);
+        let (mut history, mut tree) = (self.history.clone(), self.tree.clone());
+        for (id, version) in history.release(&running.deployment.change) {
+            self.delete_unused(&mut changes, &id, version);
+        }
+        let revived = self.revived(&[deployment.to_owned()], &[]);
+        for record in &revived {
+            changes.put_app(record)?;
+            tree.insert(Arc::clone(&record.app));
+        }
+        self.commit(changes).await?;
+        (self.history, self.tree) = (history, tree);
+        for record in revived {
+            self.take_over(record);
+        }
+        self.cancelled(deployment, "The deployment was cancelled.");
+        Ok(())
+    }
+}
+
+/// A restart and a revert are no changes of an app's resource, and those of groups post no event.
+fn posts(edit: &Edit) -> bool {
+    match edit {
+        Edit::App { edit, .. } => !matches!(edit, AppEdit::Restart),
+        Edit::Apps { .. } => true,
+        Edit::Group { .. } | Edit::Revert(_) => false,
+    }
+}
+
+/// The group of which events tell that its change failed.
+fn group_of(edit: &Edit, core: &Core) -> GroupId {
+    match edit {
+        Edit::App { id, .. } => id.group(),
+        Edit::Apps { .. } => GroupId::root(),
+        Edit::Group { id, .. } => id.clone(),
+        Edit::Revert(deployment) => core
+            .deployments
+            .get(deployment)
+            .map_or_else(GroupId::root, |running| running.deployment.change.group.clone()),
+    }
+}
+
+/// Apps start with no instances: nothing is to be waited for.
+fn first_step(steps: &[Step]) -> usize {
+    let starts = |step: &Step| {
+        let mut actions = step.actions.iter();
+        actions.all(|action| action.action == ActionKind::StartApplication)
+    };
+    usize::from(steps.len() > 1 && steps.first().is_some_and(starts))
+}

@@ -1,0 +1,204 @@
+//! The last changes of definitions, and which past definitions they need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::{OrdMap, Vector};
+
+use super::persist::MAX_VERSIONS;
+use crate::deploy::Change;
+use crate::ids::{AppId, GroupId};
+use crate::time::Moment;
+use crate::tree::edit::EditedGroup;
+
+/// What changed below a group since one of its versions.
+#[derive(Debug, PartialEq)]
+pub(super) struct Since {
+    /// The versions of the changed apps at that time; `None` for those that did not exist.
+    pub(super) apps: BTreeMap<AppId, Option<Moment>>,
+    /// The changed groups, with their definitions at that time and now.
+    pub(super) groups: Vec<EditedGroup>,
+}
+
+/// The kept changes, oldest first, and how many of them and of the running deployments refer to a
+/// past definition. A clone is cheap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    changes: Vector<Arc<Change>>,
+    references: OrdMap<(AppId, Moment), u32>,
+}
+
+impl History {
+    /// Adds the newest change. Returns the oldest ones that are no longer kept.
+    pub(super) fn push(&mut self, change: Arc<Change>) -> Vec<Arc<Change>> {
+        self.retain(&change);
+        self.changes.push_back(change);
+        let mut dropped = Vec::new();
+        while self.changes.len() > MAX_VERSIONS {
+            dropped.extend(self.changes.pop_front());
+        }
+        dropped
+    }
+
+    /// Keeps what the change needs to be reverted.
+    pub(super) fn retain(&mut self, change: &Change) {
+        for reference in references(change) {
+            *self.references.entry(reference).or_default() += 1;
+        }
+    }
+
+    /// A change is no longer kept, or its deployment has ended. Returns the past definitions that
+    /// nothing refers to any more.
+    pub(super) fn release(&mut self, change: &Change) -> Vec<(AppId, Moment)> {
+        let mut unused = Vec::new();
+        for reference in references(change) {
+            match self.references.get_mut(&reference) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => {
+                    self.references.remove(&reference);
+                    unused.push(reference);
+                }
+            }
+        }
+        unused
+    }
+
+    /// Whether a past definition is needed.
+    pub(super) fn refers_to(&self, id: &AppId, version: Moment) -> bool {
+        self.references.contains_key(&(id.clone(), version))
+    }
+
+    /// The times of the kept changes of a group, newest first.
+    pub(crate) fn versions(&self, group: &GroupId) -> Vec<Moment> {
+        let changes = self.changes.iter().rev();
+        changes
+            .filter(|change| change.concerns(group))
+            .map(|change| change.version)
+            .collect()
+    }
+
+    /// What the changes after `version` did below a group, as one change to take back. `None` if the
+    /// group has no such version.
+    pub(super) fn since(&self, group: &GroupId, version: Moment) -> Option<Since> {
+        if !self.versions(group).contains(&version) {
+            return None;
+        }
+        let (mut apps, mut groups) = (BTreeMap::new(), BTreeMap::<GroupId, EditedGroup>::new());
+        // The oldest change decides on what was before, the newest on what was after.
+        for change in self.changes.iter().filter(|change| change.version > version) {
+            for app in change.apps.iter().filter(|app| group.is_above(app.id.as_str())) {
+                apps.entry(app.id.clone()).or_insert(app.before);
+            }
+            for edited in &change.groups {
+                let Some(id) = edited
+                    .after
+                    .as_ref()
+                    .or(edited.before.as_ref())
+                    .map(|one| &one.id)
+                else {
+                    continue;
+                };
+                if id != group && !group.is_above(id.as_str()) {
+                    continue;
+                }
+                match groups.get_mut(id) {
+                    Some(known) => known.after.clone_from(&edited.after),
+                    None => drop(groups.insert(id.clone(), edited.clone())),
+                }
+            }
+        }
+        let groups = groups.into_values();
+        Some(Since {
+            apps,
+            groups: groups.filter(|group| group.before != group.after).collect(),
+        })
+    }
+}
+
+/// The past definitions that a revert restores.
+fn references(change: &Change) -> impl Iterator<Item = (AppId, Moment)> {
+    let apps = change.apps.iter();
+    apps.filter_map(|app| Some((app.id.clone(), app.before?)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::deploy::ChangedApp;
+
+    fn moment(number: u32) -> Moment {
+        "2020-01-01T00:00:00Z"
+            .parse::<Moment>()
+            .unwrap()
+            .plus_millis(i64::from(number))
+    }
+
+    fn id(text: &str) -> AppId {
+        AppId::parse(text).unwrap()
+    }
+
+    /// A change of one app, from one version to another; 0 is none.
+    fn change(app: &str, before: u32, after: u32) -> Change {
+        let version = |number: u32| (number > 0).then(|| moment(number));
+        Change {
+            version: moment(before.max(after)),
+            group: id(app).group(),
+            apps: vec![ChangedApp {
+                id: id(app),
+                before: version(before),
+                after: version(after),
+            }],
+            groups: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn past_definition_is_needed_until_its_last_change_and_deployment_are_gone() {
+        let mut history = History::default();
+        let first = change("/a", 1, 2);
+        history.retain(&first);
+        assert_eq!(history.push(Arc::new(first.clone())), Vec::new());
+        assert!(history.refers_to(&id("/a"), moment(1)));
+        assert_eq!(history.release(&first), Vec::new(), "the deployment has ended");
+        for number in 2..=MAX_VERSIONS as u32 {
+            assert_eq!(
+                history.push(Arc::new(change("/a", number, number + 1))),
+                Vec::new()
+            );
+        }
+        let dropped = history.push(Arc::new(change("/b", 0, 1000)));
+        assert_eq!(dropped, [Arc::new(first)]);
+        assert_eq!(history.release(&dropped[0]), [(id("/a"), moment(1))]);
+        assert!(!history.refers_to(&id("/a"), moment(1)));
+    }
+
+    #[test]
+    fn group_goes_back_to_the_versions_before_the_later_changes() {
+        let mut history = History::default();
+        for change in [
+            change("/g/a", 0, 1),
+            change("/g/b", 0, 2),
+            change("/h/c", 0, 3),
+            change("/g/a", 1, 4),
+            change("/g/a", 4, 5),
+            change("/g/b", 2, 0),
+        ] {
+            history.push(Arc::new(change));
+        }
+        let group = GroupId::parse("/g").unwrap();
+        let found: Vec<Moment> = history.versions(&group);
+        assert_eq!(found, [2, 5, 4, 2, 1].map(moment));
+        let Since { apps, groups } = history.since(&group, moment(1)).unwrap();
+        assert_eq!(
+            apps,
+            BTreeMap::from([(id("/g/a"), Some(moment(1))), (id("/g/b"), None)])
+        );
+        assert!(groups.is_empty());
+        assert_eq!(
+            history.since(&group, moment(3)),
+            None,
+            "a change of another group"
+        );
+    }
+}

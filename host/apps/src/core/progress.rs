@@ -1,0 +1,261 @@
+//! Progress of apps and deployments: the next actions of each, and the end of steps.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use transom_common::error_chain;
+use transom_replicas::Directive;
+
+use super::Core;
+use super::history::History;
+use super::persist::Changes;
+use crate::bus::shapes;
+use crate::deploy::{self, ActionKind, Deployment};
+use crate::ids::{AppId, InstanceId};
+use crate::instance::Instance;
+use crate::time::Moment;
+
+/// How often one app is reconciled before the core does anything else; far more than any plan has
+/// steps.
+const MAX_PASSES: usize = 100;
+
+/// A running deployment.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) deployment: Arc<Deployment>,
+    /// Apps whose action of the current step is not done.
+    open: BTreeSet<AppId>,
+}
+
+impl Running {
+    fn action(&self, app: &AppId) -> Option<ActionKind> {
+        let actions = self.deployment.step().into_iter().flat_map(|step| &step.actions);
+        let mut of_app = actions.filter(|action| self.open.contains(app) && action.app == *app);
+        of_app.next().map(|action| action.action)
+    }
+}
+
+impl Core {
+    /// Takes over a deployment, in its current step.
+    pub(super) fn run(&mut self, deployment: Deployment) {
+        let id: Arc<str> = deployment.id.as_str().into();
+        for app in deployment.apps() {
+            self.locks.insert(app.clone(), Arc::clone(&id));
+            self.shown.locks.insert(app.clone(), Arc::clone(&id));
+            self.dirty.insert(app.clone());
+        }
+        self.enter_step(deployment);
+    }
+
+    /// Begins the current step of a deployment.
+    fn enter_step(&mut self, deployment: Deployment) {
+        let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
+        let open: BTreeSet<AppId> = actions.map(|action| action.app.clone()).collect();
+        if open.is_empty() {
+            self.finished.insert(deployment.id.clone());
+        }
+        self.pending.extend(open.iter().cloned());
+        let deployment = Arc::new(deployment);
+        let key = (deployment.version, deployment.id.clone());
+        self.shown.deployments.insert(key, Arc::clone(&deployment));
+        let running = Running { deployment, open };
+        self.deployments.insert(running.deployment.id.clone(), running);
+    }
+
+    /// Ends a deployment and unlocks its apps.
+    pub(super) fn end(&mut self, id: &str) -> Option<Arc<Deployment>> {
+        let deployment = self.deployments.remove(id)?.deployment;
+        self.finished.remove(id);
+        let key = (deployment.version, deployment.id.clone());
+        self.shown.deployments.remove(&key);
+        for app in deployment.apps() {
+            if self.locks.get(app).is_some_and(|lock| **lock == *id) {
+                self.locks.remove(app);
+                self.shown.locks.remove(app);
+            }
+            self.pending.insert(app.clone());
+            self.dirty.insert(app.clone());
+        }
+        Some(deployment)
+    }
+
+    /// Does what is to be done next for all apps that changed, and proceeds with the deployments
+    /// whose steps are done, until nothing is left to do or the store has to be waited for.
+    pub(super) async fn settle(&mut self) {
+        loop {
+            while let Some(id) = self.pending.pop_first() {
+                self.reconcile(&id);
+            }
+            if self.finished.is_empty() || !self.next_steps().await {
+                return;
+            }
+        }
+    }
+
+    /// Applies the app's action in its deployment, or else keeps its number of instances.
+    fn reconcile(&mut self, id: &AppId) {
+        self.dirty.insert(id.clone());
+        let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
+        let action = running.and_then(|running| running.action(id));
+        if action.is_none() && running.is_some_and(|running| running.deployment.waits(id)) {
+            // Its definition is the new one already, its instances are not.
+            return;
+        }
+        for _ in 0..MAX_PASSES {
+            let directive = match (self.apps.get(id), action) {
+                (Some(state), Some(action)) => deploy::advance(action, &state.record.app, &state.members()),
+                (Some(state), None) if !state.record.gone => {
+                    deploy::keep(&state.record.app, &state.members())
+                }
+                _ => Directive::done(),
+            };
+            self.obey(id, &directive);
+            if action.is_some() && directive.done {
+                self.action_done(id);
+                break;
+            }
+            // Removing an unlaunched instance or starting one may allow the next action
+            // immediately.
+            if directive.decommission.is_empty() && directive.start == 0 {
+                break;
+            }
+        }
+        // Set by the actions themselves.
+        self.pending.remove(id);
+    }
+
+    /// Removes and starts instances.
+    fn obey(&mut self, id: &AppId, directive: &Directive<InstanceId>) {
+        for instance in &directive.decommission {
+            self.decommission(id, instance);
+        }
+        let Some(state) = self.apps.get_mut(id) else {
+            return;
+        };
+        let mut requests = Vec::new();
+        for _ in 0..directive.start {
+            let instance = Instance::new(id, state.record.app.version, Moment::now());
+            requests.push(state.wanted(&instance));
+            state.instances.insert(instance.id.clone(), Arc::new(instance));
+        }
+        self.scheduler.submit(requests);
+    }
+
+    fn action_done(&mut self, app: &AppId) {
+        let Some(lock) = self.locks.get(app) else { return };
+        let Some(running) = self.deployments.get_mut(&**lock) else {
+            return;
+        };
+        running.open.remove(app);
+        if running.open.is_empty() {
+            self.finished.insert(lock.to_string());
+        }
+    }
+
+    /// Stores the progress of all deployments whose steps are done, and proceeds with them. Returns
+    /// false when the store has to be waited for.
+    async fn next_steps(&mut self) -> bool {
+        let finished: Vec<Arc<Deployment>> = self
+            .finished
+            .iter()
+            .filter_map(|id| self.deployments.get(id))
+            .map(|running| Arc::clone(&running.deployment))
+            .collect();
+        let mut history = self.history.clone();
+        let stored = match self.progress(&finished, &mut history) {
+            Ok(changes) => self.commit(changes).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = stored {
+            tracing::warn!(
+                deployments = finished.len(),
+                error = error_chain(&error),
+                "storing the progress of deployments failed; retrying"
+            );
+            return false;
+        }
+        self.history = history;
+        self.finished.clear();
+        for deployment in finished {
+            self.next_step(&deployment);
+        }
+        true
+    }
+
+    /// What the store has to know once the current steps of these deployments are done.
+    fn progress(
+        &self,
+        finished: &[Arc<Deployment>],
+        history: &mut History,
+    ) -> transom_store::typed::Result<Changes> {
+        let mut changes = Changes::default();
+        let ending = |deployment: &Deployment| deployment.current + 1 >= deployment.steps.len();
+        for deployment in finished {
+            if ending(deployment) {
+                changes.delete_deployment(&deployment.id);
+                for (id, version) in history.release(&deployment.change) {
+                    self.delete_unused(&mut changes, &id, version);
+                }
+            } else {
+                // With the step, so that a restart of the daemon does not report it again.
+                changes.put_deployment(&Deployment {
+                    current: deployment.current + 1,
+                    ..Deployment::clone(deployment)
+                })?;
+            }
+        }
+        for app in finished.iter().flat_map(|deployment| stopped(deployment)) {
+            changes.delete_app(app);
+            let versions = self.apps.get(app).map(|state| state.record.versions());
+            for version in versions.into_iter().flatten() {
+                if !history.refers_to(app, version) {
+                    changes.delete_version(app, version);
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Deletes a past definition that no change refers to, unless it is one of its app's versions.
+    pub(super) fn delete_unused(&self, changes: &mut Changes, id: &AppId, version: Moment) {
+        let kept = self.apps.get(id).map(|state| state.record.versions());
+        if !kept.into_iter().flatten().any(|kept| kept == version) {
+            changes.delete_version(id, version);
+        }
+    }
+
+    /// Proceeds after a completed and stored step, or ends the deployment.
+    fn next_step(&mut self, deployment: &Deployment) {
+        for app in stopped(deployment) {
+            self.apps.remove(app);
+            self.dirty.insert(app.clone());
+            self.drafts.push(shapes::app_terminated(app));
+        }
+        if deployment.step().is_some() {
+            let kind = "deployment_step_success";
+            self.drafts
+                .push(shapes::deployment_step(kind, deployment, self.plan_form));
+        }
+        if deployment.current + 1 >= deployment.steps.len() {
+            self.drafts
+                .push(shapes::deployment_ended(deployment, self.plan_form, None));
+            self.end(&deployment.id);
+            return;
+        }
+        let next = Deployment {
+            current: deployment.current + 1,
+            ..deployment.clone()
+        };
+        self.drafts
+            .push(shapes::deployment_step("deployment_info", &next, self.plan_form));
+        self.enter_step(next);
+    }
+}
+
+/// The apps that the current step removes.
+fn stopped(deployment: &Deployment) -> impl Iterator<Item = &AppId> {
+    let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
+    actions
+        .filter(|action| action.action == ActionKind::StopApplication)
+        .map(|action| &action.app)
+}

@@ -1,0 +1,210 @@
+//! A client's document of a group: definitions of apps and groups below it, and a few orders.
+
+use serde_json::{Value, json};
+use transom_web::Problems;
+
+use super::reader::Reader;
+use super::{AppUpdate, Constraint, Invalid, read};
+use crate::ids::{AppId, GroupId, IdError};
+use crate::time::Moment;
+
+/// Groups may lie in one another as deep as this.
+pub(crate) const MAX_DEPTH: usize = 64;
+
+/// A client's document. Members that it does not have are `None`: they stay unchanged. A list
+/// replaces all apps, or all groups, of the group.
+#[derive(Debug)]
+pub(crate) struct GroupUpdate {
+    pub(crate) id: GroupId,
+    pub(crate) apps: Option<Vec<AppUpdate>>,
+    pub(crate) groups: Option<Vec<GroupUpdate>>,
+    pub(crate) dependencies: Option<Vec<AppId>>,
+    /// All numbers of instances below the group are multiplied by this.
+    pub(crate) scale_by: Option<f64>,
+    /// The group goes back to this version.
+    pub(crate) version: Option<Moment>,
+    /// Path of the document in the request: empty, or `/groups(1)`.
+    pub(crate) path: String,
+    /// Violated rules of this group, without those of its apps and groups.
+    pub(crate) broken: Problems,
+}
+
+/// Parses a document. `id` is the group's, if the request's path names it; the document's `id` is
+/// relative to `base`. All problems of shape are reported together.
+pub(crate) fn read_group(
+    document: &Value,
+    base: &GroupId,
+    id: Option<&GroupId>,
+) -> Result<GroupUpdate, Invalid> {
+    let mut shape = Problems::default();
+    let update = read_below(document, base, id, String::new(), 0, &mut shape);
+    match update {
+        Some(update) if shape.is_empty() => Ok(update),
+        _ => Err(Invalid::Shape(shape)),
+    }
+}
+
+fn read_below(
+    document: &Value,
+    base: &GroupId,
+    id: Option<&GroupId>,
+    path: String,
+    depth: usize,
+    shape: &mut Problems,
+) -> Option<GroupUpdate> {
+    let Some(members) = document.as_object() else {
+        shape.add(or_root(&path), "error.expected.jsobject");
+        return None;
+    };
+    if depth > MAX_DEPTH {
+        shape.add(
+            or_root(&path),
+            format!("groups may lie in one another at most {MAX_DEPTH} deep"),
+        );
+        return None;
+    }
+    let mut broken = Problems::default();
+    let mut reader = Reader::new(members, path.clone(), shape);
+    let named = match reader.string("id").map(|text| GroupId::parse_in(base, &text)) {
+        Some(Ok(named)) => Some(named),
+        Some(Err(error)) => {
+            pattern(&mut reader, "id", error);
+            return None;
+        }
+        None => None,
+    };
+    let id = match (id, named) {
+        (Some(id), Some(named)) if *id != named => {
+            broken.add(
+                format!("{path}/id"),
+                format!("is not {id}, which the path names; an id cannot be changed"),
+            );
+            id.clone()
+        }
+        (Some(id), _) => id.clone(),
+        (None, Some(named)) => named,
+        (None, None) => {
+            reader.problem("id", "is undefined: a group needs its id");
+            return None;
+        }
+    };
+    let dependencies = read_dependencies(&mut reader, &id);
+    let scale_by = reader.number("scaleBy", 0.0);
+    let version = reader.string("version").and_then(|text| {
+        let moment = text.parse().ok();
+        if moment.is_none() {
+            reader.problem("version", "error.expected.date");
+        }
+        moment
+    });
+    if reader.boolean("enforceRole") == Some(true) {
+        broken.add(
+            format!("{path}/enforceRole"),
+            "enforceRole is not supported yet: all apps have the framework's role",
+        );
+    }
+    let list = |name: &str| members.get(name).and_then(Value::as_array);
+    let has = (reader.array("apps").is_some(), reader.array("groups").is_some());
+    let mut apps = has.0.then(Vec::new);
+    for (index, document) in list("apps").into_iter().flatten().enumerate() {
+        let app = read_app(document, &id, &format!("{path}/apps({index})"), shape);
+        if let Some(apps) = &mut apps {
+            apps.extend(app);
+        }
+    }
+    let mut groups = has.1.then(Vec::new);
+    for (index, document) in list("groups").into_iter().flatten().enumerate() {
+        let path = format!("{path}/groups({index})");
+        let Some(group) = read_below(document, &id, None, path.clone(), depth + 1, shape) else {
+            continue;
+        };
+        if group.id.parent().as_ref() != Some(&id) {
+            broken.add(format!("{path}/id"), not_child(&id));
+        }
+        if let Some(groups) = &mut groups {
+            groups.push(group);
+        }
+    }
+    Some(GroupUpdate {
+        id,
+        apps,
+        groups,
+        dependencies,
+        scale_by,
+        version,
+        path,
+        broken,
+    })
+}
+
+fn read_dependencies(reader: &mut Reader<'_>, id: &GroupId) -> Option<Vec<AppId>> {
+    let texts = reader.strings("dependencies")?;
+    let mut dependencies = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate() {
+        match AppId::parse_in(id, text) {
+            Ok(dependency) => dependencies.push(dependency),
+            Err(error) => pattern(reader, &format!("dependencies({index})"), error),
+        }
+    }
+    Some(dependencies)
+}
+
+fn pattern(reader: &mut Reader<'_>, key: &str, error: IdError) {
+    reader.problem(key, "error.pattern");
+    reader.problem(key, error.to_string());
+}
+
+/// One app of a group. Its id is relative to the group, its dependencies to itself.
+fn read_app(document: &Value, group: &GroupId, path: &str, shape: &mut Problems) -> Option<AppUpdate> {
+    let mut document = document.clone();
+    let id = document["id"]
+        .as_str()
+        .and_then(|text| AppId::parse_in(group, text).ok());
+    if let Some(id) = &id {
+        let base = GroupId::from(id);
+        document["id"] = json!(id);
+        let dependencies = document.get_mut("dependencies").and_then(Value::as_array_mut);
+        for dependency in dependencies.into_iter().flatten() {
+            let absolute = dependency
+                .as_str()
+                .and_then(|text| AppId::parse_in(&base, text).ok());
+            if let Some(absolute) = absolute {
+                *dependency = json!(absolute);
+            }
+        }
+    }
+    match read(&document) {
+        Ok(mut update) => {
+            match &update.id {
+                Some(id) if id.group() != *group => update.broken.add("/id", not_child(group)),
+                None if update.broken.is_empty() => {
+                    update.broken.add("/id", "is undefined: an app needs its id");
+                }
+                _ => {}
+            }
+            Some(update)
+        }
+        Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => {
+            shape.extend(problems.below(path));
+            None
+        }
+    }
+}
+
+fn not_child(group: &GroupId) -> String {
+    format!("Identifier is not child of '{group}'")
+}
+
+fn or_root(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+impl GroupUpdate {
+    /// The constraints of all apps, each with the path of its app: to be validated at once.
+    pub(crate) fn constraints(&self) -> Vec<(String, &[Constraint])> {
+        let apps = self.apps.iter().flatten().enumerate();
+        let own = apps.map(|(index, app)| (format!("{}/apps({index})", self.path), app.constraints()));
+        let below = self.groups.iter().flatten().flat_map(Self::constraints);
+        own.chain(below).collect()
+    }
+}

@@ -1,0 +1,206 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::{read, read_group};
+
+/// Each edit has another version.
+fn site() -> Site<'static> {
+    static EDITS: AtomicI64 = AtomicI64::new(0);
+    Site {
+        role: "*",
+        checks: Checks::default(),
+        version: Moment::now().plus_millis(EDITS.fetch_add(1, Ordering::SeqCst)),
+    }
+}
+
+fn put(tree: &Tree, body: &Value) -> Result<Edited, Invalid> {
+    let mut editor = Editor::new(tree, site());
+    let update = read(body).unwrap();
+    editor.put(update.id.clone().unwrap(), update, true, false, "");
+    editor.finish()
+}
+
+fn put_group(tree: &Tree, body: &Value) -> Result<Edited, Invalid> {
+    let mut editor = Editor::new(tree, site());
+    let update = read_group(body, &GroupId::root(), None)?;
+    editor.put_group(update);
+    editor.finish()
+}
+
+fn paths(invalid: Result<Edited, Invalid>) -> Value {
+    match invalid.unwrap_err() {
+        Invalid::Shape(problems) | Invalid::Rules(problems) => json!(problems),
+    }
+}
+
+fn ids(tree: &Tree) -> Vec<&str> {
+    tree.apps_below(&GroupId::root())
+        .map(|app| app.id.as_str())
+        .collect()
+}
+
+fn sleeper(id: &str) -> Value {
+    json!({"id": id, "cmd": "sleep 1"})
+}
+
+#[test]
+fn group_document_defines_apps_and_groups_below_it() {
+    let body = json!({
+        "id": "/shop", "dependencies": ["/db"],
+        "apps": [sleeper("web")],
+        "groups": [{"id": "back", "apps": [sleeper("/shop/back/api"), sleeper("worker")]}],
+    });
+    let edited = put_group(&Tree::default(), &body).unwrap();
+    assert_eq!(
+        ids(&edited.tree),
+        ["/shop/back/api", "/shop/back/worker", "/shop/web"]
+    );
+    let groups: Vec<String> = edited
+        .groups
+        .iter()
+        .map(|group| group.after.as_ref().unwrap().id.to_string())
+        .collect();
+    assert_eq!(groups, ["/shop", "/shop/back"]);
+    let shop = edited.tree.group(&GroupId::parse("/shop").unwrap()).unwrap();
+    assert_eq!(json!(shop.dependencies), json!(["/db"]));
+}
+
+#[test]
+fn lists_of_a_group_document_replace_and_absent_ones_keep() {
+    let body = json!({
+        "id": "/g", "apps": [sleeper("a"), sleeper("b")], "groups": [{"id": "h", "apps": [sleeper("c")]}],
+    });
+    let tree = put_group(&Tree::default(), &body).unwrap().tree;
+    let kept = put_group(&tree, &json!({"id": "/g", "dependencies": ["/x"]})).unwrap();
+    assert_eq!(ids(&kept.tree), ["/g/a", "/g/b", "/g/h/c"]);
+    let replaced = put_group(&tree, &json!({"id": "/g", "apps": [sleeper("b")]})).unwrap();
+    assert_eq!(ids(&replaced.tree), ["/g/b", "/g/h/c"]);
+    let removed = put_group(&tree, &json!({"id": "/g", "groups": []})).unwrap();
+    assert_eq!(ids(&removed.tree), ["/g/a", "/g/b"]);
+    assert!(!removed.tree.has_group(&GroupId::parse("/g/h").unwrap()));
+}
+
+#[test]
+fn unchanged_app_of_a_group_keeps_its_version() {
+    let body = json!({"id": "/g", "apps": [sleeper("a"), sleeper("b")]});
+    let first = put_group(&Tree::default(), &body).unwrap();
+    let mut changed = body.clone();
+    changed["apps"][1]["cpus"] = json!(2);
+    let second = put_group(&first.tree, &changed).unwrap();
+    let kept = |index: usize| {
+        let app = &second.apps[index];
+        app.before.as_ref().unwrap().version == app.after.as_ref().unwrap().version
+    };
+    assert!(kept(0) && !kept(1));
+}
+
+#[test]
+fn problems_of_a_group_document_have_the_path_of_their_app() {
+    let body = json!({
+        "id": "/g",
+        "apps": [{"id": "a"}, {"id": "/other/b", "cmd": "sleep 1"}],
+        "groups": [{"id": "h", "apps": [{"id": "c", "cmd": "sleep 1", "instances": 2,
+            "labels": {"MARATHON_SINGLE_INSTANCE_APP": "true"},
+            "upgradeStrategy": {"minimumHealthCapacity": 0, "maximumOverCapacity": 0}}]}],
+    });
+    let found = paths(put_group(&Tree::default(), &body));
+    let paths: Vec<&str> = found
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["/apps(0)", "/apps(1)/id", "/groups(0)/apps(0)/instances"]);
+    let wrong = json!({"id": "/g", "groups": [{"id": "h", "apps": [{"id": "c", "cpus": "x"}]}]});
+    let found = paths_of_shape(&wrong);
+    assert_eq!(found[0]["path"], "/groups(0)/apps(0)/cpus");
+}
+
+fn paths_of_shape(body: &Value) -> Value {
+    paths(put_group(&Tree::default(), body))
+}
+
+#[test]
+fn app_and_group_cannot_have_the_same_id() {
+    let text = "Groups and Applications may not have the same identifier.";
+    let tree = put(&Tree::default(), &sleeper("/a/b")).unwrap().tree;
+    for wrong in [sleeper("/a"), sleeper("/a/b/c")] {
+        let found = paths(put(&tree, &wrong));
+        assert_eq!(found, json!([{"path": "/id", "errors": [text]}]), "{wrong}");
+    }
+    for (wrong, path) in [
+        (json!({"id": "/a/b"}), "/id"),
+        (json!({"id": "/a/b/c"}), "/id"),
+        (
+            json!({"id": "/", "groups": [{"id": "/a", "groups": [{"id": "b"}]}]}),
+            "/groups(0)/groups(0)/id",
+        ),
+    ] {
+        let found = paths(put_group(&tree, &wrong));
+        assert_eq!(found, json!([{"path": path, "errors": [text]}]), "{wrong}");
+    }
+    let moved = json!({"id": "/", "groups": [{"id": "/a", "apps": [], "groups": [{"id": "b"}]}]});
+    assert!(
+        put_group(&tree, &moved).is_ok(),
+        "the app is removed by the same request"
+    );
+}
+
+#[test]
+fn app_given_twice_is_rejected() {
+    let body = json!({"id": "/g", "apps": [sleeper("a"), sleeper("a")]});
+    assert_eq!(
+        paths(put_group(&Tree::default(), &body)),
+        json!([{"path": "/apps(1)/id", "errors": ["/g/a is given twice"]}])
+    );
+}
+
+#[test]
+fn scaling_a_group_multiplies_instances_and_rounds_up() {
+    let body = json!({"id": "/g", "apps": [
+        {"id": "a", "cmd": "sleep 1", "instances": 3}, {"id": "b", "cmd": "sleep 1", "instances": 0},
+    ]});
+    let tree = put_group(&Tree::default(), &body).unwrap().tree;
+    let mut editor = Editor::new(&tree, site());
+    editor.scale_group(&GroupId::parse("/g").unwrap(), 1.5);
+    let scaled = editor.finish().unwrap();
+    let instances: Vec<u32> = scaled
+        .apps
+        .iter()
+        .map(|app| app.after.as_ref().unwrap().instances)
+        .collect();
+    assert_eq!(instances, [5, 0]);
+    let mut editor = Editor::new(&tree, site());
+    editor.scale_group(&GroupId::root(), 1e12);
+    assert_eq!(paths(editor.finish())[0]["path"], "/scaleBy");
+}
+
+#[test]
+fn many_apps_get_different_service_ports_until_the_range_is_exhausted() {
+    let count = ports::RANGE.len() + 5;
+    let apps: Vec<Value> = (0..count).map(|index| sleeper(&format!("a{index}"))).collect();
+    let edited = put_group(&Tree::default(), &json!({"id": "/g", "apps": apps})).unwrap();
+    let mut ports: Vec<u16> = edited
+        .apps
+        .iter()
+        .flat_map(|app| app.after.as_ref().unwrap().service_ports().collect::<Vec<_>>())
+        .collect();
+    ports.sort_unstable();
+    assert_eq!(ports.iter().filter(|port| **port == 0).count(), 5);
+    ports.dedup();
+    assert_eq!(ports.len(), ports::RANGE.len() + 1);
+}
+
+#[test]
+fn group_that_an_app_created_stays_when_the_app_is_deleted() {
+    let tree = put(&Tree::default(), &sleeper("/a/b/c")).unwrap().tree;
+    let mut editor = Editor::new(&tree, site());
+    editor.remove(&AppId::parse("/a/b/c").unwrap());
+    let edited = editor.finish().unwrap();
+    assert!(edited.tree.has_group(&GroupId::parse("/a/b").unwrap()));
+    assert_eq!((edited.groups, edited.apps.len()), (Vec::new(), 1));
+}
