@@ -8,7 +8,8 @@
 //! * [`metrics`] renders a registry.
 //! * A [`Certificate`] makes a port accept TLS only.
 //! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
-//!   trusted networks, host names and origins. It binds a port and checks requests to it.
+//!   trusted networks, host names and origins. It binds a port and checks requests to it. Responses
+//!   are compressed with gzip for clients that accept it.
 //! * [`json_errors`] gives a JSON body to rejections by extractors, [`Problems`] lists what is
 //!   wrong with a document.
 //!
@@ -23,6 +24,7 @@
 mod access;
 mod api_error;
 mod certificate;
+mod compression;
 mod fallbacks;
 mod forward;
 mod json;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::networks::loopback;
 use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, Origin, guarded};
+use crate::compression::compressed;
 use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, serve};
 
 /// The ALPN protocol.
@@ -152,8 +153,12 @@ impl PortConfig {
     }
 
     /// The router behind every check of the port: host names and origins, then credentials and
-    /// networks.
+    /// networks. Its responses are compressed for clients that accept that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
+        compressed(self.checked(router, rules))
+    }
+
+    fn checked(&self, router: Router, rules: AccessRules) -> Router {
         let router = if self.read_only {
             router
         } else {
