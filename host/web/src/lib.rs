@@ -25,6 +25,7 @@ mod access;
 mod api_error;
 mod certificate;
 mod compression;
+mod concurrency;
 mod fallbacks;
 mod forward;
 mod json;

@@ -24,6 +24,7 @@ const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
 pub(super) const RULES: AccessRules = AccessRules {
     requirement,
     rejection,
+    ..AccessRules::DEFAULT
 };
 
 fn requirement(_: &Method, path: &str) -> Requirement {

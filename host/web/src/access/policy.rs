@@ -47,23 +47,32 @@ pub enum Denial {
     UntrustedNetwork,
 }
 
-/// The requirements of a port's paths, and the response to a rejected request.
+/// What a port knows about its paths, and the response to a rejected request.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRules {
     /// The requirement of a method and path.
     pub requirement: fn(&Method, &str) -> Requirement,
     /// The response to a rejected request.
     pub rejection: fn(&AccessPolicy, Denial) -> Response,
+    /// Whether a path opens an event stream. Streams have a budget of their own and do not count
+    /// against [`Limits::max_requests`](crate::Limits::max_requests).
+    pub is_stream: fn(&str) -> bool,
 }
 
 /// A trusted network or credentials for every path, and JSON bodies that name the settings.
 impl Default for AccessRules {
     fn default() -> Self {
-        Self {
-            requirement: |_, _| Requirement::NetworkOrCredentials,
-            rejection: |policy, denial| policy.rejection(denial).into_response(),
-        }
+        Self::DEFAULT
     }
+}
+
+impl AccessRules {
+    /// A trusted network or credentials for every path, and JSON bodies that name the settings.
+    pub const DEFAULT: Self = Self {
+        requirement: |_, _| Requirement::NetworkOrCredentials,
+        rejection: |policy, denial| policy.rejection(denial).into_response(),
+        is_stream: |_| false,
+    };
 }
 
 /// Credentials and trusted networks of one port.

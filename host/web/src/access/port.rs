@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::networks::loopback;
 use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, Origin, guarded};
 use crate::compression::compressed;
+use crate::concurrency::limited;
 use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, serve};
 
 /// The ALPN protocol.
@@ -153,12 +154,16 @@ impl PortConfig {
     }
 
     /// The router behind every check of the port: host names and origins, then credentials and
-    /// networks. Its responses are compressed for clients that accept that.
+    /// networks, then the number of requests. Its responses are compressed for clients that accept that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
         compressed(self.checked(router, rules))
     }
 
     fn checked(&self, router: Router, rules: AccessRules) -> Router {
+        let router = match self.limits.max_requests {
+            Some(max) => limited(router, max, rules.is_stream),
+            None => router,
+        };
         let router = if self.read_only {
             router
         } else {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 mod compression;
+mod concurrency;
 
 use std::net::SocketAddr;
 use std::time::Duration;

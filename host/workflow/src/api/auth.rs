@@ -25,6 +25,7 @@ pub(crate) fn access_rules() -> AccessRules {
     AccessRules {
         requirement,
         rejection: |_, _| unauthorized(),
+        ..AccessRules::DEFAULT
     }
 }
 
