@@ -9,6 +9,10 @@
 //!
 //! Wrong credentials are rejected even where none are needed, so that the mistake is noticed. A
 //! port may have a stricter or a weaker [`Requirement`] for some of its paths.
+//!
+//! A port may have a second user, who may only read: with these credentials, which count as
+//! credentials everywhere, requests other than `GET`, `HEAD` and `OPTIONS` are rejected (403), also
+//! from networks that need none.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,6 +49,8 @@ pub enum Denial {
     Unauthorized,
     /// The port has no credentials, and the request's network is not trusted.
     UntrustedNetwork,
+    /// The request has the credentials of the user who may only read, and changes something.
+    ReadOnly,
 }
 
 /// What a port knows about its paths, and the response to a rejected request.
@@ -81,7 +87,24 @@ pub struct AccessPolicy {
     pub(super) section: &'static str,
     pub(super) credential_keys: [&'static str; 2],
     pub(super) credentials: Option<Credentials>,
+    /// The user who may only read.
+    pub(super) reader: Option<Credentials>,
     pub(super) networks: Vec<IpNet>,
+}
+
+/// Whose credentials a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown<'a> {
+    /// The port has no credentials.
+    NoneConfigured,
+    /// The request has none.
+    Nothing,
+    /// They belong to no user.
+    Wrong,
+    /// This user may only read.
+    Reader(&'a str),
+    /// This user may do everything.
+    Full(&'a str),
 }
 
 impl AccessPolicy {
@@ -91,19 +114,39 @@ impl AccessPolicy {
     /// # Errors
     /// Why the request is rejected.
     pub fn check(&self, requirement: Requirement, request: &Request) -> Result<(), Denial> {
-        let presented = self.credentials.as_ref();
-        let presented = presented.map(|credentials| credentials.presented(request.headers()));
-        match (requirement, presented) {
-            (Requirement::Nothing, _) | (_, Some(Presented::Valid)) => Ok(()),
-            (_, Some(Presented::Invalid)) => Err(Denial::Unauthorized),
-            (Requirement::NetworkOrCredentials, _) | (Requirement::Credentials, None)
-                if peer(request).is_some_and(|peer| is_within(&self.networks, peer.ip())) =>
+        match (requirement, self.shown(request)) {
+            (_, Shown::Reader(_)) if !only_reads(request.method()) => Err(Denial::ReadOnly),
+            (Requirement::Nothing, _) | (_, Shown::Full(_) | Shown::Reader(_)) => Ok(()),
+            (_, Shown::Wrong) => Err(Denial::Unauthorized),
+            (Requirement::NetworkOrCredentials, _) | (Requirement::Credentials, Shown::NoneConfigured)
+                if self.trusts_network_of(request) =>
             {
                 Ok(())
             }
-            (_, Some(Presented::Nothing)) => Err(Denial::Unauthorized),
-            (_, None) => Err(Denial::UntrustedNetwork),
+            (_, Shown::Nothing) => Err(Denial::Unauthorized),
+            (_, Shown::NoneConfigured) => Err(Denial::UntrustedNetwork),
         }
+    }
+
+    /// Both pairs of credentials are compared, whichever is right.
+    pub(super) fn shown(&self, request: &Request) -> Shown<'_> {
+        let compared = |credentials: &Option<Credentials>| {
+            let credentials = credentials.as_ref();
+            credentials.map(|credentials| credentials.presented(request.headers()))
+        };
+        match (compared(&self.credentials), compared(&self.reader)) {
+            (None, None) => Shown::NoneConfigured,
+            (Some(Presented::Valid), _) => {
+                Shown::Full(self.credentials.as_ref().map_or("", |it| &it.username))
+            }
+            (_, Some(Presented::Valid)) => Shown::Reader(self.reader.as_ref().map_or("", |it| &it.username)),
+            (Some(Presented::Nothing), _) | (_, Some(Presented::Nothing)) => Shown::Nothing,
+            _ => Shown::Wrong,
+        }
+    }
+
+    pub(super) fn trusts_network_of(&self, request: &Request) -> bool {
+        peer(request).is_some_and(|peer| is_within(&self.networks, peer.ip()))
     }
 
     /// The usual rejection: 401 with a challenge, or 403, and the settings to change.
@@ -121,6 +164,13 @@ impl AccessPolicy {
                 let text = format!(
                     "Requests from this network are not allowed. Add it to `{section}.trusted_networks` in the \
                      configuration, or set `{section}.{user}` and `{section}.{password}`."
+                );
+                ApiError::new(StatusCode::FORBIDDEN, text)
+            }
+            Denial::ReadOnly => {
+                let text = format!(
+                    "This user may only read. Requests that change something need the user of the configuration \
+                     (`{section}.{user}` and `{section}.{password}`)."
                 );
                 ApiError::new(StatusCode::FORBIDDEN, text)
             }
@@ -152,7 +202,12 @@ impl AccessPolicy {
     }
 }
 
-fn peer(request: &Request) -> Option<SocketAddr> {
+/// Whether a request with this method changes nothing.
+fn only_reads(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+pub(super) fn peer(request: &Request) -> Option<SocketAddr> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map(|peer| peer.0)
 }
@@ -184,6 +239,61 @@ mod tests {
             ..PortConfig::new("apps", 0)
         };
         port.policy()
+    }
+
+    #[test]
+    fn the_reader_may_read_wherever_credentials_are_needed_and_change_nothing() {
+        let reader = Credentials {
+            username: "r".to_owned(),
+            password: "q".into(),
+        };
+        let shown = reader.authorization();
+        let port = PortConfig {
+            credentials: Some(credentials()),
+            reader: Some(reader),
+            loopback_trust: LoopbackTrust::UnlessBoth,
+            ..PortConfig::new("apps", 0)
+        };
+        let policy = port.policy();
+        let ask = |method: &str, peer: &str, authorization: &str| {
+            let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+            let request = Request::builder()
+                .method(method)
+                .header(header::AUTHORIZATION, authorization);
+            request.extension(ConnectInfo(peer)).body(Body::empty()).unwrap()
+        };
+        for requirement in [
+            Requirement::Nothing,
+            Requirement::NetworkOrCredentials,
+            Requirement::Credentials,
+            Requirement::CredentialsAlways,
+        ] {
+            for peer in ["127.0.0.1", "192.0.2.1"] {
+                for (method, expected) in [
+                    ("GET", Ok(())),
+                    ("HEAD", Ok(())),
+                    ("OPTIONS", Ok(())),
+                    ("POST", Err(Denial::ReadOnly)),
+                    ("PUT", Err(Denial::ReadOnly)),
+                    ("PATCH", Err(Denial::ReadOnly)),
+                    ("DELETE", Err(Denial::ReadOnly)),
+                    ("get", Err(Denial::ReadOnly)),
+                ] {
+                    let found = policy.check(requirement, &ask(method, peer, &shown));
+                    assert_eq!(found, expected, "{requirement:?} {method} {peer}");
+                }
+                let full = ask("DELETE", peer, &credentials().authorization());
+                assert_eq!(policy.check(requirement, &full), Ok(()));
+            }
+        }
+        let wrong = ask("GET", "192.0.2.1", "Basic cjpw");
+        let found = policy.check(Requirement::NetworkOrCredentials, &wrong);
+        assert_eq!(
+            found,
+            Err(Denial::Unauthorized),
+            "the reader's name with the other password"
+        );
+        assert!(!format!("{port:?} {policy:?}").contains("\"q\""));
     }
 
     async fn status(policy: &AccessPolicy, peer: Option<&str>, authorization: Option<&str>) -> u16 {

@@ -56,6 +56,8 @@ pub struct PortConfig {
     pub credential_keys: [&'static str; 2],
     /// User and password.
     pub credentials: Option<Credentials>,
+    /// A second user, who may only read.
+    pub reader: Option<Credentials>,
     /// Networks whose requests need no credentials; `None` if not configured.
     pub trusted_networks: Option<Vec<IpNet>>,
     /// When requests from this machine need no credentials.
@@ -85,6 +87,7 @@ impl PortConfig {
             tls: None,
             credential_keys: ["api_username", "api_password"],
             credentials: None,
+            reader: None,
             trusted_networks: None,
             loopback_trust: LoopbackTrust::UnlessBoth,
             allowed_hosts: Vec::new(),
@@ -149,6 +152,7 @@ impl PortConfig {
             section: self.name,
             credential_keys: self.credential_keys,
             credentials: self.credentials.clone(),
+            reader: self.reader.clone(),
             networks: configured.chain(loopback().filter(|_| trusts_loopback)).collect(),
         }
     }

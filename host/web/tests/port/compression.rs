@@ -9,10 +9,9 @@ use axum::routing::get;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use futures::{StreamExt, stream};
-use http::HeaderName;
-use transom_web::{AccessRules, PortConfig};
+use transom_web::PortConfig;
 
-use super::Port;
+use super::{Port, standby};
 
 /// A long and a short text, a stream that stays open, and a body that is already encoded.
 fn texts() -> Router {
@@ -84,15 +83,8 @@ async fn event_streams_are_never_compressed() {
 /// The leader compresses, the standby passes that on.
 #[tokio::test]
 async fn a_forwarded_response_is_compressed_once() {
-    const VIA: HeaderName = HeaderName::from_static("x-via");
     let leader = Port::start(PortConfig::new("apps", 0), texts()).await;
-    let bound = PortConfig::new("apps", 0).bind().await.unwrap();
-    let (forwarder, address) = (bound.forwarder(VIA).unwrap(), leader.addr.to_string());
-    let router = Router::new().fallback(async move |request: axum::extract::Request| {
-        let (head, _) = request.into_parts();
-        forwarder.forward(&address, &head, Bytes::new()).await.unwrap()
-    });
-    let standby = Port::serve(bound, router, AccessRules::default());
+    let standby = standby(PortConfig::new("apps", 0), leader.addr).await;
     let answer = standby.ask("GET", "/long").header("accept-encoding", "gzip");
     let answer = answer.send().await.unwrap();
     assert_eq!(answer.headers()["content-encoding"], "gzip");
