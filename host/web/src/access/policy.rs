@@ -24,7 +24,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use ipnet::IpNet;
 
+use super::caller::Caller;
 use super::networks::is_within;
+use crate::audit::Audit;
 use crate::{ApiError, Credentials, Presented};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");
@@ -63,6 +65,9 @@ pub struct AccessRules {
     /// Whether a path opens an event stream. Streams have a budget of their own and do not count
     /// against [`Limits::max_requests`](crate::Limits::max_requests).
     pub is_stream: fn(&str) -> bool,
+    /// The header of a response that names what the request has started; its values are part of the
+    /// audit event.
+    pub audited_header: Option<&'static str>,
 }
 
 /// A trusted network or credentials for every path, and JSON bodies that name the settings.
@@ -78,6 +83,7 @@ impl AccessRules {
         requirement: |_, _| Requirement::NetworkOrCredentials,
         rejection: |policy, denial| policy.rejection(denial).into_response(),
         is_stream: |_| false,
+        audited_header: None,
     };
 }
 
@@ -177,26 +183,33 @@ impl AccessPolicy {
         }
     }
 
-    /// Passes only requests that the policy allows.
+    /// Passes only requests that the policy allows, with their [`Caller`], and writes an audit event
+    /// for each that may change something.
     pub fn protect(self, router: Router, rules: AccessRules) -> Router {
         let policy = Arc::new(self);
-        router.layer(middleware::from_fn(move |request: Request, next: Next| {
+        router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
             let policy = Arc::clone(&policy);
             async move {
                 let requirement = (rules.requirement)(request.method(), request.uri().path());
-                match policy.check(requirement, &request) {
-                    Ok(()) => next.run(request).await,
-                    Err(denial) => {
-                        tracing::warn!(
-                            port = policy.section,
-                            peer = ?peer(&request),
-                            path = request.uri().path(),
-                            reason = ?denial,
-                            "request rejected"
-                        );
-                        (rules.rejection)(&policy, denial)
-                    }
+                if let Err(denial) = policy.check(requirement, &request) {
+                    tracing::warn!(
+                        port = policy.section,
+                        peer = ?peer(&request),
+                        path = request.uri().path(),
+                        reason = ?denial,
+                        "request rejected"
+                    );
+                    return (rules.rejection)(&policy, denial);
                 }
+                let caller = Caller::of(&policy, &request);
+                request.extensions_mut().insert(caller.clone());
+                if only_reads(request.method()) {
+                    return next.run(request).await;
+                }
+                let audit = Audit::begin(policy.section, caller, &request);
+                let response = next.run(request).await;
+                audit.end(&response, rules.audited_header);
+                response
             }
         }))
     }

@@ -1,6 +1,7 @@
 //! What a port does around its router, over real sockets on loopback.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+mod audit;
 mod browsers;
 mod compression;
 mod concurrency;
