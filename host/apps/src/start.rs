@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use transom_framework::{Leader, ServiceHandle};
 use transom_store::typed::TypedStore;
 use transom_store::{Leadership, Store};
-use transom_web::{AccessRules, BoundPort};
+use transom_web::BoundPort;
 
 use crate::api::{self, Api, Shared};
 use crate::core::mirror::Mirror;
@@ -64,6 +64,6 @@ pub async fn start(
         mirror,
         syncs: syncs_in,
     };
-    let service = transom_framework::serve(port, router, AccessRules::default(), leader, name, token);
+    let service = transom_framework::serve(port, router, api::RULES, leader, name, token);
     Ok((service, runner))
 }

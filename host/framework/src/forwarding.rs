@@ -18,7 +18,7 @@ use axum::{RequestExt, Router};
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Uri, header};
 use tokio::time::{Instant, timeout};
-use transom_web::{ApiError, Credentials, ForwardError, Forwarder};
+use transom_web::{ApiError, Caller, Credentials, ForwardError, Forwarder};
 
 use crate::{Leader, LeaderAddress, NoLeader};
 
@@ -67,7 +67,8 @@ impl<H> Forwarding<H> {
     }
 
     /// Forwards with this daemon's credentials, so that the leader accepts what was accepted here
-    /// even if it does not trust this daemon's address.
+    /// even if it does not trust this daemon's address. A request of the user who may only read keeps
+    /// that user's credentials.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<&Credentials>) -> Self {
         self.authorization = credentials.and_then(|credentials| {
@@ -114,7 +115,10 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         if let Some(RequestedUri(uri)) = head.extensions.get() {
             outward.uri = uri.clone();
         }
-        if let Some(authorization) = &self.authorization {
+        let reads_only = |caller: &Caller| caller.read_only;
+        if let Some(authorization) = &self.authorization
+            && !head.extensions.get().is_some_and(reads_only)
+        {
             outward
                 .headers
                 .insert(header::AUTHORIZATION, authorization.clone());

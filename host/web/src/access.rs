@@ -3,14 +3,18 @@
 //! * [`PortConfig`]: all settings of a port, and the rule about exposure.
 //! * [`AccessPolicy`]: credentials and trusted networks, with a [`Requirement`] for each path.
 //! * [`Credentials`]: HTTP basic authentication.
+//! * [`Caller`]: who sent a request, and from where, if need be through another daemon.
 //! * [`Access`]: host names and origins, against web pages of other sites.
 
+mod caller;
 mod credentials;
 mod cross_site;
 mod networks;
 mod policy;
 mod port;
 
+pub use caller::Caller;
+pub(crate) use caller::{CLIENT, USER};
 pub use credentials::{Credentials, Presented};
 pub(crate) use cross_site::CHECKED_HEADERS;
 pub use cross_site::{Access, AllowedHost, Origin, guarded};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use crate::access::CHECKED_HEADERS;
+use crate::access::{CHECKED_HEADERS, CLIENT, Caller, USER};
 use crate::{ApiError, Error, Result};
 
 /// The timeout of a connection to the leader.
@@ -53,7 +53,7 @@ impl From<ForwardError> for ApiError {
 /// Forwards requests, and streams the answers back. Cheap to clone.
 ///
 /// A header lists the forwarding daemons, so that daemons which take each other for the leader
-/// detect the loop.
+/// detect the loop. The leader learns the [`Caller`].
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     http: reqwest::Client,
@@ -134,6 +134,13 @@ impl Forwarder {
         for name in CHECKED_HEADERS {
             headers.remove(name);
         }
+        // Only this daemon names its client.
+        for (name, value) in [CLIENT, USER].into_iter().zip(named(head.extensions.get())) {
+            headers.remove(&name);
+            if let Some(value) = value {
+                headers.insert(name, value);
+            }
+        }
         headers.append(self.via.clone(), self.own.clone());
         let sending = self
             .http
@@ -164,8 +171,24 @@ impl Forwarder {
         *response.headers_mut() = end_to_end(answer.headers());
         response.headers_mut().append(self.via.clone(), self.own.clone());
         *response.body_mut() = Body::from_stream(answer.bytes_stream());
+        response.extensions_mut().insert(Forwarded);
         Ok(response)
     }
+}
+
+/// An extension of the response to a forwarded request: the leader has written its audit event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forwarded;
+
+/// The values of the headers that name the client and its user. The user's name may have any
+/// characters that a header can carry.
+fn named(caller: Option<&Caller>) -> [Option<HeaderValue>; 2] {
+    let client = caller.and_then(|caller| caller.client);
+    let user = caller.and_then(|caller| caller.user.as_ref());
+    [
+        client.and_then(|client| HeaderValue::from_str(&client.to_string()).ok()),
+        user.and_then(|user| HeaderValue::from_bytes(user.as_bytes()).ok()),
+    ]
 }
 
 /// Removes the headers of one connection: the standard ones, and those that `Connection` names.

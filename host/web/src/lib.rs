@@ -8,7 +8,10 @@
 //! * [`metrics`] renders a registry.
 //! * A [`Certificate`] makes a port accept TLS only.
 //! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
-//!   trusted networks, host names and origins. It binds a port and checks requests to it.
+//!   trusted networks, host names and origins. It binds a port and checks requests to it. Responses
+//!   are compressed with gzip for clients that accept it.
+//! * Each request that may change something leaves an audit event, and its handler finds the
+//!   [`Caller`].
 //! * [`json_errors`] gives a JSON body to rejections by extractors, [`Problems`] lists what is
 //!   wrong with a document.
 //!
@@ -22,7 +25,10 @@
 
 mod access;
 mod api_error;
+mod audit;
 mod certificate;
+mod compression;
+mod concurrency;
 mod fallbacks;
 mod forward;
 mod json;
@@ -33,8 +39,8 @@ mod problems;
 mod serve;
 
 pub use access::{
-    Access, AccessPolicy, AccessRules, AllowedHost, BoundPort, Credentials, Denial, LoopbackTrust, Origin,
-    PortConfig, Presented, Requirement, TlsFiles, guarded,
+    Access, AccessPolicy, AccessRules, AllowedHost, BoundPort, Caller, Credentials, Denial, LoopbackTrust,
+    Origin, PortConfig, Presented, Requirement, TlsFiles, guarded,
 };
 pub use api_error::ApiError;
 pub use certificate::Certificate;

@@ -52,6 +52,9 @@ pub struct Limits {
     pub max_connections: usize,
     /// The maximum number of event streams; further ones are rejected with 503.
     pub max_streams: usize,
+    /// The maximum number of requests that are handled at the same time, event streams not counted;
+    /// further ones are rejected with 503. Enforced by [`PortConfig::protect`](crate::PortConfig).
+    pub max_requests: Option<usize>,
 }
 
 impl Default for Limits {
@@ -63,6 +66,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(30),
             max_connections: 4096,
             max_streams: 4096,
+            max_requests: None,
         }
     }
 }

@@ -24,6 +24,7 @@ const LIMITS: Limits = Limits {
     max_connections: 16,
     write_timeout: Duration::from_secs(20),
     max_streams: 10,
+    max_requests: None,
 };
 
 /// Certificate and key in two files, and the certificate as PEM.

@@ -401,7 +401,7 @@ pub(super) fn deployed(written: &Written) -> Answer {
 
 pub(super) fn deployment_header(written: &Written) -> Result<(HeaderName, HeaderValue), ApiError> {
     let value = HeaderValue::from_str(&written.deployment).map_err(|cause| ApiError::internal(&cause))?;
-    Ok((HeaderName::from_static("marathon-deployment-id"), value))
+    Ok((HeaderName::from_static(super::DEPLOYMENT), value))
 }
 
 fn view<'a>(snapshot: &'a Snapshot, id: &AppId) -> Result<&'a AppView, ApiError> {

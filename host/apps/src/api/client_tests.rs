@@ -20,11 +20,17 @@ pub(super) struct Answer {
 
 impl World {
     pub(super) async fn call(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
-        let length = body.map_or(0, str::len);
-        let head = format!(
-            "Connection: close\r\nContent-Length: {length}\r\n\r\n{}",
-            body.unwrap_or_default()
-        );
+        self.exchange(method, path, "", body.unwrap_or_default()).await
+    }
+
+    /// A request with further headers, each of which ends with a line break.
+    pub(super) async fn send_with(&self, method: &str, path: &str, headers: &str, body: Value) -> Answer {
+        self.exchange(method, path, headers, &body.to_string()).await
+    }
+
+    async fn exchange(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        let length = body.len();
+        let head = format!("{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
         let mut stream = self.open(method, path, &head).await;
         let mut text = String::new();
         tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_string(&mut text))
@@ -53,20 +59,8 @@ impl World {
 
     /// A request with an `Accept` header whose response is not a stream.
     pub(super) async fn call_with(&self, method: &str, path: &str, accept: &str) -> Answer {
-        let head = format!("Connection: close\r\nAccept: {accept}\r\n\r\n");
-        let mut stream = self.open(method, path, &head).await;
-        let mut text = String::new();
-        tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_string(&mut text))
+        self.exchange(method, path, &format!("Accept: {accept}\r\n"), "")
             .await
-            .unwrap()
-            .unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let (status, headers) = read_head(head);
-        Answer {
-            status,
-            headers,
-            body: serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned())),
-        }
     }
 
     /// Opens an event stream.

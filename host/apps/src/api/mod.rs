@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::Router;
-use axum::extract::{ConnectInfo, FromRequestParts, Request};
+use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use http::request::Parts;
@@ -32,7 +32,7 @@ use http::{HeaderName, HeaderValue, Uri, header};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder};
 use transom_framework::{Forwarding, Leader, RequestedUri, ask};
-use transom_web::Forwarder;
+use transom_web::{AccessRules, Caller, Forwarder};
 
 use crate::config::Config;
 use crate::core::command::{Command, Origin, Refusal, Reply};
@@ -78,6 +78,20 @@ impl Api {
         ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
 }
+
+/// What the port has to know about the routes.
+pub(crate) const RULES: AccessRules = AccessRules {
+    is_stream: |path| {
+        path.split('/')
+            .filter(|segment| !segment.is_empty())
+            .eq(["v2", "events"])
+    },
+    audited_header: Some(DEPLOYMENT),
+    ..AccessRules::DEFAULT
+};
+
+/// The header that names the deployment which a request has started.
+const DEPLOYMENT: &str = "marathon-deployment-id";
 
 /// All routes, with the headers of every response. Empty path segments are removed before routing.
 pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchUp>) -> Router {
@@ -176,17 +190,15 @@ impl<S: Sync> FromRequestParts<S> for Origin {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        let client = parts
-            .extensions
-            .get::<ConnectInfo<SocketAddr>>()
-            .map(|info| info.0.ip().to_string());
+        // For a request that a standby has forwarded, the client of the standby.
+        let client = parts.extensions.get::<Caller>().and_then(|caller| caller.client);
         let uri = parts
             .extensions
             .get::<RequestedUri>()
             .map_or(&parts.uri, |requested| &requested.0);
         let uri = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         Ok(Self {
-            client: client.unwrap_or_default(),
+            client: client.map(|client| client.to_string()).unwrap_or_default(),
             uri,
         })
     }

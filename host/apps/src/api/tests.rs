@@ -6,6 +6,7 @@ mod checks;
 mod deployments;
 mod events;
 mod groups;
+mod port;
 mod responses;
 mod routes;
 mod tasks;

@@ -81,6 +81,10 @@ impl Standby {
     async fn ask(&self, method: Method, uri: &str) -> (StatusCode, HeaderMap, String) {
         let mut request = Request::new(Body::empty());
         (*request.method_mut(), *request.uri_mut()) = (method, uri.parse().unwrap());
+        self.send(request).await
+    }
+
+    async fn send(&self, request: Request) -> (StatusCode, HeaderMap, String) {
         let (head, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let text = String::from_utf8(body.to_vec()).unwrap();
@@ -149,6 +153,17 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
     assert_eq!(text, format!("leader GET /x {}", credentials.authorization()));
     let (_, _, text) = standby.ask(Method::GET, "/local").await;
     assert_eq!(text, "own GET /local -");
+    // The user who may only read gets no more rights at the leader.
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = "/x".parse().unwrap();
+    let shown = HeaderValue::from_static("Basic cmVhZGVy");
+    request.headers_mut().insert(header::AUTHORIZATION, shown);
+    request.extensions_mut().insert(Caller {
+        read_only: true,
+        ..Caller::default()
+    });
+    let (_, _, text) = standby.send(request).await;
+    assert_eq!(text, "leader GET /x Basic cmVhZGVy");
     token.cancel();
 }
 

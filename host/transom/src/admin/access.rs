@@ -24,6 +24,7 @@ const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
 pub(super) const RULES: AccessRules = AccessRules {
     requirement,
     rejection,
+    ..AccessRules::DEFAULT
 };
 
 fn requirement(_: &Method, path: &str) -> Requirement {
@@ -37,7 +38,7 @@ fn requirement(_: &Method, path: &str) -> Requirement {
 /// Names the variables of `transom plugin`, which shows the text.
 fn rejection(policy: &AccessPolicy, denial: Denial) -> Response {
     match denial {
-        Denial::UntrustedNetwork => policy.rejection(denial).into_response(),
+        Denial::UntrustedNetwork | Denial::ReadOnly => policy.rejection(denial).into_response(),
         Denial::Unauthorized => {
             let text = "This port needs the user and the password of the configuration (`admin.username` and \
                         `admin.password`). `transom plugin` takes them from TRANSOM_ADMIN_USERNAME and \

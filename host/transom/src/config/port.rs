@@ -15,12 +15,16 @@ use super::workflow::Workflow;
 pub(crate) struct PortSettings<'a> {
     section: &'static str,
     credential_keys: [&'static str; 2],
+    reader_keys: [&'static str; 2],
     listener: IpAddr,
     port: u16,
     /// For clients and other daemons; `None` for a port that no daemon forwards to.
     hostname: Option<&'a str>,
     username: Option<&'a str>,
     password: Option<&'a Secret>,
+    /// The user who may only read.
+    reader_username: Option<&'a str>,
+    reader_password: Option<&'a Secret>,
     tls_certificate: Option<&'a PathBuf>,
     tls_key: Option<&'a PathBuf>,
     trusted_networks: Option<&'a [IpNet]>,
@@ -34,11 +38,14 @@ impl Admin {
         PortSettings {
             section: "admin",
             credential_keys: ["username", "password"],
+            reader_keys: ["read_only_username", "read_only_password"],
             listener: self.listener,
             port: self.port,
             hostname: None,
             username: self.username.as_deref(),
             password: self.password.as_ref(),
+            reader_username: self.read_only_username.as_deref(),
+            reader_password: self.read_only_password.as_ref(),
             tls_certificate: self.tls_certificate.as_ref(),
             tls_key: self.tls_key.as_ref(),
             trusted_networks: Some(&self.trusted_networks),
@@ -54,11 +61,14 @@ impl Apps {
         PortSettings {
             section: "apps",
             credential_keys: ["api_username", "api_password"],
+            reader_keys: ["api_read_only_username", "api_read_only_password"],
             listener: self.listener,
             port: self.port,
             hostname: Some(&self.hostname),
             username: self.api_username.as_deref(),
             password: self.api_password.as_ref(),
+            reader_username: self.api_read_only_username.as_deref(),
+            reader_password: self.api_read_only_password.as_ref(),
             tls_certificate: self.tls_certificate.as_ref(),
             tls_key: self.tls_key.as_ref(),
             trusted_networks: self.trusted_networks.as_deref(),
@@ -75,11 +85,14 @@ impl Workflow {
         PortSettings {
             section: "workflow",
             credential_keys: ["api_username", "api_password"],
+            reader_keys: ["api_read_only_username", "api_read_only_password"],
             listener: self.listener,
             port: self.port,
             hostname: Some(&self.hostname),
             username: self.api_username.as_deref(),
             password: self.api_password.as_ref(),
+            reader_username: self.api_read_only_username.as_deref(),
+            reader_password: self.api_read_only_password.as_ref(),
             tls_certificate: self.tls_certificate.as_ref(),
             tls_key: self.tls_key.as_ref(),
             trusted_networks: self.trusted_networks.as_deref(),
@@ -158,7 +171,10 @@ impl PortSettings<'_> {
     /// The configuration of the port.
     pub(crate) fn config(&self) -> PortConfig {
         let tls = self.tls_certificate.zip(self.tls_key);
-        let credentials = self.username.zip(self.password);
+        let credentials = |(username, password): (&str, &Secret)| Credentials {
+            username: username.to_owned(),
+            password: password.clone(),
+        };
         PortConfig {
             listener: self.listener,
             hostname: self.hostname(),
@@ -167,10 +183,8 @@ impl PortSettings<'_> {
                 key: key.clone(),
             }),
             credential_keys: self.credential_keys,
-            credentials: credentials.map(|(username, password)| Credentials {
-                username: username.to_owned(),
-                password: password.clone(),
-            }),
+            credentials: self.username.zip(self.password).map(credentials),
+            reader: self.reader_username.zip(self.reader_password).map(credentials),
             trusted_networks: self.trusted_networks.map(<[IpNet]>::to_vec),
             loopback_trust: self.loopback_trust,
             allowed_hosts: self.allowed_hosts.clone(),
@@ -182,7 +196,8 @@ impl PortSettings<'_> {
     /// All missing and invalid settings, one line each.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let (section, [user, password]) = (self.section, self.credential_keys);
+        let section = self.section;
+        let ([user, password], [reader, reader_password]) = (self.credential_keys, self.reader_keys);
         for ((one, has_one), (other, has_other)) in [
             (
                 ("tls_certificate", self.tls_certificate.is_some()),
@@ -191,6 +206,10 @@ impl PortSettings<'_> {
             (
                 (user, self.username.is_some()),
                 (password, self.password.is_some()),
+            ),
+            (
+                (reader, self.reader_username.is_some()),
+                (reader_password, self.reader_password.is_some()),
             ),
         ] {
             let (missing, present) = match (has_one, has_other) {
@@ -202,7 +221,18 @@ impl PortSettings<'_> {
                 "`{section}.{missing}` is missing: `{section}.{present}` is set, and each needs the other"
             ));
         }
-        if let (Some(name), Some(secret)) = (self.username, self.password) {
+        for (user, name, password, secret) in [
+            (user, self.username, password, self.password),
+            (
+                reader,
+                self.reader_username,
+                reader_password,
+                self.reader_password,
+            ),
+        ] {
+            let (Some(name), Some(secret)) = (name, secret) else {
+                continue;
+            };
             if name.is_empty() || name.contains(':') {
                 problems.push(format!(
                     "`{section}.{user}` is {name:?}: expected a name without a colon"
@@ -210,6 +240,18 @@ impl PortSettings<'_> {
             }
             if secret.reveal().is_empty() {
                 problems.push(format!("`{section}.{password}` is empty: expected a password"));
+            }
+        }
+        if let Some(name) = self.reader_username {
+            if self.username.is_none() && self.password.is_none() {
+                problems.push(format!(
+                    "`{section}.{reader}` is set and `{section}.{user}` is not: a user who may only read needs another one \
+                     who may change things"
+                ));
+            } else if self.username == Some(name) {
+                problems.push(format!(
+                    "`{section}.{reader}` is {name:?}, which is `{section}.{user}` too: the two users need different names"
+                ));
             }
         }
         let incomplete = self.username.is_some() != self.password.is_some();
@@ -237,11 +279,10 @@ mod tests {
 
     #[test]
     fn every_port_is_held_to_the_same_rules() {
-        for (section, user, password) in [
-            ("admin", "username", "password"),
-            ("apps", "api_username", "api_password"),
-            ("workflow", "api_username", "api_password"),
-        ] {
+        for (section, prefix) in [("admin", ""), ("apps", "api_"), ("workflow", "api_")] {
+            let (user, password) = (format!("{prefix}username"), format!("{prefix}password"));
+            let reader = format!("{prefix}read_only_username");
+            let reader_password = format!("{prefix}read_only_password");
             let with_both = format!("{user} = \"u\"\n{password} = \"p\"\n");
             let exposed = "listener = \"10.0.0.1\"\n";
             for (text, expected) in [
@@ -272,6 +313,28 @@ mod tests {
                 (
                     format!("{user} = \"u\"\n{password} = \"\"\n"),
                     Some(format!("`{section}.{password}` is empty")),
+                ),
+                (
+                    format!("{with_both}{reader} = \"r\"\n{reader_password} = \"q\"\n"),
+                    None,
+                ),
+                (
+                    format!("{with_both}{reader} = \"r\"\n"),
+                    Some(format!("`{section}.{reader_password}` is missing")),
+                ),
+                (
+                    format!("{with_both}{reader} = \"r\"\n{reader_password} = \"\"\n"),
+                    Some(format!("`{section}.{reader_password}` is empty")),
+                ),
+                (
+                    format!("{with_both}{reader} = \"u\"\n{reader_password} = \"q\"\n"),
+                    Some("the two users need different names".to_owned()),
+                ),
+                (
+                    format!("{reader} = \"r\"\n{reader_password} = \"q\"\n"),
+                    Some(format!(
+                        "`{section}.{reader}` is set and `{section}.{user}` is not"
+                    )),
                 ),
                 (
                     "tls_key = \"key.pem\"\n".to_owned(),

@@ -325,6 +325,9 @@ pub(crate) struct Admin {
     /// other.
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
+    /// A second user, who may only read; each needs the other.
+    pub(crate) read_only_username: Option<String>,
+    pub(crate) read_only_password: Option<Secret>,
     /// PEM files of the port's certificate and key, for TLS: each needs the other.
     pub(crate) tls_certificate: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
@@ -345,6 +348,8 @@ impl Default for Admin {
             port: 9990,
             username: None,
             password: None,
+            read_only_username: None,
+            read_only_password: None,
             tls_certificate: None,
             tls_key: None,
             trusted_networks: Vec::new(),
@@ -372,6 +377,9 @@ pub(crate) struct Apps {
     /// User and password, required from networks that are not trusted; each needs the other.
     pub(crate) api_username: Option<String>,
     pub(crate) api_password: Option<Secret>,
+    /// A second user, who may only read; each needs the other.
+    pub(crate) api_read_only_username: Option<String>,
+    pub(crate) api_read_only_password: Option<Secret>,
     /// PEM files of the port's certificate and key, for TLS: each needs the other.
     pub(crate) tls_certificate: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
@@ -408,6 +416,8 @@ impl Default for Apps {
             port: 8080,
             api_username: None,
             api_password: None,
+            api_read_only_username: None,
+            api_read_only_password: None,
             tls_certificate: None,
             tls_key: None,
             trusted_networks: None,

@@ -34,6 +34,9 @@ pub(crate) struct Workflow {
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) api_username: Option<String>,
     pub(crate) api_password: Option<Secret>,
+    /// A second user, who may only read; each needs the other.
+    pub(crate) api_read_only_username: Option<String>,
+    pub(crate) api_read_only_password: Option<Secret>,
     /// The URL of the API for operators. The daemon uses only its host, as a name of this port.
     pub(crate) operator_api_url: Option<String>,
     /// The cluster manager, if it differs from `cluster.master`.
@@ -111,6 +114,8 @@ impl Default for Workflow {
             tls_key: None,
             api_username: None,
             api_password: None,
+            api_read_only_username: None,
+            api_read_only_password: None,
             operator_api_url: None,
             master: None,
             cluster_ssl: false,

@@ -9,6 +9,10 @@
 //!
 //! Wrong credentials are rejected even where none are needed, so that the mistake is noticed. A
 //! port may have a stricter or a weaker [`Requirement`] for some of its paths.
+//!
+//! A port may have a second user, who may only read: with these credentials, which count as
+//! credentials everywhere, requests other than `GET`, `HEAD` and `OPTIONS` are rejected (403), also
+//! from networks that need none.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +24,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use ipnet::IpNet;
 
+use super::caller::Caller;
 use super::networks::is_within;
+use crate::audit::Audit;
 use crate::{ApiError, Credentials, Presented};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");
@@ -45,25 +51,40 @@ pub enum Denial {
     Unauthorized,
     /// The port has no credentials, and the request's network is not trusted.
     UntrustedNetwork,
+    /// The request has the credentials of the user who may only read, and changes something.
+    ReadOnly,
 }
 
-/// The requirements of a port's paths, and the response to a rejected request.
+/// What a port knows about its paths, and the response to a rejected request.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRules {
     /// The requirement of a method and path.
     pub requirement: fn(&Method, &str) -> Requirement,
     /// The response to a rejected request.
     pub rejection: fn(&AccessPolicy, Denial) -> Response,
+    /// Whether a path opens an event stream. Streams have a budget of their own and do not count
+    /// against [`Limits::max_requests`](crate::Limits::max_requests).
+    pub is_stream: fn(&str) -> bool,
+    /// The header of a response that names what the request has started; its values are part of the
+    /// audit event.
+    pub audited_header: Option<&'static str>,
 }
 
 /// A trusted network or credentials for every path, and JSON bodies that name the settings.
 impl Default for AccessRules {
     fn default() -> Self {
-        Self {
-            requirement: |_, _| Requirement::NetworkOrCredentials,
-            rejection: |policy, denial| policy.rejection(denial).into_response(),
-        }
+        Self::DEFAULT
     }
+}
+
+impl AccessRules {
+    /// A trusted network or credentials for every path, and JSON bodies that name the settings.
+    pub const DEFAULT: Self = Self {
+        requirement: |_, _| Requirement::NetworkOrCredentials,
+        rejection: |policy, denial| policy.rejection(denial).into_response(),
+        is_stream: |_| false,
+        audited_header: None,
+    };
 }
 
 /// Credentials and trusted networks of one port.
@@ -72,7 +93,24 @@ pub struct AccessPolicy {
     pub(super) section: &'static str,
     pub(super) credential_keys: [&'static str; 2],
     pub(super) credentials: Option<Credentials>,
+    /// The user who may only read.
+    pub(super) reader: Option<Credentials>,
     pub(super) networks: Vec<IpNet>,
+}
+
+/// Whose credentials a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown<'a> {
+    /// The port has no credentials.
+    NoneConfigured,
+    /// The request has none.
+    Nothing,
+    /// They belong to no user.
+    Wrong,
+    /// This user may only read.
+    Reader(&'a str),
+    /// This user may do everything.
+    Full(&'a str),
 }
 
 impl AccessPolicy {
@@ -82,19 +120,39 @@ impl AccessPolicy {
     /// # Errors
     /// Why the request is rejected.
     pub fn check(&self, requirement: Requirement, request: &Request) -> Result<(), Denial> {
-        let presented = self.credentials.as_ref();
-        let presented = presented.map(|credentials| credentials.presented(request.headers()));
-        match (requirement, presented) {
-            (Requirement::Nothing, _) | (_, Some(Presented::Valid)) => Ok(()),
-            (_, Some(Presented::Invalid)) => Err(Denial::Unauthorized),
-            (Requirement::NetworkOrCredentials, _) | (Requirement::Credentials, None)
-                if peer(request).is_some_and(|peer| is_within(&self.networks, peer.ip())) =>
+        match (requirement, self.shown(request)) {
+            (_, Shown::Reader(_)) if !only_reads(request.method()) => Err(Denial::ReadOnly),
+            (Requirement::Nothing, _) | (_, Shown::Full(_) | Shown::Reader(_)) => Ok(()),
+            (_, Shown::Wrong) => Err(Denial::Unauthorized),
+            (Requirement::NetworkOrCredentials, _) | (Requirement::Credentials, Shown::NoneConfigured)
+                if self.trusts_network_of(request) =>
             {
                 Ok(())
             }
-            (_, Some(Presented::Nothing)) => Err(Denial::Unauthorized),
-            (_, None) => Err(Denial::UntrustedNetwork),
+            (_, Shown::Nothing) => Err(Denial::Unauthorized),
+            (_, Shown::NoneConfigured) => Err(Denial::UntrustedNetwork),
         }
+    }
+
+    /// Both pairs of credentials are compared, whichever is right.
+    pub(super) fn shown(&self, request: &Request) -> Shown<'_> {
+        let compared = |credentials: &Option<Credentials>| {
+            let credentials = credentials.as_ref();
+            credentials.map(|credentials| credentials.presented(request.headers()))
+        };
+        match (compared(&self.credentials), compared(&self.reader)) {
+            (None, None) => Shown::NoneConfigured,
+            (Some(Presented::Valid), _) => {
+                Shown::Full(self.credentials.as_ref().map_or("", |it| &it.username))
+            }
+            (_, Some(Presented::Valid)) => Shown::Reader(self.reader.as_ref().map_or("", |it| &it.username)),
+            (Some(Presented::Nothing), _) | (_, Some(Presented::Nothing)) => Shown::Nothing,
+            _ => Shown::Wrong,
+        }
+    }
+
+    pub(super) fn trusts_network_of(&self, request: &Request) -> bool {
+        peer(request).is_some_and(|peer| is_within(&self.networks, peer.ip()))
     }
 
     /// The usual rejection: 401 with a challenge, or 403, and the settings to change.
@@ -115,35 +173,54 @@ impl AccessPolicy {
                 );
                 ApiError::new(StatusCode::FORBIDDEN, text)
             }
+            Denial::ReadOnly => {
+                let text = format!(
+                    "This user may only read. Requests that change something need the user of the configuration \
+                     (`{section}.{user}` and `{section}.{password}`)."
+                );
+                ApiError::new(StatusCode::FORBIDDEN, text)
+            }
         }
     }
 
-    /// Passes only requests that the policy allows.
+    /// Passes only requests that the policy allows, with their [`Caller`], and writes an audit event
+    /// for each that may change something.
     pub fn protect(self, router: Router, rules: AccessRules) -> Router {
         let policy = Arc::new(self);
-        router.layer(middleware::from_fn(move |request: Request, next: Next| {
+        router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
             let policy = Arc::clone(&policy);
             async move {
                 let requirement = (rules.requirement)(request.method(), request.uri().path());
-                match policy.check(requirement, &request) {
-                    Ok(()) => next.run(request).await,
-                    Err(denial) => {
-                        tracing::warn!(
-                            port = policy.section,
-                            peer = ?peer(&request),
-                            path = request.uri().path(),
-                            reason = ?denial,
-                            "request rejected"
-                        );
-                        (rules.rejection)(&policy, denial)
-                    }
+                if let Err(denial) = policy.check(requirement, &request) {
+                    tracing::warn!(
+                        port = policy.section,
+                        peer = ?peer(&request),
+                        path = request.uri().path(),
+                        reason = ?denial,
+                        "request rejected"
+                    );
+                    return (rules.rejection)(&policy, denial);
                 }
+                let caller = Caller::of(&policy, &request);
+                request.extensions_mut().insert(caller.clone());
+                if only_reads(request.method()) {
+                    return next.run(request).await;
+                }
+                let audit = Audit::begin(policy.section, caller, &request);
+                let response = next.run(request).await;
+                audit.end(&response, rules.audited_header);
+                response
             }
         }))
     }
 }
 
-fn peer(request: &Request) -> Option<SocketAddr> {
+/// Whether a request with this method changes nothing.
+fn only_reads(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+pub(super) fn peer(request: &Request) -> Option<SocketAddr> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map(|peer| peer.0)
 }
@@ -175,6 +252,61 @@ mod tests {
             ..PortConfig::new("apps", 0)
         };
         port.policy()
+    }
+
+    #[test]
+    fn the_reader_may_read_wherever_credentials_are_needed_and_change_nothing() {
+        let reader = Credentials {
+            username: "r".to_owned(),
+            password: "q".into(),
+        };
+        let shown = reader.authorization();
+        let port = PortConfig {
+            credentials: Some(credentials()),
+            reader: Some(reader),
+            loopback_trust: LoopbackTrust::UnlessBoth,
+            ..PortConfig::new("apps", 0)
+        };
+        let policy = port.policy();
+        let ask = |method: &str, peer: &str, authorization: &str| {
+            let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+            let request = Request::builder()
+                .method(method)
+                .header(header::AUTHORIZATION, authorization);
+            request.extension(ConnectInfo(peer)).body(Body::empty()).unwrap()
+        };
+        for requirement in [
+            Requirement::Nothing,
+            Requirement::NetworkOrCredentials,
+            Requirement::Credentials,
+            Requirement::CredentialsAlways,
+        ] {
+            for peer in ["127.0.0.1", "192.0.2.1"] {
+                for (method, expected) in [
+                    ("GET", Ok(())),
+                    ("HEAD", Ok(())),
+                    ("OPTIONS", Ok(())),
+                    ("POST", Err(Denial::ReadOnly)),
+                    ("PUT", Err(Denial::ReadOnly)),
+                    ("PATCH", Err(Denial::ReadOnly)),
+                    ("DELETE", Err(Denial::ReadOnly)),
+                    ("get", Err(Denial::ReadOnly)),
+                ] {
+                    let found = policy.check(requirement, &ask(method, peer, &shown));
+                    assert_eq!(found, expected, "{requirement:?} {method} {peer}");
+                }
+                let full = ask("DELETE", peer, &credentials().authorization());
+                assert_eq!(policy.check(requirement, &full), Ok(()));
+            }
+        }
+        let wrong = ask("GET", "192.0.2.1", "Basic cjpw");
+        let found = policy.check(Requirement::NetworkOrCredentials, &wrong);
+        assert_eq!(
+            found,
+            Err(Denial::Unauthorized),
+            "the reader's name with the other password"
+        );
+        assert!(!format!("{port:?} {policy:?}").contains("\"q\""));
     }
 
     async fn status(policy: &AccessPolicy, peer: Option<&str>, authorization: Option<&str>) -> u16 {

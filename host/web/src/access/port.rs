@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::networks::loopback;
 use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, Origin, guarded};
+use crate::compression::compressed;
+use crate::concurrency::limited;
 use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, serve};
 
 /// The ALPN protocol.
@@ -54,6 +56,8 @@ pub struct PortConfig {
     pub credential_keys: [&'static str; 2],
     /// User and password.
     pub credentials: Option<Credentials>,
+    /// A second user, who may only read.
+    pub reader: Option<Credentials>,
     /// Networks whose requests need no credentials; `None` if not configured.
     pub trusted_networks: Option<Vec<IpNet>>,
     /// When requests from this machine need no credentials.
@@ -83,6 +87,7 @@ impl PortConfig {
             tls: None,
             credential_keys: ["api_username", "api_password"],
             credentials: None,
+            reader: None,
             trusted_networks: None,
             loopback_trust: LoopbackTrust::UnlessBoth,
             allowed_hosts: Vec::new(),
@@ -147,13 +152,22 @@ impl PortConfig {
             section: self.name,
             credential_keys: self.credential_keys,
             credentials: self.credentials.clone(),
+            reader: self.reader.clone(),
             networks: configured.chain(loopback().filter(|_| trusts_loopback)).collect(),
         }
     }
 
     /// The router behind every check of the port: host names and origins, then credentials and
-    /// networks.
+    /// networks, then the number of requests. Its responses are compressed for clients that accept that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
+        compressed(self.checked(router, rules))
+    }
+
+    fn checked(&self, router: Router, rules: AccessRules) -> Router {
+        let router = match self.limits.max_requests {
+            Some(max) => limited(router, max, rules.is_stream),
+            None => router,
+        };
         let router = if self.read_only {
             router
         } else {

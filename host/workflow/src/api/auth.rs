@@ -7,12 +7,12 @@
 //! | `/v0/dags` | with credentials | rejected |
 //!
 //! The published operator sends no credentials, so trusted networks need none to queue and look up.
-//! Credentials in a request are always checked: a wrong password is rejected from any network, so
-//! that it is noticed.
+//! The user who may only read may do so everywhere, and gets 403 for the rest. Credentials in a
+//! request are always checked: a wrong password is rejected from any network, so that it is noticed.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
-use transom_web::{AccessRules, Requirement};
+use transom_web::{AccessPolicy, AccessRules, Denial, Requirement};
 
 use super::plain;
 
@@ -24,7 +24,8 @@ const CHALLENGE: &str = "Basic realm=\"Authentication Required\"";
 pub(crate) fn access_rules() -> AccessRules {
     AccessRules {
         requirement,
-        rejection: |_, _| unauthorized(),
+        rejection,
+        ..AccessRules::DEFAULT
     }
 }
 
@@ -35,6 +36,14 @@ fn requirement(method: &Method, path: &str) -> Requirement {
         Requirement::Credentials
     } else {
         Requirement::NetworkOrCredentials
+    }
+}
+
+/// Upstream has no user who may only read, so it has no response for one.
+fn rejection(policy: &AccessPolicy, denial: Denial) -> Response {
+    match denial {
+        Denial::ReadOnly => policy.rejection(denial).into_response(),
+        Denial::Unauthorized | Denial::UntrustedNetwork => unauthorized(),
     }
 }
 

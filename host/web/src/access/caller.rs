@@ -1,0 +1,157 @@
+//! The client of a request, also of one that another daemon has forwarded.
+//!
+//! A daemon that forwards a request names its client in `X-Transom-Client` (an address) and
+//! `X-Transom-User`. These headers are believed from another daemon only, and another daemon is
+//! recognised by what all daemons have in common:
+//!
+//! | this port | the headers count when the request |
+//! |---|---|
+//! | has credentials | has the credentials, not those of the user who may only read |
+//! | has none | comes from a trusted network |
+//!
+//! So a client that may not change anything cannot pretend to be another one. A client with the
+//! credentials could; it has all rights of a daemon.
+
+use std::net::IpAddr;
+
+use axum::extract::Request;
+use http::{HeaderMap, HeaderName};
+
+use super::AccessPolicy;
+use super::policy::{Shown, peer};
+
+/// The address of a forwarded request's client.
+pub(crate) const CLIENT: HeaderName = HeaderName::from_static("x-transom-client");
+/// Its user, if it has credentials.
+pub(crate) const USER: HeaderName = HeaderName::from_static("x-transom-user");
+
+/// Who sent a request; an extension of each request to a port that checks credentials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The address of the client; `None` if it is unknown, in a router that [`crate::serve`] does
+    /// not serve.
+    pub client: Option<IpAddr>,
+    /// The user; `None` without credentials.
+    pub user: Option<String>,
+    /// Whether the user may only read.
+    pub read_only: bool,
+}
+
+impl Caller {
+    /// The client of a request that `policy` allows.
+    pub(super) fn of(policy: &AccessPolicy, request: &Request) -> Self {
+        let shown = policy.shown(request);
+        let from_daemon = match shown {
+            Shown::Full(_) => true,
+            Shown::NoneConfigured => policy.trusts_network_of(request),
+            Shown::Nothing | Shown::Wrong | Shown::Reader(_) => false,
+        };
+        if from_daemon && let Some(client) = named_client(request.headers()) {
+            let user = only(request.headers(), &USER);
+            return Self {
+                client: Some(client),
+                user: user.map(|user| String::from_utf8_lossy(user).into_owned()),
+                read_only: false,
+            };
+        }
+        Self {
+            client: peer(request).map(|peer| peer.ip().to_canonical()),
+            user: match shown {
+                Shown::Full(user) | Shown::Reader(user) => Some(user.to_owned()),
+                Shown::NoneConfigured | Shown::Nothing | Shown::Wrong => None,
+            },
+            read_only: matches!(shown, Shown::Reader(_)),
+        }
+    }
+}
+
+fn named_client(headers: &HeaderMap) -> Option<IpAddr> {
+    let client: IpAddr = std::str::from_utf8(only(headers, &CLIENT)?).ok()?.parse().ok()?;
+    Some(client.to_canonical())
+}
+
+/// The value of a header that is present once; daemons never repeat it.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Some(value.as_bytes()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+    use std::net::SocketAddr;
+
+    use axum::body::Body;
+    use axum::extract::ConnectInfo;
+    use http::header;
+
+    use super::*;
+    use crate::{Credentials, PortConfig};
+
+    fn user(name: &str) -> Credentials {
+        Credentials {
+            username: name.to_owned(),
+            password: "p".into(),
+        }
+    }
+
+    #[test]
+    fn the_named_client_is_believed_from_other_daemons_only() {
+        let (full, reader) = (user("full").authorization(), user("reader").authorization());
+        let (here, far) = ("127.0.0.1", "192.0.2.1");
+        let named = &["203.0.113.7"][..];
+        // With credentials; peer, authorization, clients named; expected client and user.
+        for (with, peer, authorization, clients, client, user) in [
+            (true, far, Some(&full), named, "203.0.113.7", Some("ann")),
+            (true, here, Some(&full), named, "203.0.113.7", Some("ann")),
+            // A trusted network alone does not make a daemon where daemons have credentials.
+            (true, here, None, named, here, None),
+            (true, far, Some(&reader), named, far, Some("reader")),
+            (false, here, None, named, "203.0.113.7", Some("ann")),
+            (false, far, None, named, far, None),
+            (true, far, Some(&full), &[], far, Some("full")),
+            (true, far, Some(&full), &["nobody"], far, Some("full")),
+            (
+                true,
+                far,
+                Some(&full),
+                &["203.0.113.7", "203.0.113.8"],
+                far,
+                Some("full"),
+            ),
+            (
+                true,
+                far,
+                Some(&full),
+                &["::ffff:203.0.113.7"],
+                "203.0.113.7",
+                Some("ann"),
+            ),
+        ] {
+            let port = PortConfig {
+                credentials: with.then(|| self::user("full")),
+                reader: with.then(|| self::user("reader")),
+                ..PortConfig::new("apps", 0)
+            };
+            let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+            let mut request = Request::builder()
+                .extension(ConnectInfo(peer))
+                .header(USER, "ann");
+            for client in clients {
+                request = request.header(CLIENT, *client);
+            }
+            if let Some(authorization) = authorization {
+                request = request.header(header::AUTHORIZATION, authorization);
+            }
+            let caller = Caller::of(&port.policy(), &request.body(Body::empty()).unwrap());
+            let case = format!("credentials: {with}, {peer} {authorization:?} {clients:?}");
+            assert_eq!(caller.client, Some(client.parse().unwrap()), "{case}");
+            assert_eq!(caller.user.as_deref(), user, "{case}");
+            assert_eq!(caller.read_only, authorization == Some(&reader), "{case}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The audit log: one event for each request that may change something.
+//!
+//! Events have the target `transom::audit` and the level `info`. A daemon that forwards a request
+//! writes none, because the leader writes it; it does if the leader's answer is missing. Bodies are
+//! not part of it, and secrets in queries are masked.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use axum::extract::Request;
+use axum::response::Response;
+use http::{Method, Uri};
+
+use crate::access::Caller;
+use crate::forward::Forwarded;
+
+/// The target of audit events.
+const TARGET: &str = "transom::audit";
+/// Characters of a path, of a query and of the audited header; the rest is cut.
+const MAX_CHARS: usize = 1024;
+const MASK: &str = "********";
+/// Parts of the names of parameters whose values are secret.
+const SECRET_NAMES: [&str; 7] = [
+    "auth",
+    "credential",
+    "key",
+    "passw",
+    "secret",
+    "signature",
+    "token",
+];
+
+/// A request that is being handled. If it is dropped before its end, because the client is gone, the
+/// event has no status: the change may have been made.
+pub(crate) struct Audit {
+    port: &'static str,
+    caller: Caller,
+    method: Method,
+    uri: Uri,
+    began: Instant,
+    ended: bool,
+}
+
+impl Audit {
+    pub(crate) fn begin(port: &'static str, caller: Caller, request: &Request) -> Self {
+        Self {
+            port,
+            caller,
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            began: Instant::now(),
+            ended: false,
+        }
+    }
+
+    /// Writes the event. `audited`: the header that names what the request has started.
+    pub(crate) fn end(mut self, response: &Response, audited: Option<&str>) {
+        self.ended = true;
+        if response.extensions().get::<Forwarded>().is_some() {
+            return;
+        }
+        let started = audited.map(|name| {
+            let values = response.headers().get_all(name).iter();
+            let values: Vec<_> = values
+                .map(|value| String::from_utf8_lossy(value.as_bytes()))
+                .collect();
+            values.join(",")
+        });
+        let started = started.filter(|values| !values.is_empty());
+        self.write(Some(response.status().as_u16()), started.as_deref());
+    }
+
+    fn write(&self, status: Option<u16>, started: Option<&str>) {
+        let client = self.caller.client.map(|client| client.to_string());
+        let query = self.uri.query().map(masked);
+        // Texts, not displayed values: the log then quotes and escapes them.
+        tracing::info!(
+            target: TARGET,
+            port = self.port,
+            user = self.caller.user.as_deref().unwrap_or("-"),
+            client = client.as_deref().unwrap_or("-"),
+            method = self.method.as_str(),
+            path = cut(self.uri.path()),
+            query = query.as_deref().map(cut),
+            status,
+            deployment = started.map(cut),
+            milliseconds = self.began.elapsed().as_millis() as u64,
+            "request that may change something"
+        );
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.write(None, None);
+        }
+    }
+}
+
+fn cut(text: &str) -> &str {
+    text.char_indices()
+        .nth(MAX_CHARS)
+        .map_or(text, |(at, _)| &text[..at])
+}
+
+/// A query without the values of parameters that may be secret, by their name or because they are
+/// URLs with credentials.
+fn masked(query: &str) -> String {
+    let mut shown = String::new();
+    for parameter in query.split('&') {
+        if !shown.is_empty() {
+            shown.push('&');
+        }
+        // Writing into a String does not fail.
+        let _ = match parameter.split_once('=') {
+            Some((name, value)) if is_secret(name, value) => write!(shown, "{name}={MASK}"),
+            _ => write!(shown, "{parameter}"),
+        };
+    }
+    shown
+}
+
+fn is_secret(name: &str, value: &str) -> bool {
+    let (name, value) = (decoded(name).to_ascii_lowercase(), decoded(value));
+    let authority = value.split_once("://").map(|(_, rest)| rest);
+    SECRET_NAMES.iter().any(|part| name.contains(part)) || authority.is_some_and(|rest| rest.contains('@'))
+}
+
+/// Percent-encoding removed, as far as it is valid.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        let code = bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_in_queries_are_masked() {
+        for (query, expected) in [
+            ("force=true&scale=False", "force=true&scale=False"),
+            ("", ""),
+            ("flag", "flag"),
+            ("password=a&force=true", "password=********&force=true"),
+            ("api_Token=a=b", "api_Token=********"),
+            ("pass%77ord=a", "pass%77ord=********"),
+            ("X-Amz-Signature=ab", "X-Amz-Signature=********"),
+            ("accessKey=a", "accessKey=********"),
+            (
+                "callbackUrl=http://u:p@h/x&force=true",
+                "callbackUrl=********&force=true",
+            ),
+            ("callbackUrl=http%3A%2F%2Fu%3Ap%40h", "callbackUrl=********"),
+            ("callbackUrl=http://h/x", "callbackUrl=http://h/x"),
+            ("id=a%zz%", "id=a%zz%"),
+        ] {
+            assert_eq!(masked(query), expected, "{query}");
+        }
+        assert_eq!(cut(&"ä".repeat(5000)), "ä".repeat(MAX_CHARS));
+    }
+}

@@ -1,0 +1,222 @@
+//! The audit log, on a leader and on a standby that forwards.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use axum::routing::any;
+use axum::{Extension, Router};
+use http::{StatusCode, header};
+use serde_json::{Value, json};
+use tracing_subscriber::fmt::MakeWriter;
+use transom_web::{AccessRules, Caller, LoopbackTrust, PortConfig};
+
+use super::{Port, standby, user};
+
+/// The log of a test, JSON lines.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Log {
+    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt().json().flatten_event(true);
+        let subscriber = subscriber.with_writer(log.clone()).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The audit events since the last call.
+    fn audited(&self) -> Vec<Value> {
+        let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
+        let events = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events
+            .filter(|event| event["target"] == "transom::audit")
+            .collect()
+    }
+}
+
+/// Answers with the caller that the handler sees.
+fn callers() -> Router {
+    let answer = async |Extension(caller): Extension<Caller>| {
+        let client = caller.client.map(|client| client.to_string());
+        let text = json!({"client": client, "user": caller.user}).to_string();
+        (StatusCode::ACCEPTED, [("x-deployment", "d-1")], text)
+    };
+    Router::new().fallback(any(answer))
+}
+
+fn rules() -> AccessRules {
+    AccessRules {
+        audited_header: Some("x-deployment"),
+        ..AccessRules::default()
+    }
+}
+
+fn config() -> PortConfig {
+    PortConfig {
+        credentials: Some(user("full")),
+        reader: Some(user("reader")),
+        loopback_trust: LoopbackTrust::UnlessCredentials,
+        ..PortConfig::new("apps", 0)
+    }
+}
+
+#[tokio::test]
+async fn each_change_leaves_one_event_without_body_and_secrets() {
+    let (log, _guard) = Log::start();
+    let port = Port::serve(config().bind().await.unwrap(), callers(), rules());
+    let path = "/v2/apps/a%0Ab?force=true&token=hunter2";
+    let change = port
+        .ask("PUT", path)
+        .header(header::AUTHORIZATION, user("full").authorization());
+    let change = change
+        .header("content-type", "application/json")
+        .body(r#"{"env": "hunter3"}"#);
+    assert_eq!(change.send().await.unwrap().status().as_u16(), 202);
+    let events = log.audited();
+    let [event] = events.as_slice() else {
+        panic!("{events:?}");
+    };
+    for (key, expected) in [
+        ("port", json!("apps")),
+        ("user", json!("full")),
+        ("client", json!("127.0.0.1")),
+        ("method", json!("PUT")),
+        ("path", json!("/v2/apps/a%0Ab")),
+        ("query", json!("force=true&token=********")),
+        ("status", json!(202)),
+        ("deployment", json!("d-1")),
+    ] {
+        assert_eq!(event[key], expected, "{event}");
+    }
+    assert!(event["milliseconds"].is_u64(), "{event}");
+    assert!(!event.to_string().contains("hunter"), "{event}");
+
+    for (method, name, status) in [
+        ("GET", "full", 202),
+        ("HEAD", "reader", 202),
+        ("DELETE", "reader", 403),
+        ("DELETE", "other", 401),
+    ] {
+        let request = port
+            .ask(method, "/x")
+            .header(header::AUTHORIZATION, user(name).authorization());
+        assert_eq!(
+            request.send().await.unwrap().status().as_u16(),
+            status,
+            "{method} {name}"
+        );
+        assert_eq!(log.audited(), Vec::<Value>::new(), "{method} {name}");
+    }
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_whose_client_is_gone_leaves_an_event_without_status() {
+    let (log, _guard) = Log::start();
+    let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let router = Router::new().fallback(any(move || {
+        let began = began.clone();
+        async move {
+            began.send(()).unwrap();
+            std::future::pending::<()>().await;
+        }
+    }));
+    let port = Port::start(PortConfig::new("apps", 0), router).await;
+    let request = tokio::spawn(port.ask("DELETE", "/x").send());
+    begun.recv().await.unwrap();
+    request.abort();
+    let deadline = tokio::time::Instant::now() + super::LONG;
+    let events = loop {
+        let events = log.audited();
+        if !events.is_empty() {
+            break events;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no event");
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (&events[0]["method"], &events[0]["status"]),
+        (&json!("DELETE"), &Value::Null)
+    );
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn the_leader_audits_a_forwarded_change_with_its_first_client() {
+    let (log, _guard) = Log::start();
+    let leader = Port::serve(config().bind().await.unwrap(), callers(), rules());
+    let standby = standby(config(), leader.addr).await;
+    // A user without a client is named by no daemon: not believed, and not passed on.
+    let change = standby
+        .ask("POST", "/v2/apps")
+        .header("x-transom-user", "somebody");
+    let change = change.header(header::AUTHORIZATION, user("full").authorization());
+    let answer = change.send().await.unwrap();
+    let seen: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(seen, json!({"client": "127.0.0.1", "user": "full"}));
+    let events = log.audited();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (&events[0]["status"], &events[0]["user"]),
+        (&json!(202), &json!("full"))
+    );
+
+    // A change that reaches no leader is audited by the standby.
+    leader.stop().await;
+    let change = standby
+        .ask("POST", "/v2/apps")
+        .header(header::AUTHORIZATION, user("full").authorization());
+    assert_eq!(change.send().await.unwrap().status().as_u16(), 502);
+    let events = log.audited();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0]["status"], 502);
+    standby.stop().await;
+}
+
+/// The first daemon has no credentials of its own to add here, so the peers must be trusted.
+#[tokio::test]
+async fn a_handler_sees_the_client_that_a_daemon_names() {
+    for (with, authorization, named, client) in [
+        (false, None, "203.0.113.7", "203.0.113.7"),
+        (true, Some("full"), "203.0.113.7", "203.0.113.7"),
+        (true, Some("reader"), "203.0.113.7", "127.0.0.1"),
+        (true, Some("full"), "not an address", "127.0.0.1"),
+    ] {
+        let config = if with {
+            config()
+        } else {
+            PortConfig::new("apps", 0)
+        };
+        let port = Port::start(config, callers()).await;
+        let mut request = port.ask("GET", "/x").header("x-transom-client", named);
+        if let Some(name) = authorization {
+            request = request.header(header::AUTHORIZATION, user(name).authorization());
+        }
+        let answer = request.send().await.unwrap().text().await.unwrap();
+        let seen: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(seen["client"], client, "{with} {authorization:?} {named}");
+        port.stop().await;
+    }
+}

@@ -1,0 +1,87 @@
+//! The maximum number of concurrent requests.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use tokio::sync::{Semaphore, mpsc};
+use transom_web::{AccessRules, Origin, PortConfig};
+
+use super::Port;
+
+#[tokio::test]
+async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
+    // `/slow` reports that it has begun, then waits until the test lets it go on.
+    let (began, mut begun) = mpsc::unbounded_channel();
+    let gate = Arc::new(Semaphore::new(0));
+    let slow = {
+        let gate = Arc::clone(&gate);
+        move || {
+            let (began, gate) = (began.clone(), Arc::clone(&gate));
+            async move {
+                began.send(()).unwrap();
+                gate.acquire().await.unwrap().forget();
+                "done"
+            }
+        }
+    };
+    let events = async || {
+        let first = Ok::<_, std::io::Error>(Bytes::from("data: x\n\n"));
+        let events = stream::iter([first]).chain(stream::pending());
+        ([("content-type", "text/event-stream")], Body::from_stream(events)).into_response()
+    };
+    let router = Router::new()
+        .route("/slow", get(slow))
+        .route("/fast", get(async || "fast"))
+        .route("/events", get(events));
+    let mut config = PortConfig::new("apps", 0);
+    config.limits.max_requests = Some(2);
+    config.allowed_origins = vec!["https://ui.example".parse::<Origin>().unwrap()];
+    let rules = AccessRules {
+        is_stream: |path| path == "/events",
+        ..AccessRules::default()
+    };
+    let port = Port::serve(config.bind().await.unwrap(), router, rules);
+
+    // More streams than requests are allowed.
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let mut stream = port.ask("GET", "/events").send().await.unwrap();
+        assert!(stream.chunk().await.unwrap().is_some());
+        streams.push(stream);
+    }
+    let pending: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(port.ask("GET", "/slow").send()))
+        .collect();
+    for _ in 0..2 {
+        begun.recv().await.unwrap();
+    }
+    let refused = port.ask("GET", "/fast").header("origin", "https://ui.example");
+    let refused = refused.send().await.unwrap();
+    assert_eq!(refused.status().as_u16(), 503);
+    assert!(refused.headers().contains_key("retry-after"));
+    // A page of an allowed site may read the reason.
+    assert_eq!(
+        refused.headers()["access-control-allow-origin"],
+        "https://ui.example"
+    );
+    let text = refused.text().await.unwrap();
+    assert_eq!(text, r#"{"message":"Too many concurrent requests! Allowed: 2."}"#);
+    let mut another = port.ask("GET", "/events").send().await.unwrap();
+    assert!(
+        another.chunk().await.unwrap().is_some(),
+        "a stream is not a request"
+    );
+
+    gate.add_permits(2);
+    for answer in pending {
+        assert_eq!(answer.await.unwrap().unwrap().text().await.unwrap(), "done");
+    }
+    let answer = port.ask("GET", "/fast").send().await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "fast");
+    port.stop().await;
+}
