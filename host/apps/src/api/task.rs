@@ -33,7 +33,7 @@ pub(super) fn shown(view: &AppView, instance: &Instance, check_failure: bool) ->
         "id": record.id.as_str(),
         "ipAddresses": record.status.as_ref().map(ip_addresses).unwrap_or_default(),
         "ports": record.host_ports,
-        "servicePorts": definition.port_definitions.iter().map(|port| port.port).filter(|port| *port != 0).collect::<Vec<_>>(),
+        "servicePorts": definition.service_ports().filter(|port| *port != 0).collect::<Vec<_>>(),
         "slaveId": record.agent.id.as_str(),
         "state": record.state.as_str(),
         "stagedAt": moment(record.staged_at.unwrap_or(record.intended_at)),

@@ -37,6 +37,7 @@ use crate::checks::{Checker, Occasion};
 use crate::deploy::{self, ActionKind, Deployment, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
+use crate::model::Settings;
 use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::{Config, Result};
@@ -59,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) reports: mpsc::Receiver<Report>,
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
-    pub(crate) role: String,
+    pub(crate) definitions: Settings,
     pub(crate) launch: LaunchSettings,
     pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
@@ -103,7 +104,8 @@ pub(crate) struct Core {
     bus: Bus,
     /// Events that are published on the bus once the snapshot shows what they report.
     drafts: Vec<Draft>,
-    role: String,
+    /// What definitions depend on beside themselves.
+    definitions: Settings,
     launch: LaunchSettings,
     plan_form: PlanForm,
     launch_timeout: Duration,
@@ -140,7 +142,7 @@ pub(crate) fn start(
         checker: parts.checker,
         bus: parts.bus,
         drafts: Vec::new(),
-        role: parts.role,
+        definitions: parts.definitions,
         launch: parts.launch,
         plan_form: parts.plan_form,
         launch_timeout: parts.launch_timeout,

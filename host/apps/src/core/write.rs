@@ -120,6 +120,12 @@ impl Core {
         if present.is_none() {
             self.check_new_id(&id)?;
         }
+        if let (Some(present), Some(target)) = (&present, &target) {
+            let problems = rules::check_update(present, target, force);
+            if !problems.is_empty() {
+                return Err(Refusal::Invalid(Invalid::Rules(problems)));
+            }
+        }
         let target = target.map(|target| Arc::new(self.finish(target, present.as_deref(), restart)));
         let record = self.record(&id, target.clone(), restart);
         let steps = self.plan(&id, present.as_deref(), target.as_deref(), record.as_ref())?;
@@ -297,9 +303,9 @@ impl Core {
         base: Option<&App>,
         version: Moment,
     ) -> Result<App, Refusal> {
-        let app = update.apply(id.clone(), base, &self.role, version);
+        let app = update.apply(id.clone(), base, &self.definitions, version);
         let mut problems = std::mem::take(&mut update.broken);
-        problems.extend(rules::check(&app, &self.role));
+        problems.extend(rules::check(&app, &self.definitions));
         if problems.is_empty() {
             Ok(app)
         } else {
@@ -314,14 +320,9 @@ impl Core {
             .iter()
             .filter(|(id, state)| **id != app.id && !state.record.gone);
         let used: BTreeSet<u16> = others
-            .flat_map(|(_, state)| &state.record.app.port_definitions)
-            .map(|definition| definition.port)
+            .flat_map(|(_, state)| state.record.app.service_ports())
             .collect();
-        ports::assign(
-            &mut app,
-            present.map_or(&[], |present| &present.port_definitions),
-            &used,
-        );
+        ports::assign(&mut app, present, &used);
         let Some(present) = present else {
             app.version_info = Some(VersionInfo {
                 last_scaling_at: app.version,
