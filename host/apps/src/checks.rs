@@ -25,7 +25,7 @@ use transom_cluster::{ContainerId, Error as ClusterError};
 use transom_common::HostPort;
 use transom_plugin_host::Change;
 use transom_plugin_host::probe::{
-    CommandLine, CommandOutput, Endpoint, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
+    CommandLine, CommandOutput, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
 };
 use transom_scheduler::TaskRecord;
 
@@ -34,7 +34,7 @@ use crate::ids::InstanceId;
 use crate::instance::Instance;
 use crate::model::{App, Check, CheckCommand, CheckKind};
 use crate::seams::Policies;
-use crate::task::check_port;
+use crate::task::ports::{endpoint, endpoint_of, of_instance};
 
 /// Added to the timeout of an attempt before it is cancelled from outside.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -270,23 +270,18 @@ impl Looks {
     }
 
     fn request(&self, previous: Option<Outcome>, timeout: Duration) -> Request {
-        let host = &self.record.agent.hostname;
-        let endpoint = |port: u16| Endpoint {
-            host: host.clone(),
-            port,
-        };
-        let ports = self
-            .record
-            .host_ports
-            .iter()
-            .zip(&self.app.port_definitions)
-            .flat_map(|(port, definition)| {
-                definition.protocol.names().iter().map(|protocol| Port {
-                    name: definition.name.clone(),
-                    protocol: (*protocol).to_owned(),
-                    endpoint: endpoint(*port),
-                })
-            });
+        let (app, record) = (&*self.app, &*self.record);
+        let mut ports = Vec::new();
+        for port in of_instance(app, record.id.as_str(), &record.host_ports) {
+            let Some(endpoint) = endpoint_of(app, record, &port) else {
+                continue;
+            };
+            ports.extend(port.protocol.names().iter().map(|protocol| Port {
+                name: port.name.map(str::to_owned),
+                protocol: (*protocol).to_owned(),
+                endpoint: endpoint.clone(),
+            }));
+        }
         let (path, command) = match &self.check.kind {
             CheckKind::Http { path, .. } => (path.clone().unwrap_or_else(|| "/".to_owned()), None),
             CheckKind::Tcp { .. } => ("/".to_owned(), None),
@@ -295,14 +290,10 @@ impl Looks {
         Request {
             run_spec: self.app.id.to_string(),
             task: self.record.id.to_string(),
-            agent: host.clone(),
+            agent: record.agent.hostname.clone(),
             labels: self.app.labels.clone().into_iter().collect(),
-            ports: ports.collect(),
-            endpoint: self
-                .check
-                .port()
-                .and_then(|port| check_port(port, &self.record.host_ports))
-                .map(endpoint),
+            ports,
+            endpoint: self.check.port().and_then(|port| endpoint(app, record, port)),
             path,
             command,
             settings: "{}".to_owned(),

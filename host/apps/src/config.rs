@@ -1,5 +1,6 @@
 //! Configuration of the apps service.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use transom_web::{BoundPort, PortConfig};
@@ -20,6 +21,11 @@ pub struct Config {
     pub framework_name: String,
     /// The framework's role, the default role of apps; `*` is always allowed.
     pub role: String,
+    /// Parts of definitions that are rejected unless they are enabled.
+    pub features: BTreeSet<Feature>,
+    /// The name of container networks that have none in their definition; upstream's
+    /// `--default_network_name`.
+    pub default_network_name: Option<String>,
     /// Where checks run.
     pub checks: Checks,
     /// Prefix of the variable `HOST` and of the `PORT` variables of tasks; upstream's
@@ -34,6 +40,28 @@ pub struct Config {
     pub revive_interval: Duration,
     /// Timeout of one call of the store.
     pub store_timeout: Duration,
+}
+
+/// A part of definitions that is rejected unless it is enabled. The names are upstream's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// Volumes of drivers.
+    ExternalVolumes,
+    /// GPUs. The framework must register as one that uses them.
+    GpuResources,
+    /// References to the cluster's secret store.
+    Secrets,
+}
+
+impl Feature {
+    /// The name that clients see.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ExternalVolumes => "external_volumes",
+            Self::GpuResources => "gpu_resources",
+            Self::Secrets => "secrets",
+        }
+    }
 }
 
 /// Where checks run: in this daemon or in the agents.
@@ -83,6 +111,8 @@ impl Default for Config {
             prefix: "apps".to_owned(),
             framework_name: "apps".to_owned(),
             role: "*".to_owned(),
+            features: BTreeSet::new(),
+            default_network_name: None,
             checks: Checks::default(),
             env_vars_prefix: String::new(),
             events: Events::default(),

@@ -10,8 +10,8 @@
 //! * `model`: definitions, their parsing and their rules. `tree`: all definitions, and their edits.
 //!   `deploy`: the steps of a deployment, and their next actions. All pure, tested with tables of cases; so is the life of instances, in
 //!   [`transom_replicas`]. `instance`: what apps add to it.
-//! * `core`: one actor that owns apps, groups, instances and deployments; readers see snapshots. `task`:
-//!   turns an instance into a task.
+//! * `core`: one actor that owns apps, groups, instances and deployments; readers see snapshots.
+//!   `task`: turns an instance into a task, and says where its ports are reached.
 //! * `checks`: runs checks with the check-probe components. `bus`: events, filtered by the events
 //!   component.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
@@ -30,8 +30,8 @@
 //!
 //! # Not here
 //!
-//! Not supported yet: containers, volumes, health and readiness checks, pods, callback subscribers
-//! and resumable streams. The scheduler and the attributes component decide on
+//! Not supported yet: persistent volumes, custom executors, health and readiness checks, pods,
+//! callback subscribers and resumable streams. The scheduler and the attributes component decide on
 //! placement.
 //!
 //! # Failures
@@ -65,7 +65,7 @@ mod tree;
 
 pub use self::core::term::Dependencies;
 pub use bus::PlanForm;
-pub use config::{Checks, Config, Events, Exec, Network};
+pub use config::{Checks, Config, Events, Exec, Feature, Network};
 pub use error::Error;
 pub use runner::Runner;
 pub use start::start;

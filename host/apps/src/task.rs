@@ -1,17 +1,23 @@
-//! Turns an instance of an app into a task: command, environment, labels, discovery, check, kill
-//! policy.
+//! Turns an instance of an app into a task: command, environment, container, labels, discovery,
+//! check, kill policy, limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod container;
+mod discovery;
+mod environment;
+pub(crate) mod ports;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use transom_cluster::v1::{TaskInfo, Uri, Visibility};
-use transom_launch::{Command, Discovery, Environment, Port, Probe, ProbeTimes, Program, Task};
+use transom_cluster::v1::{TaskInfo, Uri};
+use transom_launch::{Command, Limit, Limits, Probe, ProbeTimes, Program, Task};
 use transom_plugin_host::matcher;
-use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
+use transom_scheduler::{BuildTask, Placement, RunSpec, TaskRecord};
 
+use self::ports::InstancePort;
 use crate::config::Checks;
-use crate::model::{App, Check, CheckCommand, CheckKind, CheckPort, Constraint};
+use crate::model::{App, Check, CheckCommand, CheckKind, CheckPort, Constraint, ResourceLimit};
 use crate::time::Moment;
 
 /// Settings for the tasks of all apps of this daemon.
@@ -26,13 +32,6 @@ pub(crate) struct LaunchSettings {
 /// The run spec of one version of an app. All its instances share it, so that they are matched
 /// together. `current` are the versions with the same configuration, this one among them.
 pub(crate) fn run_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &LaunchSettings) -> Arc<RunSpec> {
-    let ports = app
-        .port_definitions
-        .iter()
-        .map(|definition| match definition.port {
-            port if app.require_ports && port != 0 => PortRequest::Fixed(port),
-            _ => PortRequest::Random,
-        });
     Arc::new(RunSpec {
         id: app.id.to_string(),
         version: app.version.to_string(),
@@ -41,7 +40,7 @@ pub(crate) fn run_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &Lau
         mem: app.mem,
         disk: app.disk,
         gpus: f64::from(app.gpus),
-        ports: ports.collect(),
+        ports: ports::requests(app),
         constraints: app.constraints.iter().map(condition).collect(),
         roles: accepted_roles(app),
         build: Arc::new(Build {
@@ -83,17 +82,20 @@ struct Build {
 impl BuildTask for Build {
     fn build(&self, placement: &Placement) -> Option<TaskInfo> {
         let app = &self.app;
+        let ports = ports::of_instance(app, placement.task.as_str(), &placement.host_ports);
         let check = app
             .check
             .as_ref()
-            .and_then(|check| agent_check(check, self.settings.checks, &placement.host_ports));
+            .and_then(|check| agent_check(check, self.settings.checks, &ports));
         let grace = app.task_kill_grace_period_seconds;
         let task = Task {
+            container: container::container(app, placement, &ports),
             labels: app.labels.clone(),
-            discovery: Some(discovery(app, &placement.host_ports)),
+            discovery: Some(discovery::discovery(app, &ports)),
             check,
             kill_grace: grace.map(|seconds| Duration::from_secs(u64::from(seconds))),
-            ..Task::new(app.id.task_name(), self.command(placement))
+            limits: limits(app),
+            ..Task::new(app.id.task_name(), self.command(placement, &ports))
         };
         Some(task.into())
     }
@@ -106,7 +108,7 @@ impl BuildTask for Build {
 }
 
 impl Build {
-    fn command(&self, placement: &Placement) -> Command {
+    fn command(&self, placement: &Placement, ports: &[InstancePort<'_>]) -> Command {
         let app = &self.app;
         let uris = app.fetch.iter().map(|artifact| Uri {
             value: artifact.uri.clone(),
@@ -116,145 +118,63 @@ impl Build {
             output_file: artifact.dest_path.clone(),
         });
         Command {
-            program: app
-                .cmd
-                .clone()
-                .map_or_else(|| Program::Argv(app.args.clone()), Program::Shell),
-            environment: environment(app, placement, &self.settings.env_vars_prefix),
+            program: program(app),
+            environment: environment::environment(app, placement, ports, &self.settings.env_vars_prefix),
             uris: uris.collect(),
             user: app.user.clone(),
         }
     }
 }
 
-/// Maximum key length of a label that becomes a variable, plus one; upstream drops longer ones.
-const LABEL_KEY: usize = 512 - "MARATHON_APP_LABEL_".len();
-/// The same for its value.
-const LABEL_VALUE: usize = 512;
-
-/// The environment of a task, in upstream's order: variables about the task and its app, then host
-/// and ports with `prefix`, then the definition's own variables. A later variable replaces an
-/// earlier one of the same name.
-///
-/// The agent sets none of these, not even `MESOS_TASK_ID` for command tasks.
-fn environment(app: &App, placement: &Placement, prefix: &str) -> Environment {
-    let mut env: Environment = described(app, placement).into_iter().collect();
-    let host = ("HOST".to_owned(), placement.agent.hostname.clone());
-    let network = std::iter::once(host).chain(ports(app, &placement.host_ports));
-    env.extend(network.map(|(name, value)| (format!("{prefix}{name}"), value)));
-    env.extend(app.env.clone());
-    env
-}
-
-/// The ids of the task and the app, and the app's version, resources and labels.
-fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::new();
-    let mut set = |name: &str, value: String| drop(env.insert(name.to_owned(), value));
-    set("MESOS_TASK_ID", placement.task.to_string());
-    set("MARATHON_APP_ID", app.id.to_string());
-    set("MARATHON_APP_VERSION", app.version.to_string());
-    // With at least one decimal, as upstream formats these.
-    set("MARATHON_APP_RESOURCE_CPUS", format!("{:?}", app.cpus));
-    set("MARATHON_APP_RESOURCE_MEM", format!("{:?}", app.mem));
-    set("MARATHON_APP_RESOURCE_DISK", format!("{:?}", app.disk));
-    set("MARATHON_APP_RESOURCE_GPUS", app.gpus.to_string());
-    let labels: BTreeMap<String, &String> = app
-        .labels
-        .iter()
-        .filter(|(key, value)| key.chars().count() < LABEL_KEY && value.chars().count() < LABEL_VALUE)
-        .map(|(key, value)| (label_variable(key), value))
-        .collect();
-    let names: Vec<&str> = labels.keys().map(String::as_str).collect();
-    set("MARATHON_APP_LABELS", names.join(" "));
-    for (name, value) in labels {
-        set(&format!("MARATHON_APP_LABEL_{name}"), value.clone());
-    }
-    env
-}
-
-/// `PORT`, `PORTS`, `PORT0` and so on, `PORT_80` for a port number in the definition and
-/// `PORT_HTTP` for a port name; none for an app without ports.
-fn ports(app: &App, host_ports: &[u16]) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::new();
-    let mut set = |name: String, value: &str| drop(env.insert(name, value.to_owned()));
-    let ports: Vec<String> = host_ports.iter().map(ToString::to_string).collect();
-    for (index, (port, definition)) in ports.iter().zip(&app.port_definitions).enumerate() {
-        set(format!("PORT{index}"), port);
-        let requested = match definition.port {
-            0 => port.clone(),
-            requested => requested.to_string(),
-        };
-        set(format!("PORT_{requested}"), port);
-        if let Some(name) = &definition.name {
-            let name = name.to_ascii_uppercase();
-            // Shells cannot read a variable with a hyphen in its name.
-            set(format!("PORT_{}", name.replace('-', "_")), port);
-            set(format!("PORT_{name}"), port);
-        }
-    }
-    if let Some(first) = ports.first() {
-        set("PORT".to_owned(), first);
-        set("PORTS".to_owned(), &ports.join(","));
-    }
-    env
-}
-
-/// A label's key as the suffix of a variable's name: each run of characters other than letters,
-/// digits and `_` becomes one `_`.
-fn label_variable(key: &str) -> String {
-    let mut name = String::with_capacity(key.len());
-    let mut in_run = false;
-    for char in key.chars() {
-        let kept = char.is_ascii_alphanumeric() || char == '_';
-        if kept {
-            name.push(char.to_ascii_uppercase());
-        } else if !in_run {
-            name.push('_');
-        }
-        in_run = !kept;
-    }
-    name
-}
-
-fn discovery(app: &App, host_ports: &[u16]) -> Discovery {
-    let ports = host_ports
-        .iter()
-        .zip(&app.port_definitions)
-        .flat_map(|(number, definition)| {
-            definition.protocol.names().iter().map(|protocol| Port {
-                number: *number,
-                name: definition.name.clone(),
-                protocol: (*protocol).to_owned(),
-                labels: definition.labels.clone(),
-            })
-        });
-    Discovery {
-        name: app.id.task_name(),
-        visibility: Visibility::Framework,
-        ports: ports.collect(),
+/// The arguments of an image are those of its entry point.
+fn program(app: &App) -> Program {
+    let image = app.container.as_ref().is_some_and(|it| it.docker.is_some());
+    match &app.cmd {
+        Some(line) => Program::Shell(line.clone()),
+        None if image && !app.args.is_empty() => Program::EntryPoint(app.args.clone()),
+        None => Program::Argv(app.args.clone()),
     }
 }
 
-/// The port that a check probes.
-pub(crate) fn check_port(port: CheckPort, host_ports: &[u16]) -> Option<u16> {
+/// The name of a secret in the cluster's secret store. A name that the definition does not explain
+/// is its own; the rules allow none.
+fn secret_source(app: &App, name: &str) -> String {
+    let secret = app.secrets.get(name);
+    secret.map_or_else(|| name.to_owned(), |secret| secret.source.clone())
+}
+
+fn limits(app: &App) -> Limits {
+    let limit = |limit: ResourceLimit| match limit {
+        ResourceLimit::Amount(amount) => Limit::Amount(amount),
+        ResourceLimit::Unlimited(_) => Limit::Unlimited,
+    };
+    let limits = app.resource_limits;
+    Limits {
+        cpus: limits.and_then(|limits| limits.cpus).map(limit),
+        mem: limits.and_then(|limits| limits.mem).map(limit),
+    }
+}
+
+/// The port that a check of the agent probes: within the container, if that has ports of its own.
+fn check_port(port: CheckPort, ports: &[InstancePort<'_>]) -> Option<u16> {
     match port {
         CheckPort::Port(port) => Some(port),
-        CheckPort::PortIndex(index) => host_ports.get(usize::from(index)).copied(),
+        CheckPort::PortIndex(index) => ports.get(usize::from(index)).map(InstancePort::inside),
     }
 }
 
 /// The check for the agent; `None` when this daemon makes it.
-fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<transom_launch::Check> {
+fn agent_check(check: &Check, checks: Checks, ports: &[InstancePort<'_>]) -> Option<transom_launch::Check> {
     if check.is_made_here(checks) {
         return None;
     }
     let probe = match &check.kind {
         CheckKind::Http { port, path, .. } => Probe::Http {
-            port: check_port(*port, host_ports)?,
+            port: check_port(*port, ports)?,
             path: path.clone(),
         },
         CheckKind::Tcp { port } => Probe::Tcp {
-            port: check_port(*port, host_ports)?,
+            port: check_port(*port, ports)?,
         },
         CheckKind::Exec { command } => Probe::Command(match command {
             CheckCommand::Shell(line) => Program::Shell(line.clone()),

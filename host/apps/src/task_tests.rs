@@ -1,8 +1,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use serde_json::{Value, json};
-use transom_scheduler::AgentLocation;
+use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+use transom_scheduler::{AgentLocation, PortRequest};
+
+use super::environment::{LABEL_KEY, LABEL_VALUE};
 use super::*;
 use crate::config::{Exec, Network};
 use crate::testing::app;
@@ -360,4 +363,224 @@ fn fixed_ports_are_requested_only_with_require_ports() {
     };
     assert_eq!(ports(true), [PortRequest::Fixed(80), PortRequest::Random]);
     assert_eq!(ports(false), [PortRequest::Random, PortRequest::Random]);
+}
+
+/// The task of an app in a container.
+fn contained(more: &Value, ports: &[u16]) -> Value {
+    let mut body = json!({"id": "/a"});
+    body.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    built(&body, ports, Checks::default())
+}
+
+#[test]
+fn docker_container_has_image_network_and_mappings() {
+    let task = contained(
+        &json!({
+            "args": ["--port", "80"], "networks": [{"mode": "container/bridge"}],
+            "container": {
+                "type": "DOCKER",
+                "docker": {
+                    "image": "web:1", "forcePullImage": true, "privileged": true,
+                    "parameters": [{"key": "cap-add", "value": "NET_ADMIN"}],
+                },
+                "portMappings": [
+                    {"containerPort": 80, "name": "http", "labels": {"k": "v"}},
+                    {"containerPort": 0, "hostPort": 31500, "protocol": "udp,tcp"},
+                ],
+                "volumes": [{"containerPath": "/srv", "hostPath": "/data", "mode": "RO"}],
+            },
+        }),
+        &[31000, 31500],
+    );
+    let mapping = |host, container, protocol| json!({"host_port": host, "container_port": container, "protocol": protocol});
+    assert_eq!(
+        task["container"],
+        json!({
+            "type": "DOCKER",
+            "docker": {
+                "image": "web:1", "force_pull_image": true, "privileged": true, "network": "BRIDGE",
+                "parameters": [
+                    {"key": "cap-add", "value": "NET_ADMIN"}, {"key": "label", "value": "MESOS_TASK_ID=t"},
+                ],
+                "port_mappings": [
+                    mapping(31000, 80, "tcp"), mapping(31500, 31500, "udp"), mapping(31500, 31500, "tcp"),
+                ],
+            },
+            "volumes": [{"container_path": "/srv", "host_path": "/data", "mode": "RO"}],
+        })
+    );
+    assert_eq!(
+        task["command"]["arguments"],
+        json!(["--port", "80"]),
+        "arguments of the entry point"
+    );
+    assert_eq!(task["command"].get("value"), None);
+    let env = env(&task);
+    for (name, value) in [
+        ("MARATHON_APP_DOCKER_IMAGE", "web:1"),
+        ("PORTS", "31000,31500"),
+        ("PORT0", "31000"),
+        ("PORT_80", "31000"),
+        ("PORT_HTTP", "31000"),
+        ("PORT_31500", "31500"),
+    ] {
+        assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    let port = &task["discovery"]["ports"]["ports"][0];
+    let labels = json!([{"key": "k", "value": "v"}, {"key": "network-scope", "value": "host"}]);
+    assert_eq!(
+        (&port["number"], &port["labels"]["labels"]),
+        (&json!(31000), &labels)
+    );
+}
+
+#[test]
+fn image_runs_its_own_command_when_the_app_names_none() {
+    let task = contained(&json!({"container": {"docker": {"image": "web:1"}}}), &[31000]);
+    assert_eq!(task["command"]["shell"], false);
+    assert_eq!(task["command"].get("value"), None);
+    assert_eq!(task["command"].get("arguments"), None);
+    assert_eq!(task["container"]["docker"]["network"], "HOST");
+    let process = contained(
+        &json!({"args": ["/bin/true"], "container": {"type": "MESOS"}}),
+        &[31000],
+    );
+    assert_eq!(
+        process["command"]["value"], "/bin/true",
+        "there is no image whose entry point it could be"
+    );
+}
+
+#[test]
+fn mesos_container_has_networks_secrets_and_options() {
+    let task = contained(
+        &json!({
+            "cmd": "env", "tty": true, "resourceLimits": {"cpus": 2.5, "mem": "unlimited"},
+            "networks": [{"mode": "container", "name": "a", "labels": {"k": "v"}}, {"mode": "container", "name": "b"}],
+            "secrets": {"s": {"source": "/store/s"}}, "env": {"PASSWORD": {"secret": "s"}},
+            "container": {
+                "type": "MESOS",
+                "docker": {"image": "web:1", "pullConfig": {"secret": "s"}},
+                "linuxInfo": {"seccomp": {"unconfined": true}, "ipcInfo": {"mode": "PRIVATE", "shmSize": 64}},
+                "portMappings": [
+                    {"containerPort": 80, "hostPort": 0, "networkNames": ["b"]},
+                    {"containerPort": 9000, "name": "admin"},
+                ],
+                "volumes": [
+                    {"containerPath": "key", "secret": "s"},
+                    {"containerPath": "data", "mode": "RW", "external": {
+                        "name": "v", "provider": "dvdi", "size": 5,
+                        "options": {"dvdi/driver": "rexray", "dvdi/iops": " 100 "},
+                    }},
+                ],
+            },
+        }),
+        &[31000],
+    );
+    let secret = json!({"type": "REFERENCE", "reference": {"name": "/store/s"}});
+    assert_eq!(
+        task["container"],
+        json!({
+            "type": "MESOS",
+            "mesos": {"image": {"type": "DOCKER", "cached": true, "docker": {"name": "web:1", "config": secret}}},
+            "network_infos": [
+                {"name": "a", "labels": {"labels": [{"key": "k", "value": "v"}]}},
+                {"name": "b", "port_mappings": [{"host_port": 31000, "container_port": 80, "protocol": "tcp"}]},
+            ],
+            "linux_info": {"ipc_mode": "PRIVATE", "shm_size": 64, "seccomp": {"unconfined": true}},
+            "tty_info": {},
+            "volumes": [
+                {"container_path": "key", "mode": "RO", "source": {"type": "SECRET", "secret": secret}},
+                {"container_path": "data", "mode": "RW", "source": {
+                    "type": "DOCKER_VOLUME",
+                    "docker_volume": {
+                        "name": "v", "driver": "rexray",
+                        "driver_options": {"parameter": [
+                            {"key": "iops", "value": "100"}, {"key": "size", "value": "5"},
+                        ]},
+                    },
+                }},
+            ],
+        })
+    );
+    assert_eq!(
+        task["limits"],
+        json!({"cpus": {"value": 2.5}, "mem": {"value": "Infinity"}})
+    );
+    let variables = task["command"]["environment"]["variables"].as_array().unwrap();
+    let variable = |name: &str| {
+        variables
+            .iter()
+            .find(|variable| variable["name"] == name)
+            .unwrap()
+    };
+    assert_eq!(
+        variable("PASSWORD"),
+        &json!({"name": "PASSWORD", "type": "SECRET", "secret": secret})
+    );
+    assert_eq!(variable("PORT0")["value"], "31000");
+    assert_eq!(variable("PORT1")["value"], "9000");
+    assert_eq!(variable("PORT_ADMIN")["value"], "9000");
+    assert_eq!(
+        variable("PORTS")["value"],
+        "31000",
+        "without ports that the definition fixes"
+    );
+    let ports = task["discovery"]["ports"]["ports"].as_array().unwrap();
+    let shown: Vec<_> = ports
+        .iter()
+        .map(|port| (port["number"].as_u64().unwrap(), port["labels"]["labels"].clone()))
+        .collect();
+    let in_network = |name: &str| json!([{"key": "network-name", "value": name}, {"key": "network-scope", "value": "container"}]);
+    assert_eq!(
+        shown,
+        [
+            (31000, json!([{"key": "network-scope", "value": "host"}])),
+            (9000, in_network("a")),
+            (9000, in_network("b")),
+        ]
+    );
+}
+
+#[test]
+fn terminal_needs_a_container_and_nothing_else_does() {
+    let plain = contained(&json!({"cmd": "env", "tty": false}), &[1]);
+    assert_eq!(plain.get("container"), None);
+    let tty = contained(&json!({"cmd": "env", "tty": true}), &[1]);
+    assert_eq!(
+        tty["container"],
+        json!({"type": "MESOS", "mesos": {}, "tty_info": {}})
+    );
+}
+
+#[test]
+fn bridge_of_the_mesos_containerizer_has_a_name() {
+    let task = contained(
+        &json!({"cmd": "env", "networks": [{"mode": "container/bridge"}]}),
+        &[31000],
+    );
+    let mapping = json!({"host_port": 31000, "container_port": 31000, "protocol": "tcp"});
+    assert_eq!(
+        task["container"]["network_infos"],
+        json!([{"name": "mesos-bridge", "port_mappings": [mapping]}])
+    );
+}
+
+#[test]
+fn check_of_the_agent_probes_the_port_in_the_container() {
+    let cluster = Checks {
+        network: Network::Cluster,
+        exec: Exec::Cluster,
+    };
+    let task = built(
+        &json!({
+            "id": "/a", "cmd": "env", "networks": [{"mode": "container/bridge"}],
+            "container": {"type": "MESOS", "portMappings": [{"containerPort": 80}]}, "check": {"tcp": {}},
+        }),
+        &[31000],
+        cluster,
+    );
+    assert_eq!(task["check"]["tcp"]["port"], 80);
 }

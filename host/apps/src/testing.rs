@@ -21,18 +21,28 @@ use transom_scheduler::AgentLocation;
 use transom_store::Leadership;
 use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT, wait_for};
 
+use crate::config::Feature;
 use crate::core::term::{Dependencies, Metrics};
 use crate::ids::AppId;
-use crate::model::{App, read};
+use crate::model::{App, Settings, read};
 use crate::seams::{Policies, View};
 use crate::time::Moment;
 use crate::{Config, Runner as AppsRunner};
+
+/// Settings with every feature.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        role: "*".to_owned(),
+        features: [Feature::ExternalVolumes, Feature::GpuResources, Feature::Secrets].into(),
+        default_network_name: None,
+    }
+}
 
 /// A canonical definition from a client's document.
 pub(crate) fn app(body: &Value) -> App {
     let mut update = read(body).unwrap_or_else(|invalid| panic!("{body}: {invalid:?}"));
     let id = update.id.clone().unwrap_or_else(|| AppId::parse("/a").unwrap());
-    let app = update.apply(id, None, "*", Moment::now());
+    let app = update.apply(id, None, &settings(), Moment::now());
     assert!(update.broken.is_empty(), "{:?}", update.broken);
     app
 }

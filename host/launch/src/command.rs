@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use transom_cluster::v1::{self, CommandInfo, Uri, Variable};
+use transom_cluster::v1::{self, CommandInfo, Secret, SecretReference, Uri, Variable};
 
 use crate::{Container, Containerizer};
 
@@ -80,42 +80,67 @@ impl Command {
 
 /// Environment variables by name. Values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Environment(BTreeMap<String, String>);
+pub struct Environment(BTreeMap<String, Setting>);
+
+/// The value of a variable.
+#[derive(Clone, PartialEq, Eq)]
+enum Setting {
+    Plain(String),
+    /// A name in the cluster's secret store.
+    Secret(String),
+}
 
 impl Environment {
     /// Sets a variable; replaces an earlier value.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
-        self.0.insert(name.into(), value.into());
+        self.0.insert(name.into(), Setting::Plain(value.into()));
+    }
+
+    /// Sets a variable to a secret, by its name in the cluster's secret store; replaces an earlier
+    /// value.
+    pub fn set_secret(&mut self, name: impl Into<String>, reference: impl Into<String>) {
+        self.0.insert(name.into(), Setting::Secret(reference.into()));
     }
 }
 
 impl Extend<(String, String)> for Environment {
     fn extend<I: IntoIterator<Item = (String, String)>>(&mut self, variables: I) {
-        self.0.extend(variables);
+        let plain = |(name, value)| (name, Setting::Plain(value));
+        self.0.extend(variables.into_iter().map(plain));
     }
 }
 
 impl FromIterator<(String, String)> for Environment {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
-        Self(variables.into_iter().collect())
+        let mut environment = Self::default();
+        environment.extend(variables);
+        environment
     }
 }
 
-impl IntoIterator for Environment {
-    type Item = (String, String);
-    type IntoIter = std::collections::btree_map::IntoIter<String, String>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+/// A reference to a secret of the cluster's secret store.
+pub(crate) fn secret(name: String) -> Secret {
+    Secret {
+        r#type: Some("REFERENCE".to_owned()),
+        reference: Some(SecretReference { name, key: None }),
+        value: None,
     }
 }
 
 impl From<Environment> for v1::Environment {
     fn from(environment: Environment) -> Self {
-        let variables = environment.into_iter().map(|(name, value)| Variable {
-            name,
-            value: Some(value),
-            ..Variable::default()
+        let variables = environment.0.into_iter().map(|(name, setting)| match setting {
+            Setting::Plain(value) => Variable {
+                name,
+                value: Some(value),
+                ..Variable::default()
+            },
+            Setting::Secret(reference) => Variable {
+                name,
+                r#type: Some("SECRET".to_owned()),
+                secret: Some(secret(reference)),
+                value: None,
+            },
         });
         Self {
             variables: variables.collect(),
@@ -181,5 +206,15 @@ mod tests {
         ]);
         assert_eq!(message["variables"], expected);
         assert_eq!(format!("{environment:?}"), r#"{"A", "B", "C"}"#);
+    }
+
+    #[test]
+    fn variable_of_a_secret_has_its_reference_and_no_value() {
+        let mut environment: Environment = [("A".to_owned(), "1".to_owned())].into_iter().collect();
+        environment.set_secret("A", "/db/password");
+        let message = serde_json::to_value(v1::Environment::from(environment)).unwrap();
+        let secret = json!({"type": "REFERENCE", "reference": {"name": "/db/password"}});
+        let expected = json!([{"name": "A", "type": "SECRET", "secret": secret}]);
+        assert_eq!(message["variables"], expected);
     }
 }

@@ -1,9 +1,11 @@
 //! The container of a task: image, network, volumes, options of the containerizer.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use transom_cluster::v1::{
     self, ContainerInfo, ContainerType, DockerImage, DockerInfo, ImageType, MesosInfo, Parameter,
 };
+
+use crate::command::secret;
 
 use crate::{Network, PortMapping, Volume};
 
@@ -25,6 +27,30 @@ pub struct Container {
     pub volumes: Vec<Volume>,
     /// The size of `/dev/shm` in megabytes; `None`: the containerizer's default.
     pub shm_size_mb: Option<u32>,
+    /// Whose IPC namespace it has; `None`: the agent's default. For the Mesos containerizer.
+    pub ipc: Option<IpcMode>,
+    /// The filter of system calls; `None`: the agent's default. For the Mesos containerizer.
+    pub seccomp: Option<Seccomp>,
+    /// Whether its program gets a terminal.
+    pub tty: bool,
+}
+
+/// Whose IPC namespace and `/dev/shm` a container has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpcMode {
+    /// Its own.
+    Private,
+    /// Those of its parent: for a task, the agent.
+    ShareParent,
+}
+
+/// A filter of system calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seccomp {
+    /// None.
+    Unconfined,
+    /// A profile of the agent.
+    Profile(String),
 }
 
 /// Which of the agent's containerizers runs a container.
@@ -59,6 +85,9 @@ pub struct Image {
     pub name: String,
     /// Whether the agent asks the registry although it has the image.
     pub force_pull: bool,
+    /// The registry's credentials: a name in the cluster's secret store. For the Mesos
+    /// containerizer.
+    pub pull_secret: Option<String>,
 }
 
 impl Container {
@@ -72,12 +101,39 @@ impl Container {
             port_mappings: Vec::new(),
             volumes: Vec::new(),
             shm_size_mb: None,
+            ipc: None,
+            seccomp: None,
+            tty: false,
         }
+    }
+
+    /// The Linux options of the Mesos containerizer; `None`: the defaults. A size of `/dev/shm`
+    /// needs an IPC namespace of its own.
+    fn linux_info(&self) -> Option<Value> {
+        let mut info = serde_json::Map::new();
+        let ipc = self.ipc.or(self.shm_size_mb.map(|_| IpcMode::Private));
+        info.extend(ipc.map(|mode| {
+            let mode = match mode {
+                IpcMode::Private => "PRIVATE",
+                IpcMode::ShareParent => "SHARE_PARENT",
+            };
+            ("ipc_mode".to_owned(), json!(mode))
+        }));
+        info.extend(self.shm_size_mb.map(|size| ("shm_size".to_owned(), json!(size))));
+        info.extend(self.seccomp.as_ref().map(|seccomp| {
+            let seccomp = match seccomp {
+                Seccomp::Unconfined => json!({"unconfined": true}),
+                Seccomp::Profile(name) => json!({"profile_name": name}),
+            };
+            ("seccomp".to_owned(), seccomp)
+        }));
+        (!info.is_empty()).then_some(Value::Object(info))
     }
 }
 
 impl From<Container> for ContainerInfo {
     fn from(container: Container) -> Self {
+        let linux_info = container.linux_info();
         let Container {
             containerizer,
             image,
@@ -86,7 +142,10 @@ impl From<Container> for ContainerInfo {
             mut port_mappings,
             volumes,
             shm_size_mb,
+            tty,
+            ..
         } = container;
+        let tty_info = tty.then(|| json!({}));
         if !network.has_own_ports() {
             port_mappings.clear();
         }
@@ -114,6 +173,7 @@ impl From<Container> for ContainerInfo {
                         ..DockerInfo::default()
                     }),
                     network_infos: network.into_infos(&[]),
+                    tty_info,
                     ..Self::default()
                 }
             }
@@ -125,7 +185,8 @@ impl From<Container> for ContainerInfo {
                     image: image.map(Into::into),
                 }),
                 network_infos: network.into_infos(&port_mappings),
-                linux_info: shm_size_mb.map(|size| json!({"ipc_mode": "PRIVATE", "shm_size": size})),
+                linux_info,
+                tty_info,
                 ..Self::default()
             },
         }
@@ -138,7 +199,7 @@ impl From<Image> for v1::Image {
             r#type: ImageType::Docker,
             docker: Some(DockerImage {
                 name: image.name,
-                ..DockerImage::default()
+                config: image.pull_secret.map(secret),
             }),
             cached: Some(!image.force_pull),
             ..Self::default()
@@ -149,7 +210,6 @@ impl From<Image> for v1::Image {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
 
     fn info(container: Container) -> Value {
         serde_json::to_value(ContainerInfo::from(container)).unwrap()
@@ -159,6 +219,7 @@ mod tests {
         Image {
             name: "alpine:3.20".to_owned(),
             force_pull,
+            pull_secret: None,
         }
     }
 
@@ -187,6 +248,48 @@ mod tests {
             json!({"type": "MESOS", "mesos": {}}),
             "the agent's own file system"
         );
+    }
+
+    #[test]
+    fn credentials_of_the_registry_are_a_reference_to_a_secret() {
+        let container = info(Container {
+            image: Some(Image {
+                pull_secret: Some("/registry".to_owned()),
+                ..alpine(false)
+            }),
+            ..Container::new(Containerizer::Mesos)
+        });
+        let expected = json!({"type": "REFERENCE", "reference": {"name": "/registry"}});
+        assert_eq!(container["mesos"]["image"]["docker"]["config"], expected);
+    }
+
+    #[test]
+    fn linux_options_and_terminal_are_set_only_when_asked_for() {
+        for (container, linux, tty) in [
+            (Container::new(Containerizer::Mesos), json!(null), json!(null)),
+            (
+                Container {
+                    ipc: Some(IpcMode::ShareParent),
+                    seccomp: Some(Seccomp::Unconfined),
+                    tty: true,
+                    ..Container::new(Containerizer::Mesos)
+                },
+                json!({"ipc_mode": "SHARE_PARENT", "seccomp": {"unconfined": true}}),
+                json!({}),
+            ),
+            (
+                Container {
+                    seccomp: Some(Seccomp::Profile("strict.json".to_owned())),
+                    ..Container::new(Containerizer::Mesos)
+                },
+                json!({"seccomp": {"profile_name": "strict.json"}}),
+                json!(null),
+            ),
+        ] {
+            let shown = info(container);
+            assert_eq!(shown["linux_info"], linux);
+            assert_eq!(shown["tty_info"], tty);
+        }
     }
 
     #[test]

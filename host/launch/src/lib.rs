@@ -3,9 +3,9 @@
 //!
 //! * [`Task`]: everything below, with name, labels, limits and times
 //! * [`Command`], [`Program`], [`Environment`]: what runs, with which variables and files
-//! * [`Container`], [`Containerizer`], [`Image`]: the container
-//! * [`Network`], [`PortMapping`]: the container's network
-//! * [`Volume`], [`VolumeSource`]: mounts in the container
+//! * [`Container`], [`Containerizer`], [`Image`], [`IpcMode`], [`Seccomp`]: the container
+//! * [`Network`], [`ContainerNetwork`], [`PortMapping`]: the container's network
+//! * [`Volume`], [`VolumeSource`], [`CsiVolume`]: mounts in the container
 //! * [`Discovery`], [`Port`]: what DNS and other programs learn about the task
 //! * [`Check`], [`HealthCheck`], [`Probe`]: checks that the task's agent makes
 //!
@@ -37,8 +37,8 @@ mod volume;
 
 pub use check::{Check, HealthCheck, Probe, ProbeTimes};
 pub use command::{Command, Environment, Program};
-pub use container::{Container, Containerizer, Image};
+pub use container::{Container, Containerizer, Image, IpcMode, Seccomp};
 pub use discovery::{Discovery, Port};
-pub use network::{Network, PortMapping};
-pub use task::{Limits, Task};
-pub use volume::{Volume, VolumeSource};
+pub use network::{ContainerNetwork, Network, PortMapping};
+pub use task::{Limit, Limits, Task};
+pub use volume::{CsiAccess, CsiVolume, Volume, VolumeSource};

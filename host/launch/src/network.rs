@@ -1,6 +1,10 @@
 //! The network of a container, and the ports that lead into it.
 
+use std::collections::BTreeMap;
+
 use transom_cluster::v1::{self, DockerNetwork, NetworkInfo, NetworkPortMapping};
+
+use crate::discovery::labels;
 
 /// The network of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,9 +19,29 @@ pub enum Network {
     Bridge {
         /// The name of the network.
         name: Option<String>,
+        /// Labels for the network's plugin.
+        labels: BTreeMap<String, String>,
     },
-    /// Container networks by name, of CNI or of Docker.
-    Container(Vec<String>),
+    /// Container networks, of CNI or of Docker.
+    Container(Vec<ContainerNetwork>),
+}
+
+/// A container network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerNetwork {
+    /// Its name.
+    pub name: String,
+    /// Labels for the network's plugin.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<String> for ContainerNetwork {
+    fn from(name: String) -> Self {
+        Self {
+            name,
+            labels: BTreeMap::new(),
+        }
+    }
 }
 
 /// A port of the agent that leads to a port of the container.
@@ -29,6 +53,8 @@ pub struct PortMapping {
     pub container_port: u16,
     /// `tcp` or `udp`.
     pub protocol: String,
+    /// The container networks that it applies to, by name; empty: all.
+    pub networks: Vec<String>,
 }
 
 impl Network {
@@ -49,17 +75,27 @@ impl Network {
 
     /// The named networks, each with these mappings.
     pub(crate) fn into_infos(self, mappings: &[PortMapping]) -> Vec<NetworkInfo> {
-        let names = match self {
+        let networks = match self {
             Self::Host | Self::None => Vec::new(),
-            Self::Bridge { name } => name.into_iter().collect(),
-            Self::Container(names) => names,
+            Self::Bridge { name, labels } => {
+                let network = name.map(|name| ContainerNetwork { name, labels });
+                network.into_iter().collect()
+            }
+            Self::Container(networks) => networks,
         };
-        let info = |name| NetworkInfo {
-            name: Some(name),
-            port_mappings: mappings.iter().cloned().map(Into::into).collect(),
-            ..NetworkInfo::default()
+        let info = |network: ContainerNetwork| {
+            let applies = |mapping: &&PortMapping| {
+                mapping.networks.is_empty() || mapping.networks.contains(&network.name)
+            };
+            let mappings = mappings.iter().filter(applies).cloned();
+            NetworkInfo {
+                port_mappings: mappings.map(Into::into).collect(),
+                labels: labels(network.labels.clone()),
+                name: Some(network.name),
+                ..NetworkInfo::default()
+            }
         };
-        names.into_iter().map(info).collect()
+        networks.into_iter().map(info).collect()
     }
 }
 
@@ -96,6 +132,7 @@ mod tests {
                 host_port: 31000,
                 container_port: 80,
                 protocol: "tcp".to_owned(),
+                networks: Vec::new(),
             }],
             ..Container::new(containerizer)
         };
@@ -103,12 +140,14 @@ mod tests {
     }
 
     fn container(names: &[&str]) -> Network {
-        Network::Container(names.iter().map(|name| (*name).to_owned()).collect())
+        let network = |name: &&str| ContainerNetwork::from((*name).to_owned());
+        Network::Container(names.iter().map(network).collect())
     }
 
     fn bridge(name: Option<&str>) -> Network {
         Network::Bridge {
             name: name.map(str::to_owned),
+            labels: BTreeMap::new(),
         }
     }
 
@@ -127,6 +166,31 @@ mod tests {
             assert_eq!(info["docker"]["network"], mode, "{shown}");
             assert_eq!(info["docker"]["port_mappings"], mappings, "{shown}");
             assert_eq!(info["network_infos"], infos, "{shown}");
+        }
+    }
+
+    #[test]
+    fn labels_and_mappings_are_those_of_each_network() {
+        let mapping = |networks: &[&str]| PortMapping {
+            host_port: 31000,
+            container_port: 80,
+            protocol: "tcp".to_owned(),
+            networks: networks.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let labelled = ContainerNetwork {
+            name: "a".to_owned(),
+            labels: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+        };
+        let network = Network::Container(vec![labelled, ContainerNetwork::from("b".to_owned())]);
+        for (networks, of_a, of_b) in [(&["a"][..], 1, 0), (&["b"], 0, 1), (&[], 1, 1)] {
+            let infos = network.clone().into_infos(&[mapping(networks)]);
+            let counts: Vec<usize> = infos.iter().map(|info| info.port_mappings.len()).collect();
+            assert_eq!(counts, [of_a, of_b], "{networks:?}");
+            assert_eq!(
+                infos[0].labels.as_ref().and_then(|labels| labels.get("k")),
+                Some("v")
+            );
+            assert_eq!(infos[1].labels, None);
         }
     }
 

@@ -37,9 +37,29 @@ pub struct Task {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// CPUs.
-    pub cpus: Option<f64>,
+    pub cpus: Option<Limit>,
     /// Memory in megabytes.
-    pub mem: Option<f64>,
+    pub mem: Option<Limit>,
+}
+
+/// A limit of one resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// This amount.
+    Amount(f64),
+    /// None.
+    Unlimited,
+}
+
+impl From<Limit> for Scalar {
+    fn from(limit: Limit) -> Self {
+        Self {
+            value: match limit {
+                Limit::Amount(amount) => amount,
+                Limit::Unlimited => f64::INFINITY,
+            },
+        }
+    }
 }
 
 impl Task {
@@ -85,7 +105,7 @@ impl From<Limits> for BTreeMap<String, Scalar> {
     fn from(limits: Limits) -> Self {
         [("cpus", limits.cpus), ("mem", limits.mem)]
             .into_iter()
-            .filter_map(|(name, limit)| Some((name.to_owned(), Scalar { value: limit? })))
+            .filter_map(|(name, limit)| Some((name.to_owned(), limit?.into())))
             .collect()
     }
 }

@@ -23,7 +23,10 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-    environment(entries).into_iter().collect()
+    entries
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 /// The fields that the scheduler fills in, still empty.
@@ -104,15 +107,18 @@ fn docker_container_has_volumes_health_check_and_limits() {
             image: Some(Image {
                 name: "docker.io/mariadb:10.8.3".to_owned(),
                 force_pull: true,
+                pull_secret: None,
             }),
             hostname: Some("datastore.local".to_owned()),
             network: Network::Bridge {
                 name: Some(String::new()),
+                labels: BTreeMap::new(),
             },
             port_mappings: vec![PortMapping {
                 host_port: 31001,
                 container_port: 3306,
                 protocol: "tcp".to_owned(),
+                networks: Vec::new(),
             }],
             volumes: vec![Volume {
                 container_path: "/var/lib/mysql".to_owned(),
@@ -140,8 +146,8 @@ fn docker_container_has_volumes_health_check_and_limits() {
             consecutive_failures: None,
         }),
         limits: Limits {
-            cpus: Some(1.0),
-            mem: Some(1000.0),
+            cpus: Some(Limit::Amount(1.0)),
+            mem: Some(Limit::Amount(1000.0)),
         },
         ..Task::new(
             "datastore",

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
 use transom_cluster::v1::{self, DockerVolume, Parameter, Parameters, VolumeHostPath, VolumeMode};
+
+use crate::command::secret;
 
 /// A mount in a container's file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,72 @@ pub enum VolumeSource {
         /// Options of the driver.
         options: BTreeMap<String, String>,
     },
+    /// A file with a secret, by its name in the cluster's secret store.
+    Secret(String),
+    /// A volume of a CSI plugin.
+    Csi(CsiVolume),
+}
+
+/// A volume of a CSI plugin that exists already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiVolume {
+    /// The name of the plugin.
+    pub plugin: String,
+    /// The volume's id.
+    pub id: String,
+    /// Its access mode in the CSI specification, such as `SINGLE_NODE_WRITER`.
+    pub access_mode: String,
+    /// How it appears in the container.
+    pub access: CsiAccess,
+    /// Names in the cluster's secret store, for staging and for publishing.
+    pub stage_secrets: BTreeMap<String, String>,
+    /// As `stage_secrets`, for publishing.
+    pub publish_secrets: BTreeMap<String, String>,
+    /// What the plugin is told.
+    pub context: BTreeMap<String, String>,
+}
+
+/// How a CSI volume appears in the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CsiAccess {
+    /// As a block device.
+    Block,
+    /// As a file system.
+    Mount {
+        /// Its type; `None`: the plugin's default.
+        fs_type: Option<String>,
+        /// Options of the mount.
+        flags: Vec<String>,
+    },
+}
+
+impl CsiVolume {
+    fn into_json(self, read_only: bool) -> Value {
+        let mut capability = json!({"access_mode": {"mode": self.access_mode}});
+        match self.access {
+            CsiAccess::Block => capability["block"] = json!({}),
+            CsiAccess::Mount { fs_type, flags } => {
+                capability["mount"] = json!({"mount_flags": flags});
+                if let Some(fs_type) = fs_type {
+                    capability["mount"]["fs_type"] = json!(fs_type);
+                }
+            }
+        }
+        let secrets = |names: BTreeMap<String, String>| -> BTreeMap<String, v1::Secret> {
+            names.into_iter().map(|(key, name)| (key, secret(name))).collect()
+        };
+        json!({
+            "plugin_name": self.plugin,
+            "static_provisioning": {
+                "volume_id": self.id,
+                "volume_capability": capability,
+                "readonly": read_only,
+                "node_stage_secrets": secrets(self.stage_secrets),
+                "node_publish_secrets": secrets(self.publish_secrets),
+                "volume_context": self.context,
+            },
+        })
+    }
 }
 
 impl Volume {
@@ -41,7 +110,7 @@ impl Volume {
                 host_path: Some(path),
                 ..v1::Volume::default()
             },
-            VolumeSource::Docker { .. } => self.into_mesos(),
+            _ => self.into_mesos(),
         }
     }
 
@@ -51,6 +120,16 @@ impl Volume {
             VolumeSource::HostPath(path) => v1::VolumeSource {
                 r#type: Some("HOST_PATH".to_owned()),
                 host_path: Some(VolumeHostPath { path }),
+                ..v1::VolumeSource::default()
+            },
+            VolumeSource::Secret(name) => v1::VolumeSource {
+                r#type: Some("SECRET".to_owned()),
+                secret: Some(secret(name)),
+                ..v1::VolumeSource::default()
+            },
+            VolumeSource::Csi(volume) => v1::VolumeSource {
+                r#type: Some("CSI_VOLUME".to_owned()),
+                csi_volume: Some(volume.into_json(self.read_only)),
                 ..v1::VolumeSource::default()
             },
             VolumeSource::Docker {
@@ -96,7 +175,6 @@ fn mode(read_only: bool) -> VolumeMode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn volume(read_only: bool, source: VolumeSource) -> Volume {
         Volume {
@@ -119,6 +197,53 @@ mod tests {
             let source = json!({"type": "HOST_PATH", "host_path": {"path": "/srv"}});
             let mesos = json!({"container_path": "/data", "mode": mode, "source": source});
             assert_eq!(shown(path.into_mesos()), mesos);
+        }
+    }
+
+    #[test]
+    fn secret_volume_is_a_reference() {
+        let secret = json!({"type": "REFERENCE", "reference": {"name": "/tls/key"}});
+        let expected = json!({
+            "container_path": "/data", "mode": "RO", "source": {"type": "SECRET", "secret": secret},
+        });
+        let volume = volume(true, VolumeSource::Secret("/tls/key".to_owned()));
+        assert_eq!(shown(volume.into_mesos()), expected);
+    }
+
+    #[test]
+    fn csi_volume_has_its_capability_and_secrets() {
+        let secrets = BTreeMap::from([("user".to_owned(), "/nfs".to_owned())]);
+        let csi = |access| CsiVolume {
+            plugin: "nfs.csi.k8s.io".to_owned(),
+            id: "v1".to_owned(),
+            access_mode: "MULTI_NODE_MULTI_WRITER".to_owned(),
+            access,
+            stage_secrets: secrets.clone(),
+            publish_secrets: BTreeMap::new(),
+            context: BTreeMap::from([("share".to_owned(), "/s".to_owned())]),
+        };
+        let mount = CsiAccess::Mount {
+            fs_type: Some("nfs".to_owned()),
+            flags: vec!["ro".to_owned()],
+        };
+        for (access, key, expected) in [
+            (CsiAccess::Block, "block", json!({})),
+            (mount, "mount", json!({"fs_type": "nfs", "mount_flags": ["ro"]})),
+        ] {
+            let shown = shown(volume(true, VolumeSource::Csi(csi(access))).into_mesos());
+            assert_eq!(shown["source"]["type"], "CSI_VOLUME");
+            let volume = &shown["source"]["csi_volume"];
+            assert_eq!(volume["plugin_name"], "nfs.csi.k8s.io");
+            let provisioning = &volume["static_provisioning"];
+            assert_eq!(provisioning["volume_id"], "v1");
+            assert_eq!(provisioning["readonly"], true);
+            assert_eq!(provisioning["volume_context"], json!({"share": "/s"}));
+            assert_eq!(
+                provisioning["volume_capability"],
+                json!({"access_mode": {"mode": "MULTI_NODE_MULTI_WRITER"}, key: expected})
+            );
+            let secret = json!({"type": "REFERENCE", "reference": {"name": "/nfs"}});
+            assert_eq!(provisioning["node_stage_secrets"], json!({"user": secret}));
         }
     }
 

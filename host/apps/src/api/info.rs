@@ -7,6 +7,7 @@ use serde_json::json;
 use transom_web::{ApiError, Json};
 
 use super::Api;
+use crate::Config;
 
 /// The version of the implemented API, which clients check.
 const API_VERSION: &str = "1.11.0";
@@ -30,6 +31,12 @@ pub(super) async fn leader(State(api): State<Api>) -> Result<Response, ApiError>
     Ok(Json(json!({"leader": leader})).into_response())
 }
 
+/// The enabled features. The one for `TASK_KILLING` is always on.
+fn features(config: &Config) -> Vec<&'static str> {
+    let enabled = config.features.iter().map(|feature| feature.name());
+    std::iter::once("task_killing").chain(enabled).collect()
+}
+
 /// `GET /v2/info`: only upstream's keys, because its clients fail on others.
 pub(super) async fn info(State(api): State<Api>) -> Response {
     let config = &api.0.config;
@@ -44,7 +51,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
         "marathon_config": {
             "checkpoint": true,
             "executor": "//cmd",
-            "features": [],
+            "features": features(config),
             "framework_name": config.framework_name,
             "ha": false,
             "hostname": config.port.hostname,

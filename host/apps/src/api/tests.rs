@@ -3,6 +3,7 @@
 
 mod apps;
 mod checks;
+mod definitions;
 mod deployments;
 mod events;
 mod groups;

@@ -124,7 +124,7 @@ pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
         for nothing in ["cmd", "container", "user"] {
             members.entry(nothing).or_insert(Value::Null);
         }
-        let ports: Vec<u16> = app.port_definitions.iter().map(|port| port.port).collect();
+        let ports: Vec<u16> = app.service_ports().collect();
         members.insert("ports".to_owned(), json!(ports));
     }
     Draft::new(

@@ -218,7 +218,7 @@ impl Core {
             edited,
             group,
             created,
-        } = self.edit(&batch.tree, edit, version).await?;
+        } = self.edit(&batch.tree, edit, force, version).await?;
         let checks = self.launch.checks;
         let mut affected = Vec::new();
         let mut records = Vec::new();

@@ -40,6 +40,7 @@ use crate::checks::{Checker, Occasion};
 use crate::deploy::policy;
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
+use crate::model::Settings;
 use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::tree::Tree;
@@ -64,7 +65,7 @@ pub(crate) struct Parts {
     pub(crate) reports: mpsc::Receiver<Report>,
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
-    pub(crate) role: String,
+    pub(crate) definitions: Settings,
     pub(crate) launch: LaunchSettings,
     pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
@@ -128,7 +129,8 @@ pub(crate) struct Core {
     drafts: Vec<Draft>,
     /// Replies that are sent after the events.
     replies: Vec<Box<dyn FnOnce() + Send + Sync>>,
-    role: String,
+    /// What definitions depend on beside themselves.
+    definitions: Settings,
     launch: LaunchSettings,
     plan_form: PlanForm,
     launch_timeout: Duration,
@@ -175,7 +177,7 @@ pub(crate) fn start(
         bus: parts.bus,
         drafts: Vec::new(),
         replies: Vec::new(),
-        role: parts.role,
+        definitions: parts.definitions,
         launch: parts.launch,
         plan_form: parts.plan_form,
         launch_timeout: parts.launch_timeout,

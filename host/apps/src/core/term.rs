@@ -17,6 +17,7 @@ use super::snapshot::Snapshot;
 use super::{Parts, Stored};
 use crate::bus::{self, Bus};
 use crate::checks::{self, Checker};
+use crate::model::Settings;
 use crate::seams::Policies;
 use crate::task::LaunchSettings;
 use crate::{Config, Result};
@@ -112,7 +113,7 @@ impl Dependencies {
             reports,
             checker,
             bus: bus.clone(),
-            role: config.role.clone(),
+            definitions: Settings::new(config),
             launch: LaunchSettings {
                 checks: config.checks,
                 env_vars_prefix: config.env_vars_prefix.as_str().into(),

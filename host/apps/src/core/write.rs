@@ -15,9 +15,16 @@ use crate::tree::revert::revert;
 
 impl Core {
     /// Computes the definitions after a request. Past definitions are read from the store.
-    pub(super) async fn edit(&self, tree: &Tree, edit: Edit, version: Moment) -> Result<Outcome, Refusal> {
+    pub(super) async fn edit(
+        &self,
+        tree: &Tree,
+        edit: Edit,
+        force: bool,
+        version: Moment,
+    ) -> Result<Outcome, Refusal> {
         let site = Site {
-            role: &self.role,
+            definitions: &self.definitions,
+            force,
             checks: self.launch.checks,
             version,
         };

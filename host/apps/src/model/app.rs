@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use super::Check;
+use super::{
+    Check, Container, Engine, EnvValue, ExecutorResources, Network, NetworkMode, PortDefinition, PortMapping,
+    ResourceLimits, SecretDef, Volume,
+};
 use crate::config::Checks;
 use crate::ids::AppId;
 use crate::time::Moment;
@@ -22,7 +25,10 @@ pub(crate) struct App {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, EnvValue>,
+    /// Secrets by the names that the definition uses.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) secrets: BTreeMap<String, SecretDef>,
     pub(crate) instances: u32,
     #[serde(serialize_with = "short_number")]
     pub(crate) cpus: f64,
@@ -31,13 +37,25 @@ pub(crate) struct App {
     #[serde(serialize_with = "short_number")]
     pub(crate) disk: f64,
     pub(crate) gpus: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resource_limits: Option<ResourceLimits>,
     pub(crate) executor: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) executor_resources: Option<ExecutorResources>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) container: Option<Container>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tty: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) residency: Option<Residency>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) constraints: Vec<Constraint>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) fetch: Vec<Artifact>,
     pub(crate) networks: Vec<Network>,
-    pub(crate) port_definitions: Vec<PortDefinition>,
+    /// Present exactly in host networking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) port_definitions: Option<Vec<PortDefinition>>,
     pub(crate) require_ports: bool,
     pub(crate) backoff_seconds: u32,
     #[serde(serialize_with = "short_number")]
@@ -70,9 +88,62 @@ impl App {
             .map_or(self.version, |info| info.last_config_change_at)
     }
 
-    /// The service ports; 0 where none is assigned.
-    pub(crate) fn service_ports(&self) -> impl Iterator<Item = u16> + use<'_> {
-        self.port_definitions.iter().map(|definition| definition.port)
+    /// Whether tasks use the network of their agent.
+    pub(crate) fn uses_host_network(&self) -> bool {
+        self.networks
+            .iter()
+            .all(|network| network.mode == NetworkMode::Host)
+    }
+
+    /// The ports in host networking.
+    pub(crate) fn port_definitions(&self) -> &[PortDefinition] {
+        self.port_definitions.as_deref().unwrap_or_default()
+    }
+
+    /// The ports in other networks.
+    pub(crate) fn port_mappings(&self) -> &[PortMapping] {
+        let mappings = self
+            .container
+            .as_ref()
+            .and_then(|container| container.port_mappings.as_deref());
+        mappings.unwrap_or_default()
+    }
+
+    /// The number of ports, which indices count.
+    pub(crate) fn port_count(&self) -> usize {
+        self.port_definitions().len() + self.port_mappings().len()
+    }
+
+    /// The names of the ports.
+    pub(crate) fn port_names(&self) -> impl Iterator<Item = &str> {
+        let defined = self.port_definitions().iter().map(|port| &port.name);
+        let mapped = self.port_mappings().iter().map(|port| &port.name);
+        defined.chain(mapped).flatten().map(String::as_str)
+    }
+
+    /// The service port of each port; 0: none.
+    pub(crate) fn service_ports(&self) -> impl Iterator<Item = u16> {
+        let defined = self.port_definitions().iter().map(|port| port.port);
+        defined.chain(self.port_mappings().iter().map(|port| port.service_port))
+    }
+
+    /// The containerizer of the app's container, if it has one.
+    pub(crate) fn engine(&self) -> Option<Engine> {
+        self.container.as_ref().map(|container| container.engine)
+    }
+
+    /// The volumes of the app's container.
+    pub(crate) fn volumes(&self) -> &[Volume] {
+        self.container
+            .as_ref()
+            .map_or(&[], |container| &container.volumes)
+    }
+
+    /// Whether its instances have persistent volumes, and so stay on their agents.
+    pub(crate) fn is_resident(&self) -> bool {
+        self.volumes()
+            .iter()
+            .any(|volume| matches!(volume, Volume::Persistent { .. }))
     }
 
     /// The effect of a change from `self` to `next`: the greatest one of the changed fields.
@@ -151,18 +222,24 @@ macro_rules! fields {
     clippy::float_cmp,
     reason = "a number that a client did not change is the same"
 )]
-static EFFECTS: [Field; 30] = fields![
+static EFFECTS: [Field; 36] = fields![
     "id" id Nothing,
     "cmd" cmd Replace,
     "args" args Replace,
     "user" user Replace,
     "env" env Replace,
+    "secrets" secrets Replace,
     "instances" instances Scale,
     "cpus" cpus Replace,
     "mem" mem Replace,
     "disk" disk Replace,
     "gpus" gpus Replace,
+    "resourceLimits" resource_limits Replace,
     "executor" executor Replace,
+    "executorResources" executor_resources Replace,
+    "container" container Replace,
+    "tty" tty Replace,
+    "residency" residency Replace,
     "constraints" constraints InPlace,
     "fetch" fetch Replace,
     "networks" networks Replace,
@@ -199,55 +276,6 @@ pub(crate) struct Artifact {
     pub(crate) cache: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dest_path: Option<String>,
-}
-
-/// A network of the app. Only the host network is supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Network {
-    pub(crate) mode: NetworkMode,
-}
-
-/// The network mode of an app.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum NetworkMode {
-    /// The app uses the network of its agent.
-    Host,
-}
-
-/// A port that each instance gets on its agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PortDefinition {
-    /// The service port; with `requirePorts` also the port on the agent, where 0 means any.
-    pub(crate) port: u16,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
-    pub(crate) protocol: Protocol,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) labels: BTreeMap<String, String>,
-}
-
-/// Transport protocols of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Protocol {
-    #[serde(rename = "tcp")]
-    Tcp,
-    #[serde(rename = "udp")]
-    Udp,
-    /// Both; upstream accepts either order and shows this one.
-    #[serde(rename = "udp,tcp")]
-    Both,
-}
-
-impl Protocol {
-    /// Each protocol by its name.
-    pub(crate) fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Tcp => &["tcp"],
-            Self::Udp => &["udp"],
-            Self::Both => &["udp", "tcp"],
-        }
-    }
 }
 
 /// How many instances a restart may remove and add, as fractions of their number.
@@ -290,6 +318,22 @@ pub(crate) enum KillSelection {
     OldestFirst,
 }
 
+/// How long an instance with persistent volumes is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Residency {
+    pub(crate) relaunch_escalation_timeout_seconds: u64,
+    pub(crate) task_lost_behavior: TaskLostBehavior,
+}
+
+/// The fate of an instance with persistent volumes whose task is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum TaskLostBehavior {
+    WaitForever,
+    RelaunchAfterTimeout,
+}
+
 /// The times of an app's last changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -300,7 +344,7 @@ pub(crate) struct VersionInfo {
 
 /// Whole numbers without a decimal point, as upstream formats them.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn short_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn short_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         serializer.serialize_i64(*number as i64)
     } else {
@@ -329,6 +373,9 @@ mod tests {
             "unreachableStrategy": "disabled", "killSelection": "OLDEST_FIRST",
             "upgradeStrategy": {"minimumHealthCapacity": 0.5, "maximumOverCapacity": 0.5},
             "check": {"http": {"path": "/", "portIndex": 0}, "intervalSeconds": 5, "timeoutSeconds": 2},
+            "secrets": {"s": {"source": "/s"}}, "resourceLimits": {"mem": "unlimited"}, "executorResources": {},
+            "container": {"type": "MESOS", "volumes": [{"containerPath": "/c", "hostPath": "/h", "mode": "RO"}]},
+            "tty": true, "residency": {},
         }));
         app.args = vec!["a".to_owned()];
         app.version_info = Some(VersionInfo {
@@ -381,12 +428,15 @@ mod tests {
     #[test]
     fn change_of_one_field_has_the_effect_of_that_field() {
         let full = full();
-        let mut changed = 0;
         for field in &EFFECTS {
             let mut document = members(&full);
             document[field.name] = match field.name {
                 "id" => json!("/c"),
-                "networks" => continue,
+                "container" => json!({"type": "MESOS"}),
+                "executorResources" => json!({"cpus": 1, "mem": 64, "disk": 0}),
+                "residency" => {
+                    json!({"relaunchEscalationTimeoutSeconds": 1, "taskLostBehavior": "WAIT_FOREVER"})
+                }
                 "killSelection" => json!("YOUNGEST_FIRST"),
                 "unreachableStrategy" => json!({"inactiveAfterSeconds": 1, "expungeAfterSeconds": 2}),
                 "upgradeStrategy" => json!({"minimumHealthCapacity": 1, "maximumOverCapacity": 1}),
@@ -408,9 +458,7 @@ mod tests {
                 "{}",
                 field.name
             );
-            changed += 1;
         }
-        assert_eq!(changed, EFFECTS.len() - 1);
         assert_eq!(full.effect_of(&full, Checks::default()), Effect::Nothing);
     }
 

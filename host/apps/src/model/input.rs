@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::app::{Network, NetworkMode};
 use super::check_input::{self, CheckInput};
+use super::network_input::{self, NetworkInput};
 use super::reader::Reader;
 use super::{
-    App, Artifact, Constraint, KillSelection, PortDefinition, Protocol, UnreachableStrategy, UpgradeStrategy,
-    app, unsupported,
+    App, Artifact, Constraint, EnvValue, ExecutorResources, KillSelection, Residency, ResourceLimits,
+    SecretDef, Settings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
+    unsupported,
 };
 use crate::ids::{AppId, IdError};
 use crate::time::Moment;
@@ -35,15 +36,20 @@ pub(crate) struct AppUpdate {
     cmd: Option<String>,
     args: Option<Vec<String>>,
     user: Option<String>,
-    env: Option<BTreeMap<String, String>>,
+    env: Option<BTreeMap<String, EnvValue>>,
+    secrets: Option<BTreeMap<String, SecretDef>>,
     cpus: Option<f64>,
     mem: Option<f64>,
     disk: Option<f64>,
     gpus: Option<u32>,
+    resource_limits: Option<ResourceLimits>,
     executor: Option<String>,
+    executor_resources: Option<ExecutorResources>,
+    tty: Option<bool>,
+    residency: Option<Residency>,
     constraints: Option<Vec<Constraint>>,
     fetch: Option<Vec<Artifact>>,
-    port_definitions: Option<Vec<PortDefinition>>,
+    network: NetworkInput,
     require_ports: Option<bool>,
     backoff_seconds: Option<u32>,
     backoff_factor: Option<f64>,
@@ -97,7 +103,9 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     update.version = read_version(reader);
     read_program(reader, update);
     read_resources(reader, update);
-    read_ports(reader, update, broken);
+    update.require_ports = reader.boolean("requirePorts");
+    let container = container_input::read(reader, broken);
+    update.network = network_input::read(reader, container, broken);
     read_times(reader, update);
     update.constraints = read_constraints(reader);
     update.fetch = read_fetch(reader, broken);
@@ -153,13 +161,11 @@ fn read_program(reader: &mut Reader<'_>, update: &mut AppUpdate) {
     update.args = reader.strings("args");
     update.user = reader.string("user");
     update.executor = reader.string("executor");
-    if reader
-        .raw("env")
-        .and_then(Value::as_object)
-        .is_none_or(|env| !env.values().any(|value| value.get("secret").is_some()))
-    {
-        update.env = reader.texts("env");
-    }
+    update.executor_resources = limits_input::read_executor_resources(reader);
+    update.env = limits_input::read_env(reader);
+    update.secrets = limits_input::read_secrets(reader);
+    update.tty = reader.boolean("tty");
+    update.residency = limits_input::read_residency(reader);
 }
 
 fn read_resources(reader: &mut Reader<'_>, update: &mut AppUpdate) {
@@ -168,6 +174,7 @@ fn read_resources(reader: &mut Reader<'_>, update: &mut AppUpdate) {
     update.mem = reader.number("mem", 0.0);
     update.disk = reader.number("disk", 0.0);
     update.gpus = reader.count("gpus");
+    update.resource_limits = limits_input::read_limits(reader);
 }
 
 fn read_times(reader: &mut Reader<'_>, update: &mut AppUpdate) {
@@ -177,67 +184,8 @@ fn read_times(reader: &mut Reader<'_>, update: &mut AppUpdate) {
     update.grace = reader.count("taskKillGracePeriodSeconds");
 }
 
-fn read_ports(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Problems) {
-    update.require_ports = reader.boolean("requirePorts");
-    let definitions = reader.list("portDefinitions", |port| {
-        Some(PortDefinition {
-            port: port.port("port").unwrap_or(0),
-            name: read_port_name(port),
-            protocol: read_protocol(port),
-            labels: port.texts("labels").unwrap_or_default(),
-        })
-    });
-    let legacy = reader.array("ports");
-    if definitions.is_some() && legacy.is_some_and(|ports| !ports.is_empty()) {
-        broken.add("/", "cannot specify both ports and port definitions");
-    }
-    update.port_definitions = definitions.or_else(|| {
-        let mut ports = Vec::new();
-        for (index, port) in legacy?.iter().enumerate() {
-            match port.as_u64().and_then(|port| u16::try_from(port).ok()) {
-                Some(port) => ports.push(PortDefinition {
-                    port,
-                    name: None,
-                    protocol: Protocol::Tcp,
-                    labels: BTreeMap::new(),
-                }),
-                None => reader.problem(&format!("ports({index})"), "error.expected.jsnumber"),
-            }
-        }
-        // Upstream names a single port `default`.
-        if let [only] = ports.as_mut_slice() {
-            only.name = Some("default".to_owned());
-        }
-        Some(ports)
-    });
-}
-
-fn read_port_name(port: &mut Reader<'_>) -> Option<String> {
-    let name = port.string("name")?;
-    let valid = name
-        .bytes()
-        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    if !valid || name.is_empty() || name.starts_with('-') || name.ends_with('-') {
-        port.problem("name", "error.pattern");
-        port.problem(
-            "name",
-            "must fully match regular expression '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
-        );
-    }
-    Some(name)
-}
-
-fn read_protocol(port: &mut Reader<'_>) -> Protocol {
-    let choices = [
-        ("tcp", Protocol::Tcp),
-        ("udp", Protocol::Udp),
-        ("udp,tcp", Protocol::Both),
-        ("tcp,udp", Protocol::Both),
-    ];
-    read_choice(port, "protocol", &choices).unwrap_or(Protocol::Tcp)
-}
-
-fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
+/// Parses one of several texts.
+pub(super) fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
     let text = reader.string(key)?;
     let choice = choices
         .iter()
@@ -391,31 +339,63 @@ impl AppUpdate {
     }
 
     /// Fills in missing fields from the current definition, or from the defaults for a new app.
-    /// `role` is the framework's. Violated rules are added to [`AppUpdate::broken`].
-    pub(crate) fn apply(&mut self, id: AppId, base: Option<&App>, role: &str, version: Moment) -> App {
+    /// Violated rules are added to [`AppUpdate::broken`].
+    pub(crate) fn apply(
+        &mut self,
+        id: AppId,
+        base: Option<&App>,
+        settings: &Settings,
+        version: Moment,
+    ) -> App {
         let mut app = base
             .cloned()
-            .unwrap_or_else(|| defaults(id.clone(), role, version));
+            .unwrap_or_else(|| defaults(id.clone(), &settings.role, version));
         app.id = id;
         app.version = version;
+        std::mem::take(&mut self.network).apply(&mut app, settings, &mut self.broken);
+        if base.is_none() {
+            default_strategies(&mut app);
+        }
         macro_rules! take {
             ($($from:ident => $to:ident),* $(,)?) => { $(if let Some(value) = self.$from.take() { app.$to = value; })* };
         }
         take!(
-            args => args, env => env, instances => instances, cpus => cpus, mem => mem, disk => disk, gpus => gpus,
-            executor => executor, constraints => constraints, fetch => fetch, port_definitions => port_definitions,
-            require_ports => require_ports, backoff_seconds => backoff_seconds, backoff_factor => backoff_factor,
+            args => args, env => env, secrets => secrets, instances => instances, cpus => cpus, mem => mem, disk => disk, gpus => gpus,
+            executor => executor, constraints => constraints, fetch => fetch,
+            backoff_seconds => backoff_seconds, backoff_factor => backoff_factor,
             max_launch_delay_seconds => max_launch_delay_seconds, dependencies => dependencies,
             upgrade_strategy => upgrade_strategy, labels => labels, accepted_resource_roles => accepted_resource_roles,
             unreachable_strategy => unreachable_strategy, kill_selection => kill_selection, role => role,
         );
+        // Upstream ignores it in other networks.
+        if let Some(require) = self.require_ports.filter(|_| app.uses_host_network()) {
+            app.require_ports = require;
+        }
+        app.resource_limits = self.resource_limits.or(app.resource_limits);
+        app.executor_resources = self.executor_resources.or(app.executor_resources);
+        app.tty = self.tty.or(app.tty);
+        app.residency = self.residency.or(app.residency);
         app.cmd = self.cmd.take().or(app.cmd);
         app.user = self.user.take().or(app.user);
         app.task_kill_grace_period_seconds = self.grace.or(app.task_kill_grace_period_seconds);
         if let Some(check) = self.check.take() {
-            app.check = check_input::resolve(check, app.port_definitions.len(), &mut self.broken);
+            app.check = check_input::resolve(check, app.port_count(), &mut self.broken);
         }
         app
+    }
+}
+
+/// A disk of an agent is awaited with its agent, and a volume of a driver has one user at a time.
+fn default_strategies(app: &mut App) {
+    let external = |volume: &Volume| matches!(volume, Volume::External { .. });
+    if app.is_resident() {
+        app.unreachable_strategy = UnreachableStrategy::Disabled(app::Disabled::Disabled);
+    }
+    if app.is_resident() || app.volumes().iter().any(external) {
+        app.upgrade_strategy = UpgradeStrategy {
+            maximum_over_capacity: 0.0,
+            minimum_health_capacity: 0.5,
+        };
     }
 }
 
@@ -426,23 +406,22 @@ fn defaults(id: AppId, role: &str, version: Moment) -> App {
         args: Vec::new(),
         user: None,
         env: BTreeMap::new(),
+        secrets: BTreeMap::new(),
         instances: 1,
         cpus: 1.0,
         mem: 128.0,
         disk: 0.0,
         gpus: 0,
+        resource_limits: None,
         executor: String::new(),
+        executor_resources: None,
+        container: None,
+        tty: None,
+        residency: None,
         constraints: Vec::new(),
         fetch: Vec::new(),
-        networks: vec![Network {
-            mode: NetworkMode::Host,
-        }],
-        port_definitions: vec![PortDefinition {
-            port: 0,
-            name: Some("default".to_owned()),
-            protocol: Protocol::Tcp,
-            labels: BTreeMap::new(),
-        }],
+        networks: Vec::new(),
+        port_definitions: None,
         require_ports: false,
         backoff_seconds: 1,
         backoff_factor: 1.15,

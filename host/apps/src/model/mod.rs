@@ -3,25 +3,64 @@
 //! A write goes JSON -> [`AppUpdate`] (shapes: types, limits, enumerations) -> [`App`] (defaults
 //! filled, deprecated fields translated) -> [`rules::check`] (relations between fields). Each stage
 //! is a pure function that reports all its problems. Fields that upstream has and this version does
-//! not support are rejected by name ([`unsupported`]), never dropped.
+//! not support are rejected by name ([`unsupported`]), never dropped: some in the document, others
+//! at the end of the rules.
+//!
+//! Definitions, parsing and rules are split by theme: `container`, `container_input`,
+//! `container_rules`, and so on.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod app;
 mod check;
 mod check_input;
+mod container;
+mod container_input;
+mod container_rules;
 mod group;
 mod input;
 mod label;
+mod limits;
+mod limits_input;
+mod network;
+mod network_input;
+mod network_rules;
+mod port;
+mod port_input;
 pub(crate) mod ports;
 mod reader;
+mod resident_rules;
 pub(crate) mod rules;
+mod secret;
+mod settings;
 mod unsupported;
+mod volume;
+mod volume_input;
+mod volume_rules;
 
 pub(crate) use app::{
-    App, Artifact, Constraint, Effect, KillSelection, PortDefinition, Protocol, UnreachableStrategy,
+    App, Artifact, Constraint, Effect, KillSelection, Residency, TaskLostBehavior, UnreachableStrategy,
     UpgradeStrategy, VersionInfo,
 };
 pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort};
+pub(crate) use container::{
+    Container, Docker, Engine, IpcInfo, IpcMode, LinuxInfo, Parameter, PullConfig, Seccomp,
+};
 pub(crate) use group::{GroupUpdate, read_group};
 pub(crate) use input::{AppUpdate, Invalid, read};
 pub(crate) use label::Selector;
+pub(crate) use limits::{ExecutorResources, ResourceLimit, ResourceLimits};
+pub(crate) use network::{Network, NetworkMode};
+pub(crate) use network_input::BRIDGE;
+pub(crate) use port::{PortDefinition, PortMapping, Protocol};
+pub(crate) use secret::{EnvValue, SecretDef};
+pub(crate) use settings::Settings;
+pub(crate) use volume::{
+    CsiAccess, CsiCapability, CsiOptions, CsiProvider, CsiVolume, DiskKind, DvdiVolume, ExternalVolume,
+    PersistentVolume, ReadMode, Volume,
+};
+pub(crate) use volume_rules::DRIVER;
+
+#[cfg(test)]
+mod definition_tests;
+#[cfg(test)]
+mod volume_tests;

@@ -8,36 +8,122 @@ use super::App;
 /// The range of service ports.
 pub(crate) const RANGE: RangeInclusive<u16> = 10_000..=20_000;
 
-/// Assigns a service port from `free` to each port of 0. The port of the definition before with the
-/// same name, or else in the same position, is kept. With `requirePorts` nothing is assigned: 0
+/// Assigns a service port from `free` to each port of 0. The port of the definition `before` with
+/// the same name, or else in the same position, is kept. With `requirePorts` nothing is assigned: 0
 /// means any port there. A port stays 0 when there is none free.
 pub(crate) fn assign(app: &mut App, before: Option<&App>, mut free: impl FnMut() -> Option<u16>) {
     if app.require_ports {
         return;
     }
-    let previous = before.map_or(&[][..], |before| &before.port_definitions);
-    let mut taken: BTreeSet<u16> = app
-        .port_definitions
-        .iter()
-        .map(|definition| definition.port)
-        .collect();
-    for index in 0..app.port_definitions.len() {
-        if app.port_definitions[index].port != 0 {
+    let previous = before.map(named).unwrap_or_default();
+    let mut taken: BTreeSet<u16> = app.service_ports().collect();
+    let wanted = named(app);
+    for (index, (name, port)) in wanted.into_iter().enumerate() {
+        if port != 0 {
             continue;
         }
-        let named = app.port_definitions[index].name.as_deref();
         let kept = previous
             .iter()
-            .find(|old| named.is_some() && old.name.as_deref() == named)
+            .find(|(old, _)| name.is_some() && *old == name)
             .or_else(|| previous.get(index))
-            .map(|old| old.port)
+            .map(|(_, port)| *port)
             .filter(|port| RANGE.contains(port) && !taken.contains(port));
         // Bounded: all that is free may be taken by this app.
         let mut search = std::iter::from_fn(&mut free).take(RANGE.len());
         let port = kept.or_else(|| search.find(|port| !taken.contains(port)));
         if let Some(port) = port {
             taken.insert(port);
-            app.port_definitions[index].port = port;
+            set(app, index, port);
         }
+    }
+}
+
+/// The name and the service port of each port.
+fn named(app: &App) -> Vec<(Option<String>, u16)> {
+    let defined = app.port_definitions().iter().map(|port| port.name.clone());
+    let mapped = app.port_mappings().iter().map(|port| port.name.clone());
+    defined.chain(mapped).zip(app.service_ports()).collect()
+}
+
+fn set(app: &mut App, index: usize, port: u16) {
+    let definitions = app.port_definitions.iter_mut().flatten();
+    let mappings = app
+        .container
+        .iter_mut()
+        .flat_map(|it| &mut it.port_mappings)
+        .flatten();
+    let slots = definitions
+        .map(|port| &mut port.port)
+        .chain(mappings.map(|mapping| &mut mapping.service_port));
+    if let Some(slot) = slots.into_iter().nth(index) {
+        *slot = port;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::testing::app;
+    use serde_json::{Value, json};
+
+    fn with_ports(ports: &Value) -> App {
+        app(&json!({"cmd": "sleep 1", "portDefinitions": ports}))
+    }
+
+    fn with_mappings(ports: &Value) -> App {
+        app(&json!({
+            "cmd": "sleep 1", "networks": [{"mode": "container/bridge"}],
+            "container": {"type": "MESOS", "portMappings": ports},
+        }))
+    }
+
+    /// The ports of the range that no other app has, in order.
+    fn free(used: &[u16]) -> impl FnMut() -> Option<u16> {
+        let mut ports = RANGE.filter(|port| !used.contains(port));
+        move || ports.next()
+    }
+
+    fn assigned(mut app: App, previous: Option<&App>, used: &[u16]) -> Vec<u16> {
+        assign(&mut app, previous, free(used));
+        app.service_ports().collect()
+    }
+
+    #[test]
+    fn ports_of_zero_get_the_next_free_number() {
+        for (app, expected) in [
+            (
+                with_ports(&json!([{"port": 0}, {"port": 80}, {}])),
+                vec![10_001, 80, 10_002],
+            ),
+            (
+                with_mappings(&json!([{}, {"servicePort": 80}, {"servicePort": 10_001}])),
+                vec![10_002, 80, 10_001],
+            ),
+        ] {
+            assert_eq!(assigned(app, None, &[10_000]), expected);
+        }
+    }
+
+    #[test]
+    fn assigned_ports_are_kept_by_name_or_position() {
+        let mut old = with_mappings(&json!([{"name": "a"}, {"name": "b"}]));
+        assign(&mut old, None, free(&[]));
+        let swapped = with_mappings(&json!([{"name": "b"}, {"name": "a"}]));
+        assert_eq!(assigned(swapped, Some(&old), &[]), [10_001, 10_000]);
+        let renamed = with_mappings(&json!([{"name": "c"}, {"name": "b"}]));
+        assert_eq!(assigned(renamed, Some(&old), &[]), [10_000, 10_001]);
+        let host = with_ports(&json!([{"name": "b"}]));
+        assert_eq!(
+            assigned(host, Some(&old), &[]),
+            [10_001],
+            "over a change of the network"
+        );
+    }
+
+    #[test]
+    fn required_ports_are_not_assigned() {
+        let app = app(&json!({"cmd": "sleep 1", "requirePorts": true, "portDefinitions": [{"port": 0}]}));
+        assert_eq!(assigned(app, None, &[]), [0]);
     }
 }

@@ -62,6 +62,20 @@ impl<'a> Reader<'a> {
         self.expected(key, text, "error.expected.jsstring")
     }
 
+    /// A text that must be present and not empty; `why` says what it is for.
+    pub(super) fn required(&mut self, key: &str, why: &str) -> Option<String> {
+        if self.raw(key).is_none() {
+            self.problem(key, format!("is undefined: {why}"));
+            return None;
+        }
+        let text = self.string(key)?;
+        if text.is_empty() {
+            self.problem(key, "error.minLength");
+            return None;
+        }
+        Some(text)
+    }
+
     pub(super) fn boolean(&mut self, key: &str) -> Option<bool> {
         let flag = self.raw(key)?.as_bool();
         self.expected(key, flag, "error.expected.jsboolean")
@@ -91,8 +105,20 @@ impl<'a> Reader<'a> {
         Some(number)
     }
 
-    /// An integer from 0 to upstream's maximum.
+    /// An integer from 0 to upstream's maximum for most integers.
     pub(super) fn count(&mut self, key: &str) -> Option<u32> {
+        let number = self.whole(key, i64::from(i32::MAX))?;
+        u32::try_from(number).ok()
+    }
+
+    /// An integer of 0 or more.
+    pub(super) fn integer(&mut self, key: &str) -> Option<u64> {
+        let number = self.whole(key, i64::MAX)?;
+        u64::try_from(number).ok()
+    }
+
+    /// An integer from 0 to `most`.
+    fn whole(&mut self, key: &str, most: i64) -> Option<i64> {
         let value = self.raw(key)?;
         // 2.0 is an integer too, as in upstream's parser.
         let whole = value.as_i64().or_else(|| {
@@ -102,19 +128,17 @@ impl<'a> Reader<'a> {
                 .map(|n| n as i64)
         });
         let number = self.expected(key, whole, "error.expected.jsnumber")?;
-        match u32::try_from(number) {
-            Ok(number) if i32::try_from(number).is_ok() => Some(number),
-            _ if number < 0 => {
-                self.problem(key, "error.min");
-                self.problem(key, format!("got {number}, expected 0 or more"));
-                None
-            }
-            _ => {
-                self.problem(key, "error.max");
-                self.problem(key, format!("got {number}, expected {} or less", i32::MAX));
-                None
-            }
+        if number < 0 {
+            self.problem(key, "error.min");
+            self.problem(key, format!("got {number}, expected 0 or more"));
+            return None;
         }
+        if number > most {
+            self.problem(key, "error.max");
+            self.problem(key, format!("got {number}, expected {most} or less"));
+            return None;
+        }
+        Some(number)
     }
 
     /// A port number, 0 included.
@@ -174,7 +198,7 @@ impl<'a> Reader<'a> {
     pub(super) fn list<T>(
         &mut self,
         key: &str,
-        read: impl Fn(&mut Reader<'_>) -> Option<T>,
+        mut read: impl FnMut(&mut Reader<'_>) -> Option<T>,
     ) -> Option<Vec<T>> {
         let items = self.array(key)?;
         let mut list = Vec::with_capacity(items.len());

@@ -1,42 +1,48 @@
 //! Rules between the fields of a definition. Pure: checks that need other apps or the attributes
 //! component are made elsewhere.
 
-use std::collections::BTreeSet;
-
-use super::{App, Check, CheckKind, CheckPort};
+use super::{
+    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, Settings, container_rules, network_rules,
+    resident_rules, unsupported,
+};
+use crate::config::Feature;
 use transom_web::Problems;
+
+pub(crate) use super::resident_rules::check_update;
 
 /// Apps with this label run at most one instance, even during an upgrade.
 const SINGLE_INSTANCE: &str = "MARATHON_SINGLE_INSTANCE_APP";
 
-/// All problems of `app`; `role` is the framework's.
-pub(crate) fn check(app: &App, role: &str) -> Problems {
+/// All problems of `app`. Parts that cannot be run yet are reported only for a definition that has
+/// no other problem.
+pub(crate) fn check(app: &App, settings: &Settings) -> Problems {
     let mut problems = Problems::default();
     program(app, &mut problems);
-    ports(app, &mut problems);
-    roles(app, role, &mut problems);
+    network_rules::check(app, &mut problems);
+    container_rules::check(app, settings, &mut problems);
+    container_rules::secrets(app, settings, &mut problems);
+    roles(app, &settings.role, &mut problems);
     strategy(app, &mut problems);
+    resident_rules::check(app, &mut problems);
+    resources(app, settings, &mut problems);
     if let Some(check) = &app.check {
-        looks(check, app.port_definitions.len(), &mut problems);
+        looks(check, app.port_count(), &mut problems);
     }
     for (index, artifact) in app.fetch.iter().enumerate() {
         if !is_uri(&artifact.uri) {
             problems.add(format!("/fetch({index})/uri"), "URI has invalid syntax.");
         }
     }
-    for (index, _) in app.env.keys().enumerate().filter(|(_, name)| name.is_empty()) {
-        problems.add(format!("/env/keys({index})"), "must not be empty");
-    }
-    if app.gpus > 0 {
-        // The framework does not register as one that uses GPUs, so it is offered none.
-        let text = "Feature gpu_resources is not enabled. Enable with --enable_features gpu_resources)";
-        problems.add("/gpus", text);
+    if problems.is_empty() {
+        unsupported::refuse(app, &mut problems);
     }
     problems
 }
 
 fn program(app: &App, problems: &mut Problems) {
-    if app.cmd.is_some() != app.args.is_empty() {
+    let image = app.container.as_ref().is_some_and(|it| it.docker.is_some());
+    let (cmd, args) = (app.cmd.is_some(), !app.args.is_empty());
+    if cmd && args || !cmd && !args && !image {
         problems.add(
             "/",
             "AppDefinition must either contain one of 'cmd' or 'args', and/or a 'container'.",
@@ -47,25 +53,41 @@ fn program(app: &App, problems: &mut Problems) {
     if app.cmd.as_ref().is_some_and(|cmd| cmd.chars().count() <= 1) {
         problems.add("/", "must not be an empty string");
     }
+    if !is_executor(&app.executor) {
+        problems.add("/executor", "error.pattern");
+        problems.add(
+            "/executor",
+            format!("must fully match regular expression '{EXECUTOR}'"),
+        );
+    }
 }
 
-fn ports(app: &App, problems: &mut Problems) {
-    let numbers: Vec<u16> = app
-        .port_definitions
-        .iter()
-        .map(|port| port.port)
-        .filter(|port| *port != 0)
-        .collect();
-    if numbers.iter().collect::<BTreeSet<_>>().len() != numbers.len() {
-        problems.add("/portDefinitions", "Ports must be unique.");
+/// Upstream's pattern of executors.
+const EXECUTOR: &str = "^(//cmd)|(/?[^/]+(/[^/]+)*)|$";
+
+/// Empty, the command executor, or a path without empty parts.
+fn is_executor(executor: &str) -> bool {
+    let path = executor.strip_prefix('/').unwrap_or(executor);
+    matches!(executor, "" | "//cmd") || path.split('/').all(|part| !part.is_empty())
+}
+
+fn resources(app: &App, settings: &Settings, problems: &mut Problems) {
+    if app.gpus > 0 {
+        settings.require(Feature::GpuResources, "/gpus", problems);
+        if app.engine() == Some(Engine::Docker) {
+            problems.add("/gpus", "GPU resources only work with the Mesos containerizer");
+        }
     }
-    let names: Vec<&String> = app
-        .port_definitions
-        .iter()
-        .filter_map(|port| port.name.as_ref())
-        .collect();
-    if names.iter().collect::<BTreeSet<_>>().len() != names.len() {
-        problems.add("/portDefinitions", "Port names must be unique.");
+    let Some(limits) = app.resource_limits else { return };
+    for (name, limit, requested) in [("cpus", limits.cpus, app.cpus), ("mem", limits.mem, app.mem)] {
+        if let Some(ResourceLimit::Amount(limit)) = limit
+            && limit < requested
+        {
+            problems.add(
+                format!("/resourceLimits/{name}"),
+                format!("resource limit must be greater than or equal to requested resource ({requested:?})"),
+            );
+        }
     }
 }
 
@@ -99,6 +121,7 @@ fn roles(app: &App, role: &str, problems: &mut Problems) {
 }
 
 fn strategy(app: &App, problems: &mut Problems) {
+    migration(app, problems);
     if app
         .labels
         .get(SINGLE_INSTANCE)
@@ -115,6 +138,23 @@ fn strategy(app: &App, problems: &mut Problems) {
         problems.add(
             "/upgradeStrategy",
             "maximumOverCapacity and minimumHealthCapacity of a single instance app must be 0",
+        );
+    }
+}
+
+/// Packages that can be migrated say how.
+fn migration(app: &App, problems: &mut Problems) {
+    let label = |name: &str| app.labels.get(name).filter(|value| !value.is_empty());
+    let Some(version) = label("DCOS_MIGRATION_API_VERSION") else {
+        return;
+    };
+    let complete =
+        label("DCOS_PACKAGE_FRAMEWORK_NAME").is_some() && label("DCOS_MIGRATION_API_PATH").is_some();
+    if version != "v1" || !complete {
+        problems.add(
+            "/",
+            "DCOS_PACKAGE_FRAMEWORK_NAME and DCOS_MIGRATION_API_PATH must be defined when using \
+             DCOS_MIGRATION_API_VERSION",
         );
     }
 }

@@ -5,18 +5,10 @@ use serde_json::{Map, Value};
 
 use transom_web::Problems;
 
+use super::{App, Volume};
+
 /// Fields that are rejected whenever they are not empty.
-const FIELDS: [&str; 9] = [
-    "container",
-    "executorResources",
-    "healthChecks",
-    "ipAddress",
-    "readinessChecks",
-    "residency",
-    "resourceLimits",
-    "secrets",
-    "tty",
-];
+const FIELDS: [&str; 2] = ["healthChecks", "readinessChecks"];
 
 /// Adds a problem for every unsupported field of `document` that is in use.
 pub(super) fn find(document: &Map<String, Value>, problems: &mut Problems) {
@@ -25,47 +17,32 @@ pub(super) fn find(document: &Map<String, Value>, problems: &mut Problems) {
             problems.add(format!("/{field}"), format!("{field} is not supported yet"));
         }
     }
-    if let Some(networks) = document.get("networks").and_then(Value::as_array) {
-        for (index, network) in networks.iter().enumerate() {
-            match network.get("mode").and_then(Value::as_str) {
-                Some("host") => host_network(network, problems),
-                Some(mode) => problems.add(
-                    format!("/networks({index})/mode"),
-                    format!("the network mode {mode} is not supported yet; only host is"),
-                ),
-                None => problems.add(
-                    format!("/networks({index})/mode"),
-                    "only the network mode host is supported yet",
-                ),
-            }
-        }
-    }
-    if let Some(env) = document.get("env").and_then(Value::as_object) {
-        for (name, value) in env.iter().filter(|(_, value)| value.is_object()) {
-            if value.get("secret").is_some() {
-                problems.add(
-                    format!("/env/{name}"),
-                    "secrets are not supported yet; give the value itself",
-                );
-            }
-        }
-    }
-    if let Some(executor) = document.get("executor").and_then(Value::as_str)
-        && !matches!(executor, "" | "//cmd")
-    {
-        problems.add(
-            "/executor",
-            format!("the custom executor {executor} is not supported yet; leave it empty"),
-        );
-    }
 }
 
-fn host_network(network: &Value, problems: &mut Problems) {
-    let named = ["name", "labels"]
-        .iter()
-        .any(|key| network.get(key).is_some_and(says_something));
-    if named {
-        problems.add("/networks", "Host networks may not have names or labels");
+/// Adds a problem for every part of a valid definition that cannot be run yet.
+pub(super) fn refuse(app: &App, problems: &mut Problems) {
+    for (index, volume) in app.volumes().iter().enumerate() {
+        if matches!(volume, Volume::Persistent { .. }) {
+            problems.add(
+                format!("/container/volumes({index})/persistent"),
+                "persistent volumes are not supported yet",
+            );
+        }
+    }
+    if !matches!(app.executor.as_str(), "" | "//cmd") {
+        problems.add(
+            "/executor",
+            format!(
+                "the custom executor {} is not supported yet; leave it empty",
+                app.executor
+            ),
+        );
+    }
+    if app.executor_resources.is_some() {
+        problems.add(
+            "/executorResources",
+            "executorResources is not supported yet: the command executor has no resources of its own",
+        );
     }
 }
 
@@ -84,39 +61,56 @@ fn says_something(value: &Value) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+    use crate::testing::app;
     use serde_json::json;
 
     #[test]
     fn unsupported_fields_without_effect_are_accepted() {
-        let document = json!({
-            "container": null, "healthChecks": [], "readinessChecks": [], "secrets": {}, "tty": false,
-            "networks": [{"mode": "host"}], "env": {"A": "b"}, "executor": "",
-        });
+        let document = json!({"healthChecks": [], "readinessChecks": null});
         let mut problems = Problems::default();
         find(document.as_object().unwrap(), &mut problems);
+        assert_eq!(problems, Problems::default());
+        refuse(
+            &app(&json!({"cmd": "sleep 1", "executor": "//cmd"})),
+            &mut problems,
+        );
         assert_eq!(problems, Problems::default());
     }
 
     #[test]
     fn unsupported_fields_in_use_are_reported_with_their_path() {
-        for (document, path) in [
-            (json!({"container": {"type": "DOCKER"}}), "/container"),
-            (json!({"healthChecks": [{}]}), "/healthChecks"),
-            (json!({"readinessChecks": [{}]}), "/readinessChecks"),
-            (
-                json!({"residency": {"taskLostBehavior": "WAIT_FOREVER"}}),
-                "/residency",
-            ),
-            (json!({"networks": [{"mode": "container"}]}), "/networks(0)/mode"),
-            (json!({"networks": [{"mode": "host", "name": "x"}]}), "/networks"),
-            (json!({"secrets": {"a": {"source": "b"}}}), "/secrets"),
-            (json!({"env": {"A": {"secret": "s"}}}), "/env/A"),
-            (json!({"executor": "/bin/mine"}), "/executor"),
-            (json!({"tty": true}), "/tty"),
-        ] {
+        for field in FIELDS {
+            let document = json!({field: [{}]});
             let mut problems = Problems::default();
             find(document.as_object().unwrap(), &mut problems);
-            assert!(problems.contains(path, ""), "{document}: {problems:?}");
+            assert!(
+                problems.contains(&format!("/{field}"), "not supported yet"),
+                "{problems:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn valid_definitions_that_cannot_run_are_rejected_with_their_path() {
+        let volume = json!({"containerPath": "data", "mode": "RW", "persistent": {"size": 1}});
+        for (more, path) in [
+            (
+                json!({"container": {"type": "MESOS", "volumes": [volume]}}),
+                "/container/volumes(0)/persistent",
+            ),
+            (json!({"executor": "/bin/mine"}), "/executor"),
+            (json!({"executorResources": {"mem": 64}}), "/executorResources"),
+        ] {
+            let mut body = json!({"cmd": "sleep 1"});
+            body.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            let mut problems = Problems::default();
+            refuse(&app(&body), &mut problems);
+            assert!(
+                problems.contains(path, "not supported yet"),
+                "{body}: {problems:?}"
+            );
         }
     }
 }

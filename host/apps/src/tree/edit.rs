@@ -9,14 +9,16 @@ use transom_web::Problems;
 use super::{Group, Tree, rules as tree_rules};
 use crate::config::Checks;
 use crate::ids::{AppId, GroupId};
-use crate::model::{App, AppUpdate, Effect, GroupUpdate, Invalid, VersionInfo, ports, rules};
+use crate::model::{App, AppUpdate, Effect, GroupUpdate, Invalid, Settings, VersionInfo, ports, rules};
 use crate::time::Moment;
 
 /// What an edit needs to know besides the tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site<'a> {
-    /// The framework's role.
-    pub(crate) role: &'a str,
+    /// The settings that definitions depend on.
+    pub(crate) definitions: &'a Settings,
+    /// Whether changes that lose something are allowed.
+    pub(crate) force: bool,
     /// Where checks run.
     pub(crate) checks: Checks,
     /// The version of the definitions that the edit changes.
@@ -97,9 +99,12 @@ impl<'a> Editor<'a> {
     pub(crate) fn put(&mut self, id: AppId, mut update: AppUpdate, partial: bool, restart: bool, path: &str) {
         let present = self.before.app(&id).cloned();
         let base = present.as_deref().filter(|_| partial);
-        let app = update.apply(id, base, self.site.role, self.site.version);
+        let app = update.apply(id, base, self.site.definitions, self.site.version);
         let mut problems = std::mem::take(&mut update.broken);
-        problems.extend(rules::check(&app, self.site.role));
+        problems.extend(rules::check(&app, self.site.definitions));
+        if let Some(present) = &present {
+            problems.extend(rules::check_update(present, &app, self.site.force));
+        }
         if !problems.is_empty() {
             return self.problems.extend(problems.below(path));
         }

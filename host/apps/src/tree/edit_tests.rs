@@ -11,7 +11,8 @@ use crate::model::{read, read_group};
 fn site() -> Site<'static> {
     static EDITS: AtomicI64 = AtomicI64::new(0);
     Site {
-        role: "*",
+        definitions: Box::leak(Box::new(crate::testing::settings())),
+        force: false,
         checks: Checks::default(),
         version: Moment::now().plus_millis(EDITS.fetch_add(1, Ordering::SeqCst)),
     }

@@ -80,7 +80,8 @@ mod tests {
 
     fn site() -> Site<'static> {
         Site {
-            role: "*",
+            definitions: Box::leak(Box::new(crate::testing::settings())),
+            force: false,
             checks: crate::config::Checks::default(),
             version: crate::time::Moment::now(),
         }

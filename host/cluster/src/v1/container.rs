@@ -109,6 +109,7 @@ messages! {
             host_path: Option<VolumeHostPath>,
             sandbox_path: Option<VolumeSandboxPath>,
             secret: Option<Secret>,
+            csi_volume: Option<serde_json::Value>,
         }
     }
     /// A volume of a docker volume driver.

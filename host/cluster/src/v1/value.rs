@@ -11,8 +11,8 @@ names! {
 }
 
 messages! {
-    /// A number.
-    Scalar { must { value: f64 } }
+    /// A number. Without a bound: infinite, which the wire has as the text `Infinity`.
+    Scalar { must { #[serde(with = "unbounded")] value: f64 } }
     /// Whole numbers from `begin` to `end`, both included.
     Range { must { begin: u64, end: u64 } }
     /// Several ranges.
@@ -87,6 +87,78 @@ messages! {
 
     /// Host and port.
     Address { must { port: u16 } may { hostname: Option<String>, ip: Option<String> } }
+}
+
+/// Numbers that may be infinite. JSON has no such number; the cluster manager takes a text.
+mod unbounded {
+    use serde::de::{self, Deserializer, Visitor};
+    use serde::ser::Serializer;
+
+    const INFINITY: &str = "Infinity";
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        if *value == f64::INFINITY {
+            serializer.serialize_str(INFINITY)
+        } else {
+            serializer.serialize_f64(*value)
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        deserializer.deserialize_any(Number)
+    }
+
+    struct Number;
+
+    impl Visitor<'_> for Number {
+        type Value = f64;
+
+        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("a number or \"Infinity\"")
+        }
+
+        fn visit_f64<E: de::Error>(self, value: f64) -> Result<f64, E> {
+            Ok(value)
+        }
+
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<f64, E> {
+            Ok(value as f64)
+        }
+
+        fn visit_i64<E: de::Error>(self, value: i64) -> Result<f64, E> {
+            Ok(value as f64)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<f64, E> {
+            match text {
+                INFINITY => Ok(f64::INFINITY),
+                _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use crate::v1::Scalar;
+
+        #[test]
+        fn infinite_number_is_a_text_on_the_wire() {
+            for (text, value) in [
+                (r#"{"value":1.5}"#, 1.5),
+                (r#"{"value":2.0}"#, 2.0),
+                (r#"{"value":"Infinity"}"#, f64::INFINITY),
+            ] {
+                let scalar = Scalar { value };
+                assert_eq!(serde_json::to_string(&scalar).unwrap(), text);
+                assert_eq!(serde_json::from_str::<Scalar>(text).unwrap(), scalar);
+            }
+            let whole = serde_json::from_str::<Scalar>(r#"{"value":-2}"#).unwrap();
+            assert_eq!(whole, Scalar { value: -2.0 });
+            let error = serde_json::from_str::<Scalar>(r#"{"value":"much"}"#).unwrap_err();
+            assert!(error.to_string().contains("a number"), "{error}");
+        }
+    }
 }
 
 impl Resource {

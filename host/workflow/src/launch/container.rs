@@ -1,5 +1,7 @@
 //! The container of a job: image, network, volumes.
 
+use std::collections::BTreeMap;
+
 use transom_launch::{Container, Containerizer, Image, Network, PortMapping, Volume, VolumeSource};
 use transom_scheduler::Placement;
 
@@ -19,6 +21,7 @@ pub(super) fn container(spec: &Spec, defaults: &Defaults, placement: &Placement)
         image: Some(Image {
             name: image.unwrap_or_default(),
             force_pull: spec.force_pull,
+            pull_secret: None,
         }),
         network: network(spec.network_mode.as_deref().unwrap_or(&defaults.network_mode)),
         port_mappings: port_mappings(spec, placement),
@@ -47,9 +50,12 @@ fn parameters(spec: &Spec, defaults: &Defaults) -> Vec<(String, String)> {
 fn network(mode: &str) -> Network {
     match mode.to_ascii_uppercase().as_str() {
         "HOST" => Network::Host,
-        "BRIDGE" => Network::Bridge { name: None },
+        "BRIDGE" => Network::Bridge {
+            name: None,
+            labels: BTreeMap::new(),
+        },
         "NONE" => Network::None,
-        _ => Network::Container(vec![mode.to_owned()]),
+        _ => Network::Container(vec![mode.to_owned().into()]),
     }
 }
 
@@ -58,6 +64,7 @@ fn port_mappings(spec: &Spec, placement: &Placement) -> Vec<PortMapping> {
         host_port: *host_port,
         container_port: port.container_port.unwrap_or(*host_port),
         protocol: port.protocol.as_str().to_owned(),
+        networks: Vec::new(),
     };
     spec.ports
         .iter()
@@ -87,7 +94,7 @@ fn volume(mount: Mount, defaults: &Defaults) -> Volume {
         VolumeSource::Docker {
             name: mount.source,
             driver: mount.driver.or_else(|| defaults.volume_driver.clone()),
-            options: std::collections::BTreeMap::new(),
+            options: BTreeMap::new(),
         }
     };
     Volume {

@@ -1,0 +1,40 @@
+//! Resources beyond those that a task is given: its limits, and those of its executor.
+
+use serde::{Deserialize, Serialize};
+
+use super::app::short_number;
+
+/// The most that a task may use; `None`: what it requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ResourceLimits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cpus: Option<ResourceLimit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mem: Option<ResourceLimit>,
+}
+
+/// A limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ResourceLimit {
+    Amount(#[serde(serialize_with = "short_number")] f64),
+    Unlimited(Unlimited),
+}
+
+/// The word `unlimited`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Unlimited {
+    #[serde(rename = "unlimited")]
+    Unlimited,
+}
+
+/// What the executor of a task gets in addition to the task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ExecutorResources {
+    #[serde(serialize_with = "short_number")]
+    pub(crate) cpus: f64,
+    #[serde(serialize_with = "short_number")]
+    pub(crate) mem: f64,
+    #[serde(serialize_with = "short_number")]
+    pub(crate) disk: f64,
+}

@@ -1,0 +1,90 @@
+//! Rules of networks and ports.
+
+use std::collections::BTreeSet;
+
+use super::{App, Engine, Network, NetworkMode, PortMapping};
+use transom_web::Problems;
+
+/// Adds the problems of the app's networks and ports.
+pub(super) fn check(app: &App, problems: &mut Problems) {
+    networks(&app.networks, problems);
+    let container_networks = count(&app.networks, NetworkMode::Container);
+    if app.engine() == Some(Engine::Docker) && container_networks > 1 {
+        problems.add(
+            "/",
+            "may only specify a single container network when using the Docker container engine",
+        );
+    }
+    let numbers = app.port_definitions().iter().map(|port| port.port);
+    if repeats(numbers.filter(|port| *port != 0)) {
+        problems.add("/portDefinitions", "Ports must be unique.");
+    }
+    let path = if app.uses_host_network() {
+        "/portDefinitions"
+    } else {
+        "/container/portMappings"
+    };
+    if repeats(app.port_names()) {
+        problems.add(path, "Port names must be unique.");
+    }
+    mappings(app.port_mappings(), &app.networks, problems);
+}
+
+fn networks(networks: &[Network], problems: &mut Problems) {
+    let mut add = |text: &str| problems.add("/networks", text);
+    let of = |mode: NetworkMode| networks.iter().filter(move |network| network.mode == mode);
+    let named = |network: &Network| network.name.as_ref().is_some_and(|name| !name.is_empty());
+    if of(NetworkMode::Host).any(|network| named(network) || !network.labels.is_empty()) {
+        add("Host networks may not have names or labels");
+    }
+    if of(NetworkMode::Bridge).any(named) {
+        add("Bridge networks may not have names");
+    }
+    let unnamed = of(NetworkMode::Container).filter(|network| network.name.is_none());
+    let unnamed = unnamed.count();
+    if unnamed > 1 || repeats(networks.iter().filter_map(|network| network.name.as_ref())) {
+        add("Duplicate networks are not allowed");
+    }
+    let counts =
+        [NetworkMode::Host, NetworkMode::Bridge, NetworkMode::Container].map(|mode| count(networks, mode));
+    if !matches!(counts, [0..=1, 0, 0] | [0, 0..=1, 0] | [0, 0, _]) {
+        add("May specify a single host network, single bridge network, or else 1-to-n container networks");
+    }
+    if unnamed > 0 {
+        add("Network name must be specified when container network is selected.");
+    }
+}
+
+fn mappings(mappings: &[PortMapping], networks: &[Network], problems: &mut Problems) {
+    let several = count(networks, NetworkMode::Container) > 1;
+    let names: Vec<&str> = networks
+        .iter()
+        .filter_map(|network| network.name.as_deref())
+        .collect();
+    for (index, mapping) in mappings.iter().enumerate() {
+        let path = format!("/container/portMappings({index})");
+        if several && mapping.host_port.is_some() && mapping.network_names.len() != 1 {
+            problems.add(
+                &*path,
+                "networkNames must be a single item list when hostPort is specified and more than 1 container \
+                 network is defined",
+            );
+        }
+        for (at, name) in mapping.network_names.iter().enumerate() {
+            if !names.contains(&name.as_str()) {
+                let text = format!("is not one of ({})", names.join(","));
+                problems.add(format!("{path}/networkNames({at})"), text);
+            }
+        }
+    }
+}
+
+fn count(networks: &[Network], mode: NetworkMode) -> usize {
+    networks.iter().filter(|network| network.mode == mode).count()
+}
+
+/// Whether something occurs twice.
+pub(super) fn repeats<T: Ord>(items: impl Iterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    items.into_iter().any(|item| !seen.insert(item))
+}

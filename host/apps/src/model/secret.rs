@@ -1,0 +1,20 @@
+//! Secrets of the cluster's secret store, and what refers to them.
+
+use serde::{Deserialize, Serialize};
+
+/// A secret of an app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SecretDef {
+    /// Its name in the cluster's secret store.
+    pub(crate) source: String,
+}
+
+/// The value of an environment variable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum EnvValue {
+    /// The value itself.
+    Plain(String),
+    /// A name in the app's `secrets`.
+    Secret { secret: String },
+}

@@ -1,0 +1,169 @@
+//! The container of a task.
+
+use std::collections::BTreeMap;
+
+use transom_launch::{
+    Container, ContainerNetwork, Containerizer, CsiAccess, CsiVolume, Image, IpcMode, Network, PortMapping,
+    Seccomp, Volume, VolumeSource,
+};
+use transom_scheduler::Placement;
+
+use super::ports::InstancePort;
+use super::secret_source;
+use crate::model::{self, App, BRIDGE, DRIVER, Engine, ExternalVolume, NetworkMode, ReadMode};
+
+/// The container of a task with these ports; `None`: a process of the agent.
+pub(super) fn container(app: &App, placement: &Placement, ports: &[InstancePort<'_>]) -> Option<Container> {
+    let tty = app.tty == Some(true);
+    let none = model::Container::new(Engine::Mesos);
+    // A terminal needs a container.
+    let defined = app.container.as_ref().or(tty.then_some(&none))?;
+    let linux = defined.linux_info.as_ref();
+    let ipc = linux.and_then(|linux| linux.ipc_info.as_ref());
+    let seccomp = linux.and_then(|linux| linux.seccomp.as_ref());
+    Some(Container {
+        containerizer: containerizer(defined, placement),
+        image: defined.docker.as_ref().map(|docker| image(app, docker)),
+        hostname: None,
+        network: network(app, defined.engine),
+        port_mappings: ports.iter().flat_map(mappings).collect(),
+        volumes: defined
+            .volumes
+            .iter()
+            .filter_map(|defined| volume(app, defined))
+            .collect(),
+        shm_size_mb: ipc.and_then(|ipc| ipc.shm_size),
+        ipc: ipc.map(|ipc| match ipc.mode {
+            model::IpcMode::Private => IpcMode::Private,
+            model::IpcMode::ShareParent => IpcMode::ShareParent,
+        }),
+        seccomp: seccomp.map(|seccomp| match &seccomp.profile_name {
+            Some(name) => Seccomp::Profile(name.clone()),
+            None => Seccomp::Unconfined,
+        }),
+        tty,
+    })
+}
+
+/// Docker's containers carry the id of their task as a label, as upstream's do.
+fn containerizer(container: &model::Container, placement: &Placement) -> Containerizer {
+    let Some(docker) = container
+        .docker
+        .as_ref()
+        .filter(|_| container.engine == Engine::Docker)
+    else {
+        return Containerizer::Mesos;
+    };
+    let given = docker.parameters.iter();
+    let given = given.map(|parameter| (parameter.key.clone(), parameter.value.clone()));
+    let label = ("label".to_owned(), format!("MESOS_TASK_ID={}", placement.task));
+    Containerizer::Docker {
+        privileged: docker.privileged,
+        parameters: given.chain([label]).collect(),
+    }
+}
+
+fn image(app: &App, docker: &model::Docker) -> Image {
+    let config = docker.pull_config.as_ref();
+    Image {
+        name: docker.image.clone(),
+        force_pull: docker.force_pull_image,
+        pull_secret: config.map(|config| secret_source(app, &config.secret)),
+    }
+}
+
+fn network(app: &App, engine: Engine) -> Network {
+    let of = |mode: NetworkMode| app.networks.iter().filter(move |network| network.mode == mode);
+    if let Some(bridge) = of(NetworkMode::Bridge).next() {
+        return Network::Bridge {
+            name: (engine == Engine::Mesos).then(|| BRIDGE.to_owned()),
+            labels: bridge.labels.clone(),
+        };
+    }
+    let networks: Vec<ContainerNetwork> = of(NetworkMode::Container)
+        .map(|network| ContainerNetwork {
+            name: network.name.clone().unwrap_or_default(),
+            labels: network.labels.clone(),
+        })
+        .collect();
+    if networks.is_empty() {
+        Network::Host
+    } else {
+        Network::Container(networks)
+    }
+}
+
+/// One mapping for each protocol of a port that leads from the agent into the container.
+fn mappings(port: &InstancePort<'_>) -> Vec<PortMapping> {
+    let (Some(host_port), Some(container_port)) = (port.host, port.container) else {
+        return Vec::new();
+    };
+    let mapping = |protocol: &&str| PortMapping {
+        host_port,
+        container_port,
+        protocol: (*protocol).to_owned(),
+        networks: port.networks.to_vec(),
+    };
+    port.protocol.names().iter().map(mapping).collect()
+}
+
+/// The mount of a volume; `None` for persistent volumes, which come with the resources.
+fn volume(app: &App, volume: &model::Volume) -> Option<Volume> {
+    let (mode, source) = match volume {
+        model::Volume::Persistent { .. } => return None,
+        model::Volume::Host { mode, host_path, .. } => (*mode, VolumeSource::HostPath(host_path.clone())),
+        model::Volume::Secret { secret, .. } => (
+            ReadMode::ReadOnly,
+            VolumeSource::Secret(secret_source(app, secret)),
+        ),
+        model::Volume::External { mode, external, .. } => (*mode, external_source(app, external)),
+    };
+    Some(Volume {
+        container_path: volume.container_path().to_owned(),
+        read_only: mode == ReadMode::ReadOnly,
+        source,
+    })
+}
+
+fn external_source(app: &App, external: &ExternalVolume) -> VolumeSource {
+    match external {
+        ExternalVolume::Dvdi(volume) => VolumeSource::Docker {
+            name: volume.name.clone().unwrap_or_default(),
+            driver: volume.options.get(DRIVER).cloned(),
+            options: driver_options(volume),
+        },
+        ExternalVolume::Csi(volume) => {
+            let options = &volume.options;
+            let capability = &options.capability;
+            let sources = |secrets: &BTreeMap<String, String>| {
+                let source = |(key, secret): (&String, &String)| (key.clone(), secret_source(app, secret));
+                secrets.iter().map(source).collect()
+            };
+            VolumeSource::Csi(CsiVolume {
+                plugin: options.plugin_name.clone(),
+                id: volume.name.clone(),
+                access_mode: capability.access_mode.clone(),
+                access: match capability.access_type {
+                    model::CsiAccess::Block => CsiAccess::Block,
+                    model::CsiAccess::Mount => CsiAccess::Mount {
+                        fs_type: capability.fs_type.clone(),
+                        flags: capability.mount_flags.clone(),
+                    },
+                },
+                stage_secrets: sources(&options.node_stage_secret),
+                publish_secrets: sources(&options.node_publish_secret),
+                context: options.volume_context.clone(),
+            })
+        }
+    }
+}
+
+/// The options for the driver, without their prefix. The volume's own size replaces one among them.
+fn driver_options(volume: &model::DvdiVolume) -> BTreeMap<String, String> {
+    let own = volume.options.iter().filter(|(key, _)| *key != DRIVER);
+    let mut options: BTreeMap<String, String> = own
+        .filter_map(|(key, value)| Some((key.strip_prefix("dvdi/")?.to_owned(), value.trim().to_owned())))
+        .collect();
+    options.extend(volume.size.map(|size| ("size".to_owned(), size.to_string())));
+    options
+}

@@ -1,0 +1,176 @@
+//! The ports of an instance: the numbers that its placement gives to the ports of its definition,
+//! and where they are reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use transom_cluster::v1::{NetworkInfo, TaskStatus};
+use transom_common::HostPort;
+use transom_scheduler::{PortRequest, TaskRecord};
+
+use crate::model::{App, CheckPort, NetworkMode, Protocol};
+
+/// A port of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstancePort<'a> {
+    pub(crate) name: Option<&'a str>,
+    pub(crate) protocol: Protocol,
+    pub(crate) labels: &'a BTreeMap<String, String>,
+    /// The number in the definition, of the container if it has ports of its own; 0: any.
+    pub(crate) requested: u16,
+    /// The port on the agent; `None`: the container is reached only at its own address.
+    pub(crate) host: Option<u16>,
+    /// The port in the container; `None`: it has none of its own.
+    pub(crate) container: Option<u16>,
+    /// The container networks that it belongs to, by name; empty: all.
+    pub(crate) networks: &'a [String],
+}
+
+impl InstancePort<'_> {
+    /// The port on which the program listens.
+    pub(crate) fn inside(&self) -> u16 {
+        self.container.or(self.host).unwrap_or_default()
+    }
+
+    /// The port that others use: on the agent if it has one there.
+    pub(crate) fn outside(&self) -> u16 {
+        self.host.or(self.container).unwrap_or_default()
+    }
+}
+
+/// The ports to request from the scheduler.
+pub(super) fn requests(app: &App) -> Vec<PortRequest> {
+    let required = app.require_ports;
+    let defined = app.port_definitions().iter().map(|port| match port.port {
+        0 => PortRequest::Random,
+        port if required => PortRequest::Fixed(port),
+        _ => PortRequest::Random,
+    });
+    let mapped = app
+        .port_mappings()
+        .iter()
+        .filter_map(|port| match port.host_port? {
+            0 => Some(PortRequest::Random),
+            port => Some(PortRequest::Fixed(port)),
+        });
+    defined.chain(mapped).collect()
+}
+
+/// The ports of an instance whose task has this id and these ports of its agent, as [`requests`]
+/// asks for them.
+///
+/// A port of the container that has no number and no port on the agent gets one that depends on the
+/// id of the task, so that every reader of the task's record finds the same.
+pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> Vec<InstancePort<'a>> {
+    let defined = app.port_definitions().iter().zip(host_ports);
+    let defined = defined.map(|(port, host)| InstancePort {
+        name: port.name.as_deref(),
+        protocol: port.protocol,
+        labels: &port.labels,
+        requested: port.port,
+        host: Some(*host),
+        container: None,
+        networks: &[],
+    });
+    let mappings = app.port_mappings();
+    let mut taken: BTreeSet<u16> = mappings.iter().map(|mapping| mapping.container_port).collect();
+    taken.extend(host_ports);
+    let mut hosts = host_ports.iter().copied();
+    // Definitions and mappings exclude each other.
+    let mapped = mappings.iter().map_while(|mapping| {
+        let host = match mapping.host_port {
+            Some(_) => Some(hosts.next()?),
+            None => None,
+        };
+        let container = match (mapping.container_port, host) {
+            (0, Some(host)) => host,
+            (0, None) => unused_port(task, &mut taken),
+            (port, _) => port,
+        };
+        Some(InstancePort {
+            name: mapping.name.as_deref(),
+            protocol: mapping.protocol,
+            labels: &mapping.labels,
+            requested: mapping.container_port,
+            host,
+            container: Some(container),
+            networks: &mapping.network_names,
+        })
+    });
+    defined.chain(mapped).collect()
+}
+
+/// A port above 1024 that is not `taken`, by the FNV hash of the task's id; it is taken then.
+fn unused_port(task: &str, taken: &mut BTreeSet<u16>) -> u16 {
+    const LEAST: u64 = 1025;
+    const COUNT: u64 = 65_535 - LEAST + 1;
+    let hash = task.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let ports = (0..COUNT).filter_map(|step| u16::try_from(LEAST + hash.wrapping_add(step) % COUNT).ok());
+    let port = ports
+        .into_iter()
+        .find(|port| !taken.contains(port))
+        .unwrap_or_default();
+    taken.insert(port);
+    port
+}
+
+/// Where a port of a running task is reached; `None` for an index without a port, and for a
+/// container network while the address of the container is unknown.
+///
+/// In host and bridge networks that is the agent. In container networks it is the address of the
+/// container in its last status; only a port that has one on the agent is reached there as long as
+/// there is no such address.
+pub(crate) fn endpoint(app: &App, record: &TaskRecord, port: CheckPort) -> Option<HostPort> {
+    match port {
+        CheckPort::Port(port) => Some(HostPort::new(address(app, record, &[])?, port)),
+        CheckPort::PortIndex(index) => {
+            let ports = of_instance(app, record.id.as_str(), &record.host_ports);
+            endpoint_of(app, record, ports.get(usize::from(index))?)
+        }
+    }
+}
+
+/// Where one of the ports of a running task is reached, as [`endpoint`].
+pub(crate) fn endpoint_of(app: &App, record: &TaskRecord, port: &InstancePort<'_>) -> Option<HostPort> {
+    let at_agent = || Some(HostPort::new(record.agent.hostname.clone(), port.host?));
+    if !has_addresses(app) {
+        return at_agent();
+    }
+    match address(app, record, port.networks) {
+        Some(address) => Some(HostPort::new(address, port.inside())),
+        None => at_agent(),
+    }
+}
+
+/// Whether each container has an address of its own that others reach.
+fn has_addresses(app: &App) -> bool {
+    app.networks
+        .iter()
+        .any(|network| network.mode == NetworkMode::Container)
+}
+
+/// The address of a task's own ports, in one of these networks; in any if there are none.
+fn address(app: &App, record: &TaskRecord, networks: &[String]) -> Option<String> {
+    if !has_addresses(app) {
+        return Some(record.agent.hostname.clone());
+    }
+    container_address(record.status.as_ref()?, networks)
+}
+
+fn container_address(status: &TaskStatus, networks: &[String]) -> Option<String> {
+    let infos = &status.container_status.as_ref()?.network_infos;
+    let named = |info: &&NetworkInfo| {
+        // Some agents report no names.
+        networks.is_empty() || info.name.as_ref().is_none_or(|name| networks.contains(name))
+    };
+    let addresses = |info: &NetworkInfo| {
+        let listed = info.ip_addresses.iter().filter_map(|it| it.ip_address.clone());
+        listed.chain(info.ip_address.clone()).collect::<Vec<String>>()
+    };
+    infos.iter().filter(named).flat_map(addresses).next()
+}
+
+#[cfg(test)]
+#[path = "ports_tests.rs"]
+mod tests;
