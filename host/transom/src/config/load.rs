@@ -149,6 +149,7 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_ports(settings)?;
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
+    refuse_network_name(settings)?;
     refuse_quic(settings)?;
     refuse_missing_keys(settings)
 }
@@ -221,6 +222,25 @@ fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
     bail!(
         "`apps.env_vars_prefix` is {prefix:?}; expected letters, digits and underscores, not beginning with a digit, as in \
          \"MARATHON_\""
+    );
+}
+
+/// The name of a network in definitions has this form too.
+fn refuse_network_name(settings: &Settings) -> anyhow::Result<()> {
+    let name = settings
+        .apps
+        .as_ref()
+        .map(|apps| apps.default_network_name.as_str());
+    let name = name.unwrap_or_default();
+    let outer = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
+    let inner = |char: char| outer(char) || matches!(char, '-' | '_');
+    let valid = name.starts_with(outer) && name.ends_with(outer) && name.chars().all(inner);
+    if name.is_empty() || valid && name.len() <= 63 {
+        return Ok(());
+    }
+    bail!(
+        "`apps.default_network_name` is {name:?}; expected at most 63 lower-case letters and digits, with hyphens and \
+         underscores only inside, as in \"dcos\""
     );
 }
 
@@ -384,6 +404,14 @@ mod tests {
                 "`apps.env_vars_prefix` is \"MY-\"; expected letters, digits and underscores",
             ),
             ("[apps]\nenv_vars_prefix = \"1_\"\n", "not beginning with a digit"),
+            (
+                "[apps]\ndefault_network_name = \"-x\"\n",
+                "`apps.default_network_name` is \"-x\"; expected at most 63 lower-case letters",
+            ),
+            (
+                "[apps]\nenable_features = [\"secret\"]\n",
+                "unknown variant `secret`",
+            ),
             (
                 "[admin]\nlistener = \"10.0.0.1\"\n",
                 "`admin.listener` is 10.0.0.1",

@@ -405,6 +405,10 @@ pub(crate) struct Apps {
     pub(crate) hostname: String,
     /// The prefix of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks.
     pub(crate) env_vars_prefix: String,
+    /// Parts of definitions that are rejected unless they are named here.
+    pub(crate) enable_features: Vec<Feature>,
+    /// The name of container networks that have none in their definition; none when empty.
+    pub(crate) default_network_name: String,
     pub(crate) checks: Checks,
     pub(crate) events: Events,
 }
@@ -429,6 +433,8 @@ impl Default for Apps {
             failover_timeout: 604_800,
             hostname: String::new(),
             env_vars_prefix: String::new(),
+            enable_features: Vec::new(),
+            default_network_name: String::new(),
             checks: Checks::default(),
             events: Events::default(),
         }
@@ -442,6 +448,20 @@ impl Apps {
             .into_iter()
             .flatten()
     }
+}
+
+/// A part of app definitions, by Marathon's name.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Feature {
+    /// Volumes of drivers.
+    ExternalVolumes,
+    /// GPUs; the framework registers as one that uses them.
+    GpuResources,
+    /// References to the cluster's secret store.
+    Secrets,
+    /// Always on; accepted because configurations of Marathon name it.
+    TaskKilling,
 }
 
 /// `[apps.events]`: the event stream.

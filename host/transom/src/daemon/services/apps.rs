@@ -1,15 +1,16 @@
 //! The apps service.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use transom_cluster::v1;
+use transom_cluster::v1::{self, CapabilityType};
 use transom_web::BoundPort;
 
 use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
-use crate::config::{self, CheckRunner, PlanFormat, Settings};
+use crate::config::{self, CheckRunner, Feature, PlanFormat, Settings};
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
 use crate::exit::Unavailable;
@@ -111,8 +112,26 @@ fn framework_info(section: &config::Apps, principal: Option<String>) -> v1::Fram
             port.number()
         )),
         principal,
+        // Agents with GPUs are offered only to frameworks that can use them.
+        capabilities: section
+            .enable_features
+            .contains(&Feature::GpuResources)
+            .then(|| CapabilityType::GpuResources.into())
+            .into_iter()
+            .collect(),
         ..v1::FrameworkInfo::default()
     }
+}
+
+/// The features that the service knows; another one is always on.
+fn features(section: &config::Apps) -> BTreeSet<transom_apps::Feature> {
+    let feature = |feature: &Feature| match feature {
+        Feature::ExternalVolumes => Some(transom_apps::Feature::ExternalVolumes),
+        Feature::GpuResources => Some(transom_apps::Feature::GpuResources),
+        Feature::Secrets => Some(transom_apps::Feature::Secrets),
+        Feature::TaskKilling => None,
+    };
+    section.enable_features.iter().filter_map(feature).collect()
 }
 
 fn service_config(section: &config::Apps) -> transom_apps::Config {
@@ -122,6 +141,8 @@ fn service_config(section: &config::Apps) -> transom_apps::Config {
         framework_name: section.framework_name.clone(),
         role: section.role.clone(),
         env_vars_prefix: section.env_vars_prefix.clone(),
+        features: features(section),
+        default_network_name: Some(section.default_network_name.clone()).filter(|name| !name.is_empty()),
         checks: transom_apps::Checks {
             network: match section.checks.network_from {
                 CheckRunner::Daemon => transom_apps::Network::Host,
@@ -139,5 +160,44 @@ fn service_config(section: &config::Apps) -> transom_apps::Config {
             },
         },
         ..transom_apps::Config::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    fn section(text: &str) -> config::Apps {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn features_reach_the_service_and_gpus_the_master() {
+        let section_of = |features: &str| section(&format!("enable_features = {features}"));
+        for (features, names, gpus) in [
+            ("[]", vec![], false),
+            (r#"["task_killing", "secrets"]"#, vec!["secrets"], false),
+            (
+                r#"["gpu_resources", "external_volumes"]"#,
+                vec!["external_volumes", "gpu_resources"],
+                true,
+            ),
+        ] {
+            let section = section_of(features);
+            let config = service_config(&section);
+            let found: Vec<&str> = config.features.iter().map(|feature| feature.name()).collect();
+            assert_eq!(found, names);
+            let info = framework_info(&section, None);
+            assert_eq!(info.can(&CapabilityType::GpuResources), gpus, "{features}");
+        }
+    }
+
+    #[test]
+    fn default_network_is_none_when_its_name_is_empty() {
+        assert_eq!(service_config(&section("")).default_network_name, None);
+        let named = service_config(&section("default_network_name = \"dcos\""));
+        assert_eq!(named.default_network_name.as_deref(), Some("dcos"));
     }
 }
