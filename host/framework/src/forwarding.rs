@@ -1,13 +1,16 @@
 //! Requests to a daemon that does not lead.
 //!
 //! The policy of a service decides by method and path: a standby answers a request itself
-//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]).
+//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]). A read
+//! that only the leader can answer completely is answered with what this daemon knows while no
+//! leader answers ([`Route::ForwardOrLocal`]), with its age.
 //! While there is no leader, a request waits for one, and is then rejected: 503 while the store is
 //! unavailable, otherwise 502. A request that did not reach a leader is sent to the next one; a
 //! request whose outcome is unknown is not repeated.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::rejection::BytesRejection;
@@ -16,8 +19,10 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{RequestExt, Router};
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri, header};
 use tokio::time::{Instant, timeout};
+use transom_common::error_chain;
 use transom_web::{ApiError, Caller, Credentials, ForwardError, Forwarder};
 
 use crate::{Leader, LeaderAddress, NoLeader};
@@ -36,6 +41,9 @@ pub enum Route {
     Redirect,
     /// By the leader, to which this daemon forwards the request.
     Forward,
+    /// By the leader; while none answers, by this daemon, with the header `Age`: the seconds since a
+    /// leader last answered here. For reads without a body.
+    ForwardOrLocal,
 }
 
 /// The URI as the client sent it, an extension of requests whose URI the service has rewritten.
@@ -52,6 +60,27 @@ pub struct Forwarding<H> {
     policy: fn(&Method, &str) -> Route,
     authorization: Option<HeaderValue>,
     after_write: Option<Arc<AfterWrite>>,
+    last_answer: Arc<LastAnswer>,
+}
+
+/// When a leader last answered a read.
+struct LastAnswer {
+    /// When this daemon started to forward.
+    began: Instant,
+    /// Milliseconds from then.
+    millis: AtomicU64,
+}
+
+impl LastAnswer {
+    fn set(&self) {
+        let millis = self.began.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
+        self.millis.store(millis, Ordering::Relaxed);
+    }
+
+    fn age(&self) -> Duration {
+        let at = Duration::from_millis(self.millis.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(at)
+    }
 }
 
 impl<H> Forwarding<H> {
@@ -63,6 +92,10 @@ impl<H> Forwarding<H> {
             policy,
             authorization: None,
             after_write: None,
+            last_answer: Arc::new(LastAnswer {
+                began: Instant::now(),
+                millis: AtomicU64::new(0),
+            }),
         }
     }
 
@@ -111,18 +144,7 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
             .extract()
             .await
             .map_err(|refused: BytesRejection| ApiError::new(refused.status(), refused.body_text()))?;
-        let mut outward = head.clone();
-        if let Some(RequestedUri(uri)) = head.extensions.get() {
-            outward.uri = uri.clone();
-        }
-        let reads_only = |caller: &Caller| caller.read_only;
-        if let Some(authorization) = &self.authorization
-            && !head.extensions.get().is_some_and(reads_only)
-        {
-            outward
-                .headers
-                .insert(header::AUTHORIZATION, authorization.clone());
-        }
+        let outward = self.outward(&head);
         loop {
             let LeaderAddress::Other(address) = leader else {
                 // This daemon was elected meanwhile.
@@ -146,6 +168,47 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// The head of a request as it is sent to the leader.
+    fn outward(&self, head: &Parts) -> Parts {
+        let mut outward = head.clone();
+        if let Some(RequestedUri(uri)) = head.extensions.get() {
+            outward.uri = uri.clone();
+        }
+        let reads_only = |caller: &Caller| caller.read_only;
+        if let Some(authorization) = &self.authorization
+            && !head.extensions.get().is_some_and(reads_only)
+        {
+            outward
+                .headers
+                .insert(header::AUTHORIZATION, authorization.clone());
+        }
+        outward
+    }
+
+    /// Never waits for an election: this daemon has an answer.
+    async fn forward_or_local(&self, request: Request, next: Next) -> Response {
+        let (head, body) = request.into_parts();
+        if let Some(address) = self.leader.address() {
+            let outward = self.outward(&head);
+            match self.forwarder.forward(&address, &outward, Bytes::new()).await {
+                // A daemon that stops leading answers so.
+                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
+                Ok(answer) => {
+                    self.last_answer.set();
+                    return answer;
+                }
+                Err(error) => tracing::debug!(
+                    error = error_chain(&error),
+                    "the leader did not answer a read; answering with what is known here"
+                ),
+            }
+        }
+        let mut answer = next.run(Request::from_parts(head, body)).await;
+        let age = HeaderValue::from(self.last_answer.age().as_secs());
+        answer.headers_mut().insert(header::AGE, age);
+        answer
     }
 
     async fn redirect(&self, request: Request, next: Next) -> Result<Response, ApiError> {
@@ -183,6 +246,7 @@ async fn handle<H: Send + Sync + 'static>(
         Route::Local => return next.run(request).await,
         Route::Redirect => forwarding.redirect(request, next).await,
         Route::Forward => forwarding.forward(request, next).await,
+        Route::ForwardOrLocal => return forwarding.forward_or_local(request, next).await,
     };
     outcome.unwrap_or_else(IntoResponse::into_response)
 }
@@ -195,6 +259,7 @@ impl<H> Clone for Forwarding<H> {
             policy: self.policy,
             authorization: self.authorization.clone(),
             after_write: self.after_write.clone(),
+            last_answer: Arc::clone(&self.last_answer),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Requests to a standby: it answers reads, redirects event streams and forwards the rest to the
-//! leader.
+//! Requests to a standby: it redirects event streams and forwards everything else to the leader.
+//! What it knows from the store lacks the results of checks, so it answers reads only while no
+//! leader does.
 
 use http::Method;
 use tokio::sync::{mpsc, oneshot};
@@ -20,7 +21,7 @@ pub(super) fn route(method: &Method, path: &str) -> Route {
         None | Some("info" | "leader") => Route::Local,
         // Streams stay at the daemon that publishes the events.
         Some("events") => Route::Redirect,
-        Some(_) if matches!(*method, Method::GET | Method::HEAD) && is_shown(path) => Route::Local,
+        Some(_) if matches!(*method, Method::GET | Method::HEAD) && is_shown(path) => Route::ForwardOrLocal,
         Some(_) => Route::Forward,
     }
 }
@@ -38,16 +39,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn route_keeps_most_reads_local_forwards_writes_redirects_events() {
+    fn route_prefers_the_leader_for_reads_forwards_writes_redirects_events() {
         for (method, path, expected) in [
             (Method::GET, "/ping", Route::Local),
             (Method::GET, "/v2/info", Route::Local),
             (Method::GET, "/v2/leader", Route::Local),
-            (Method::GET, "/v2/apps", Route::Local),
-            (Method::HEAD, "/v2/apps", Route::Local),
-            (Method::GET, "/v2/apps/a/versions", Route::Local),
-            (Method::GET, "/v2/tasks", Route::Local),
-            (Method::GET, "/v2/deployments", Route::Local),
+            (Method::GET, "/v2/apps", Route::ForwardOrLocal),
+            (Method::HEAD, "/v2/apps", Route::ForwardOrLocal),
+            (Method::GET, "/v2/apps/a/versions", Route::ForwardOrLocal),
+            (Method::GET, "/v2/tasks", Route::ForwardOrLocal),
+            (Method::GET, "/v2/deployments", Route::ForwardOrLocal),
             (Method::GET, "/v2/queue", Route::Forward),
             (Method::GET, "/v2/events", Route::Redirect),
             (Method::GET, "/v2/appsx", Route::Forward),

@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use axum::body::Body;
 use axum::routing::any;
@@ -19,6 +19,7 @@ fn policy(method: &Method, path: &str) -> Route {
     match path {
         "/local" => Route::Local,
         "/stream" => Route::Redirect,
+        "/read" => Route::ForwardOrLocal,
         _ if *method == Method::OPTIONS => Route::Local,
         _ => Route::Forward,
     }
@@ -215,4 +216,24 @@ async fn without_a_leader_a_request_waits_and_is_then_rejected() {
         let (status, ..) = standby.ask(Method::GET, "/local").await;
         assert_eq!(status, StatusCode::OK);
     }
+}
+
+#[tokio::test]
+async fn read_is_answered_here_with_its_age_while_no_leader_answers() {
+    let token = CancellationToken::new();
+    let address = leader(&token).await;
+    let standby = Standby::new(Leadership::Follower(address.to_string()), None);
+    let (_, headers, text) = standby.ask(Method::GET, "/read").await;
+    assert!(text.starts_with("leader GET /read"), "{text}");
+    assert!(!headers.contains_key(header::AGE));
+    let unreachable = SocketAddr::from(([127, 0, 0, 1], 1)).to_string();
+    for standing in [Leadership::Follower(unreachable), Leadership::Unknown] {
+        standby.elected.send(standing).unwrap();
+        let (status, headers, text) = standby.ask(Method::GET, "/read").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(text.starts_with("own GET /read"), "{text}");
+        let age: u64 = headers[header::AGE].to_str().unwrap().parse().unwrap();
+        assert!(age < 60, "{age}");
+    }
+    token.cancel();
 }
