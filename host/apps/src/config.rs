@@ -6,6 +6,7 @@ use std::time::Duration;
 use transom_web::{BoundPort, PortConfig};
 
 use crate::bus::PlanForm;
+use crate::deploy::OnDeadline;
 use crate::{Error, Result};
 
 /// Settings of the apps service; all have defaults.
@@ -33,6 +34,8 @@ pub struct Config {
     pub env_vars_prefix: String,
     /// The event bus.
     pub events: Events,
+    /// Deployments.
+    pub deployments: Deployments,
     /// How long a launched task may stay in one state until it runs; then it is killed and launched
     /// again.
     pub launch_timeout: Duration,
@@ -101,6 +104,16 @@ pub struct Events {
     pub plan_format: PlanForm,
 }
 
+/// Settings of deployments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deployments {
+    /// Seconds after which a deployment that is not done has failed; none: it may take any time.
+    /// A request may have its own.
+    pub deadline: Option<u32>,
+    /// What happens then.
+    pub on_deadline: OnDeadline,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -116,6 +129,7 @@ impl Default for Config {
             checks: Checks::default(),
             env_vars_prefix: String::new(),
             events: Events::default(),
+            deployments: Deployments::default(),
             launch_timeout: Duration::from_mins(5),
             revive_interval: Duration::from_secs(1),
             store_timeout: transom_store::typed::TIMEOUT,

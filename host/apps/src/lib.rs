@@ -65,7 +65,8 @@ mod tree;
 
 pub use self::core::term::Dependencies;
 pub use bus::PlanForm;
-pub use config::{Checks, Config, Events, Exec, Feature, Network};
+pub use config::{Checks, Config, Deployments, Events, Exec, Feature, Network};
+pub use deploy::OnDeadline;
 pub use error::Error;
 pub use runner::Runner;
 pub use start::start;

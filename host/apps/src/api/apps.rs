@@ -12,8 +12,11 @@ use super::app::{Embed, shown};
 use super::path::{Target, target};
 use super::query::Query;
 use super::{Api, error, task};
-use crate::core::command::{AppEdit, Command, Edit, Killed, Manner, Origin, Refusal, Which, Written};
+use crate::core::command::{
+    AppEdit, Command, Edit, Killed, Manner, Options, Origin, Refusal, Which, Written,
+};
 use crate::core::snapshot::{AppView, Snapshot};
+use crate::deploy::{Deadline, OnDeadline};
 use crate::ids::AppId;
 use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, read};
 use crate::task::condition;
@@ -60,9 +63,9 @@ pub(super) async fn create(
         }
         return Err(Invalid::Rules(update.broken).into());
     };
-    let force = query.flag("force", false);
+    let options = options(&query, false)?;
     let edit = AppEdit::Create(Box::new(update));
-    let written = write(&api, Edit::App { id, edit }, force, origin).await?;
+    let written = write(&api, Edit::App { id, edit }, options, origin).await?;
     let mut app = json!(written.app);
     if let Some(members) = app.as_object_mut() {
         members.remove("versionInfo");
@@ -143,7 +146,7 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
     let Target::App(id) = target(path)? else {
         return Err(no_such_method());
     };
-    let (force, partial) = (query.flag("force", false), query.flag("partialUpdate", true));
+    let (options, partial) = (options(query, false)?, query.flag("partialUpdate", true));
     let update = decode(api, body).await?;
     if update.id.as_ref().is_some_and(|named| *named != id) {
         return Err(error::invalid(
@@ -166,7 +169,7 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
         },
     };
     let location = location(id.as_str())?;
-    let written = write(api, Edit::App { id, edit }, force, origin).await?;
+    let written = write(api, Edit::App { id, edit }, options, origin).await?;
     if !written.created {
         return deployed(&written);
     }
@@ -223,7 +226,7 @@ async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, crea
         partial: query.flag("partialUpdate", true),
         create,
     };
-    deployed(&write(api, edit, query.flag("force", false), origin).await?)
+    deployed(&write(api, edit, options(query, false)?, origin).await?)
 }
 
 /// `DELETE /v2/apps/{id}` and `DELETE /v2/apps/{id}/tasks[/{task}]`
@@ -236,7 +239,7 @@ pub(super) async fn delete(
     match target(&path)? {
         Target::App(id) => {
             let edit = AppEdit::Delete;
-            deployed(&write(&api, Edit::App { id, edit }, query.flag("force", true), origin).await?)
+            deployed(&write(&api, Edit::App { id, edit }, options(&query, true)?, origin).await?)
         }
         Target::Tasks(id) => {
             let which = query
@@ -262,7 +265,7 @@ pub(super) async fn post(
         return Err(no_such_method());
     };
     let edit = AppEdit::Restart;
-    deployed(&write(&api, Edit::App { id, edit }, query.flag("force", false), origin).await?)
+    deployed(&write(&api, Edit::App { id, edit }, options(&query, false)?, origin).await?)
 }
 
 /// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
@@ -276,7 +279,33 @@ pub(super) fn manner(query: &Query) -> Result<Manner, ApiError> {
     Ok(Manner {
         scale,
         wipe,
-        force: query.flag("force", false),
+        options: options(query, false)?,
+    })
+}
+
+/// The parameters of every change: `force`, `deadline` and `onDeadline`.
+pub(super) fn options(query: &Query, force: bool) -> Result<Options, ApiError> {
+    let on_deadline = match query.get("onDeadline") {
+        None | Some("rollback") => OnDeadline::Rollback,
+        Some("fail") => OnDeadline::Fail,
+        Some(other) => {
+            let text = format!("onDeadline={other} is not one of rollback, fail");
+            return Err(ApiError::bad_request(text));
+        }
+    };
+    let seconds = query.get("deadline").map(|text| {
+        let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+        seconds.ok_or_else(|| {
+            ApiError::bad_request(format!("deadline={text} is not a number of seconds from 1"))
+        })
+    });
+    let seconds = seconds.transpose()?;
+    if seconds.is_none() && query.get("onDeadline").is_some() {
+        return Err(ApiError::bad_request("onDeadline needs a deadline"));
+    }
+    Ok(Options {
+        force: query.flag("force", force),
+        deadline: seconds.map(|seconds| Deadline { seconds, on_deadline }),
     })
 }
 
@@ -350,10 +379,15 @@ pub(super) async fn wrong_constraints(
     Ok(problems)
 }
 
-pub(super) async fn write(api: &Api, edit: Edit, force: bool, origin: Origin) -> Result<Written, ApiError> {
+pub(super) async fn write(
+    api: &Api,
+    edit: Edit,
+    options: Options,
+    origin: Origin,
+) -> Result<Written, ApiError> {
     let command = |reply| Command::Write {
         edit,
-        force,
+        options,
         origin,
         reply,
     };

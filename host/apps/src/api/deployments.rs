@@ -9,16 +9,17 @@ use transom_web::{ApiError, Json};
 use super::Api;
 use super::apps::{deployed, write};
 use super::query::Query;
-use crate::core::command::{Command, Edit, Origin};
+use crate::core::command::{Command, Edit, Options, Origin};
 use crate::deploy::Deployment;
 
-/// `GET /v2/deployments`
-pub(super) async fn list(State(api): State<Api>) -> Response {
+/// `GET /v2/deployments`; with `embed=deadline` each also has Transom's own `deadline`.
+pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
+    let deadline = query.embeds("deadline");
     let snapshot = api.snapshot();
     let shown: Vec<Value> = snapshot
         .deployments
         .values()
-        .map(|deployment| shown(deployment))
+        .map(|deployment| shown(deployment, deadline))
         .collect();
     Json(shown).into_response()
 }
@@ -39,17 +40,21 @@ pub(super) async fn delete(
         .await?;
         return Ok(StatusCode::ACCEPTED.into_response());
     }
-    deployed(&write(&api, Edit::Revert(id), true, origin).await?)
+    let options = Options {
+        force: true,
+        ..Options::default()
+    };
+    deployed(&write(&api, Edit::Revert(id), options, origin).await?)
 }
 
-fn shown(deployment: &Deployment) -> Value {
+fn shown(deployment: &Deployment, deadline: bool) -> Value {
     let current: Vec<Value> = deployment
         .step()
         .into_iter()
         .flat_map(|step| &step.actions)
         .map(|action| json!({"action": action.action, "app": action.app, "readinessCheckResults": []}))
         .collect();
-    json!({
+    let mut shown = json!({
         "id": deployment.id,
         "version": deployment.version,
         "affectedApps": deployment.apps().collect::<Vec<_>>(),
@@ -58,5 +63,9 @@ fn shown(deployment: &Deployment) -> Value {
         "currentActions": current,
         "currentStep": (deployment.current + 1).min(deployment.steps.len()),
         "totalSteps": deployment.steps.len(),
-    })
+    });
+    if let (Some(due), true) = (deployment.due(), deadline) {
+        shown["deadline"] = json!({"at": due, "onDeadline": deployment.deadline.map(|one| one.on_deadline)});
+    }
+    shown
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use transom_web::{ApiError, Json};
 
 use super::app::{self, Embed};
-use super::apps::{deployed, location, version, write, wrong_constraints};
+use super::apps::{deployed, location, options, version, write, wrong_constraints};
 use super::query::Query;
 use super::{Api, error};
 use crate::core::command::{Command, Edit, GroupEdit, Origin, Refusal};
@@ -264,7 +264,7 @@ async fn post(api: &Api, base: &GroupId, query: &Query, origin: Origin, body: &V
     let id = update.id.clone();
     let edit = GroupEdit::Create(Box::new(update));
     let location = location(id.as_str())?;
-    let written = write(api, Edit::Group { id, edit }, query.flag("force", false), origin).await?;
+    let written = write(api, Edit::Group { id, edit }, options(query, false)?, origin).await?;
     Ok((StatusCode::CREATED, [location], deployed(&written)?).into_response())
 }
 
@@ -303,7 +303,7 @@ async fn update(api: &Api, path: GroupId, query: &Query, origin: Origin, body: &
         let steps = api.ask(|reply| Command::Plan { edit, reply }).await?;
         return Ok(Json(json!({"steps": steps})).into_response());
     }
-    deployed(&write(api, edit, query.flag("force", false), origin).await?)
+    deployed(&write(api, edit, options(query, false)?, origin).await?)
 }
 
 /// `PATCH /v2/groups`
@@ -341,7 +341,7 @@ async fn enforce(api: &Api, id: GroupId, query: &Query, origin: Origin, body: &V
     }
     let update = decode(api, body, &id).await?;
     let edit = GroupEdit::Update(Box::new(update));
-    deployed(&write(api, Edit::Group { id, edit }, query.flag("force", false), origin).await?)
+    deployed(&write(api, Edit::Group { id, edit }, options(query, false)?, origin).await?)
 }
 
 /// `DELETE /v2/groups`
@@ -361,7 +361,7 @@ pub(super) async fn delete(
 
 async fn remove(api: &Api, id: GroupId, query: &Query, origin: Origin) -> Answer {
     let edit = GroupEdit::Delete;
-    deployed(&write(api, Edit::Group { id, edit }, query.flag("force", false), origin).await?)
+    deployed(&write(api, Edit::Group { id, edit }, options(query, false)?, origin).await?)
 }
 
 /// Parses a group's document and validates the constraints of its apps. Its id is relative to the

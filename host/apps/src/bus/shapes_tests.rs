@@ -43,6 +43,7 @@ fn deployment(id: &AppId) -> Deployment {
             step(ActionKind::ScaleApplication),
         ],
         current: 1,
+        deadline: None,
     }
 }
 

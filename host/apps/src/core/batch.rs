@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use transom_common::error_chain;
 use transom_framework::ActorError;
 use transom_replicas::{Condition, LaunchBackoff};
 use transom_store::typed;
@@ -14,12 +15,12 @@ use uuid::Uuid;
 
 use super::Core;
 use super::app_state::AppState;
-use super::command::{AppEdit, Command, Edit, Origin, Refusal, Written};
+use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, Written};
 use super::history::History;
 use super::persist::{AppRecord, Changes, MAX_VERSIONS, PastVersion};
 use crate::bus::shapes;
 use crate::checks::Occasion;
-use crate::deploy::{ActionKind, Change, Deployment, Step, plan};
+use crate::deploy::{ActionKind, Change, Deployment, OnDeadline, Step, plan};
 use crate::ids::{AppId, GroupId, InstanceId};
 use crate::instance::Instance;
 use crate::model::{App, Effect, Invalid};
@@ -34,11 +35,13 @@ pub(super) type Respond = Box<dyn FnOnce(Result<Written, Refusal>) + Send + Sync
 /// A change of definitions that a client asks for.
 pub(super) struct Request {
     pub(super) edit: Edit,
-    pub(super) force: bool,
+    pub(super) options: Options,
     /// The client in `api_post_event`; `None` for changes that post none.
     pub(super) origin: Option<Origin>,
     /// Instances that are removed first.
     pub(super) sentenced: Vec<(AppId, InstanceId)>,
+    /// Why it cancels deployments, if nobody asks for it.
+    pub(super) reason: Option<String>,
 }
 
 /// Prepared requests, and the definitions after them.
@@ -67,9 +70,11 @@ struct Prepared {
 }
 
 /// The part of a request that does not change definitions.
+#[derive(Default)]
 struct Rest {
     origin: Option<Origin>,
     sentenced: Vec<(AppId, InstanceId)>,
+    reason: Option<String>,
 }
 
 /// The definitions after a request.
@@ -89,22 +94,27 @@ impl Core {
             match command {
                 Command::Write {
                     edit,
-                    force,
+                    options,
                     origin,
                     reply,
                 } => {
                     let origin = Some(origin).filter(|_| posts(&edit));
                     let request = Request {
                         edit,
-                        force,
+                        options,
                         origin,
                         sentenced: Vec::new(),
+                        reason: None,
                     };
                     let respond = Box::new(move |outcome| drop(reply.send(outcome)));
                     self.add(&mut batch, request, respond).await;
                 }
                 Command::Plan { edit, reply } => {
-                    let planned = self.prepare(&batch, edit, true).await;
+                    let options = Options {
+                        force: true,
+                        ..Options::default()
+                    };
+                    let planned = self.prepare(&batch, edit, options).await;
                     let steps = planned.map(|prepared| prepared.deployment.steps);
                     self.replies.push(Box::new(move || drop(reply.send(steps))));
                 }
@@ -125,13 +135,62 @@ impl Core {
                 }
                 Command::Cancel { deployment, reply } => {
                     self.flush(&mut batch).await;
-                    let outcome = self.cancel(&deployment).await;
+                    let outcome = self.cancel(&deployment, "The deployment was cancelled.").await;
                     batch = self.batch();
                     self.replies.push(Box::new(move || drop(reply.send(outcome))));
                 }
             }
         }
         self.flush(&mut batch).await;
+    }
+
+    /// Gives up the deployments that are not done at their deadlines.
+    pub(super) async fn expire(&mut self) {
+        let now = Moment::now();
+        let due: Vec<Arc<Deployment>> = self
+            .deployments
+            .values()
+            .map(|running| &running.deployment)
+            .filter(|deployment| deployment.due().is_some_and(|due| due <= now))
+            .cloned()
+            .collect();
+        for deployment in due {
+            let Some(deadline) = deployment.deadline else {
+                continue;
+            };
+            let seconds = deadline.seconds;
+            let reason = format!("The deployment was not done within {seconds} s, its deadline.");
+            tracing::warn!(
+                deployment = deployment.id,
+                seconds,
+                "deployment missed its deadline"
+            );
+            if deadline.on_deadline == OnDeadline::Fail {
+                if let Err(refusal) = self.cancel(&deployment.id, &reason).await {
+                    not_expired(&deployment.id, &refusal);
+                }
+                continue;
+            }
+            let id = deployment.id.clone();
+            let request = Request {
+                edit: Edit::Revert(deployment.id.clone()),
+                options: Options {
+                    force: true,
+                    ..Options::default()
+                },
+                origin: None,
+                sentenced: Vec::new(),
+                reason: Some(reason),
+            };
+            let respond = move |outcome: Result<Written, Refusal>| {
+                if let Err(refusal) = outcome {
+                    not_expired(&id, &refusal);
+                }
+            };
+            let mut batch = self.batch();
+            self.add(&mut batch, request, Box::new(respond)).await;
+            self.flush(&mut batch).await;
+        }
     }
 
     fn batch(&self) -> Batch {
@@ -148,22 +207,27 @@ impl Core {
     pub(super) async fn add(&mut self, batch: &mut Batch, request: Request, respond: Respond) {
         let Request {
             edit,
-            force,
+            options,
             origin,
             sentenced,
+            reason,
         } = request;
         // Only requests about different apps share a batch: each sees what the one before did.
         let alone = match &edit {
-            Edit::App { id, .. } => batch.apps.contains(id) || force && self.locks.contains_key(id),
+            Edit::App { id, .. } => batch.apps.contains(id) || options.force && self.locks.contains_key(id),
             _ => true,
         };
         if alone {
             self.flush(batch).await;
         }
         let group = group_of(&edit, self);
-        let added = match self.prepare(batch, edit, force).await {
+        let added = match self.prepare(batch, edit, options).await {
             Ok(mut prepared) => {
-                prepared.request = Rest { origin, sentenced };
+                prepared.request = Rest {
+                    origin,
+                    sentenced,
+                    reason,
+                };
                 self.store(batch, prepared)
             }
             Err(refusal) => Err(refusal),
@@ -212,8 +276,11 @@ impl Core {
     }
 
     /// Plans a change without any effect.
-    async fn prepare(&mut self, batch: &Batch, edit: Edit, force: bool) -> Result<Prepared, Refusal> {
-        let version = self.new_version();
+    async fn prepare(&mut self, batch: &Batch, edit: Edit, options: Options) -> Result<Prepared, Refusal> {
+        let (version, force) = (self.new_version(), options.force);
+        // A deployment that restores what was before must not be given up in turn.
+        let reverts = matches!(edit, Edit::Revert(_));
+        let deadline = options.deadline.or(self.deadline).filter(|_| !reverts);
         let Outcome {
             edited,
             group,
@@ -265,16 +332,14 @@ impl Core {
         })?;
         let change = Change::new(version, group, &edited, affected);
         Ok(Prepared {
-            request: Rest {
-                origin: None,
-                sentenced: Vec::new(),
-            },
+            request: Rest::default(),
             deployment: Deployment {
                 id: Uuid::new_v4().to_string(),
                 version,
                 current: first_step(&steps),
                 steps,
                 change,
+                deadline,
             },
             apps: edited.apps,
             groups: edited.groups,
@@ -398,7 +463,9 @@ impl Core {
     /// Starts the deployment of a stored change.
     fn begin(&mut self, prepared: Prepared) -> Written {
         for cancelled in &prepared.cancels {
-            self.cancelled(cancelled, "The deployment was cancelled by a forced deployment.");
+            let reason = prepared.request.reason.as_deref();
+            let forced = "The deployment was cancelled by a forced deployment.";
+            self.cancelled(cancelled, reason.unwrap_or(forced));
         }
         for record in prepared.records {
             self.take_over(record);
@@ -591,7 +658,7 @@ impl Core {
         }
     }
 
-    async fn cancel(&mut self, deployment: &str) -> Result<(), Refusal> {
+    async fn cancel(&mut self, deployment: &str, reason: &str) -> Result<(), Refusal> {
         let running = self.deployments.get(deployment);
         let running = running.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
@@ -610,9 +677,17 @@ impl Core {
         for record in revived {
             self.take_over(record);
         }
-        self.cancelled(deployment, "The deployment was cancelled.");
+        self.cancelled(deployment, reason);
         Ok(())
     }
+}
+
+fn not_expired(deployment: &str, refusal: &Refusal) {
+    tracing::warn!(
+        deployment,
+        error = error_chain(refusal),
+        "giving up a deployment at its deadline failed; retrying"
+    );
 }
 
 /// A restart and a revert are no changes of an app's resource, and those of groups post no event.

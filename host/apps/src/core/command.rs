@@ -6,7 +6,7 @@ use transom_framework::ActorError;
 use transom_plugin_host::probe::{Failure, Outcome};
 use transom_store::typed;
 
-use crate::deploy::Step;
+use crate::deploy::{Deadline, Step};
 use crate::ids::{AppId, GroupId, InstanceId};
 use crate::instance::Instance;
 use crate::model::{App, AppUpdate, GroupUpdate, Invalid};
@@ -152,7 +152,7 @@ pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;
 pub(crate) enum Command {
     Write {
         edit: Edit,
-        force: bool,
+        options: Options,
         origin: Origin,
         reply: Reply<Written>,
     },
@@ -177,6 +177,15 @@ pub(crate) enum Command {
     Cancel { deployment: String, reply: Reply<()> },
 }
 
+/// How a change is carried out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// Cancels the deployments that lock its apps.
+    pub(crate) force: bool,
+    /// `None`: the default of the configuration.
+    pub(crate) deadline: Option<Deadline>,
+}
+
 /// How tasks are killed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
@@ -184,7 +193,8 @@ pub(crate) struct Manner {
     pub(crate) scale: bool,
     /// A new instance takes the place.
     pub(crate) wipe: bool,
-    pub(crate) force: bool,
+    /// Of the change that scales.
+    pub(crate) options: Options,
 }
 
 /// The result of [`Command::Kill`] and [`Command::KillGiven`].

@@ -215,6 +215,7 @@ impl Core {
                 tracing::info!(%instance, "instance unreachable for longer than expungeAfterSeconds; expunged");
             }
         }
+        self.expire().await;
         self.store_unstored().await;
     }
 }

@@ -111,8 +111,9 @@ impl Core {
                 partial: true,
                 create: false,
             },
-            force: manner.force,
+            options: manner.options,
             origin: None,
+            reason: None,
             sentenced: sentenced(&apps).collect(),
         };
         let respond = move |outcome: Result<_, Refusal>| {

@@ -37,7 +37,7 @@ use transom_store::typed::{self, TypedStore};
 
 use crate::bus::{Bus, Draft, PlanForm, shapes};
 use crate::checks::{Checker, Occasion};
-use crate::deploy::policy;
+use crate::deploy::{Deadline, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::model::Settings;
@@ -70,6 +70,8 @@ pub(crate) struct Parts {
     pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
     pub(crate) launch_timeout: Duration,
+    /// The deadline of deployments without one of their own.
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
@@ -134,6 +136,7 @@ pub(crate) struct Core {
     launch: LaunchSettings,
     plan_form: PlanForm,
     launch_timeout: Duration,
+    deadline: Option<Deadline>,
     /// All definitions without those of apps that are being deleted.
     tree: Tree,
     /// All apps, with their instances.
@@ -181,6 +184,7 @@ pub(crate) fn start(
         launch: parts.launch,
         plan_form: parts.plan_form,
         launch_timeout: parts.launch_timeout,
+        deadline: parts.deadline,
         tree: Tree::default(),
         apps: BTreeMap::new(),
         deployments: BTreeMap::new(),

@@ -17,6 +17,7 @@ use super::snapshot::Snapshot;
 use super::{Parts, Stored};
 use crate::bus::{self, Bus};
 use crate::checks::{self, Checker};
+use crate::deploy::Deadline;
 use crate::model::Settings;
 use crate::seams::Policies;
 use crate::task::LaunchSettings;
@@ -120,6 +121,10 @@ impl Dependencies {
             },
             plan_form: config.events.plan_format,
             launch_timeout: config.launch_timeout,
+            deadline: config.deployments.deadline.map(|seconds| Deadline {
+                seconds,
+                on_deadline: config.deployments.on_deadline,
+            }),
             snapshot: Arc::clone(snapshot),
         };
         let core = super::start(stored, parts, &tracker, token.clone());

@@ -17,7 +17,8 @@ use crate::model::App;
 pub(crate) use change::Change;
 #[cfg(test)]
 pub(crate) use change::ChangedApp;
-pub(crate) use plan::{ActionKind, Deployment, Step};
+pub use plan::OnDeadline;
+pub(crate) use plan::{ActionKind, Deadline, Deployment, Step};
 
 /// The next actions of an action of the plan.
 pub(crate) fn advance(

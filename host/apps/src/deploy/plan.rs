@@ -50,6 +50,27 @@ pub(crate) struct Deployment {
     pub(crate) current: usize,
     /// What it carries out, and a revert takes back. It locks these apps.
     pub(crate) change: Change,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<Deadline>,
+}
+
+/// When a deployment has to be done, counted from its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Deadline {
+    pub(crate) seconds: u32,
+    pub(crate) on_deadline: OnDeadline,
+}
+
+/// What happens to a deployment that is not done at its deadline. Either way it has failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDeadline {
+    /// It is reverted.
+    #[default]
+    Rollback,
+    /// It stops in its current step; instances are left unchanged.
+    Fail,
 }
 
 impl Deployment {
@@ -61,6 +82,12 @@ impl Deployment {
     /// The apps that it locks.
     pub(crate) fn apps(&self) -> impl Iterator<Item = &AppId> + Clone {
         self.change.apps.iter().map(|app| &app.id)
+    }
+
+    /// When it has to be done.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        let deadline = self.deadline?;
+        Some(self.version.plus_millis(i64::from(deadline.seconds) * 1000))
     }
 
     /// What it is about, for event queries: its only app, or the group.

@@ -19,7 +19,7 @@ pub(crate) fn scaling(app: &App) -> ScalingPolicy {
             maximum_over_capacity: app.upgrade_strategy.maximum_over_capacity,
             minimum_health_capacity: app.upgrade_strategy.minimum_health_capacity,
         },
-        resident: false,
+        resident: app.is_resident(),
     }
 }
 

@@ -431,3 +431,44 @@ async fn group_change_without_the_store_changes_nothing() {
     assert_eq!(world.get("/v2/deployments").await, json!([]));
     world.stop().await;
 }
+
+#[tokio::test]
+async fn deployment_is_reverted_or_stopped_at_its_deadline() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/a")).await;
+    let task = world.settled("/a", 1).await["tasks"][0]["id"].clone();
+    // New tasks are not launched from here on.
+    world.scheduler.set_immediate_launches(false);
+    let mut events = world
+        .listen("?event_type=deployment_step_failure&event_type=deployment_failed")
+        .await;
+    for (then, cmd) in [("rollback", "sleep 1000"), ("fail", "sleep 2000")] {
+        let change = json!({"cmd": "sleep 2000"});
+        let url = format!("/v2/apps/a?deadline=1&onDeadline={then}");
+        let changed = world.send("PUT", &url, change).await;
+        assert_eq!(changed.status, 200, "{changed:?}");
+        let shown = &world.get("/v2/deployments?embed=deadline").await[0];
+        assert_eq!(shown["deadline"]["onDeadline"], then, "{shown}");
+        assert_eq!(world.get("/v2/deployments").await[0].get("deadline"), None);
+        let failed = [events.next().await, events.next().await];
+        assert_eq!(failed[0].kind, "deployment_step_failure");
+        assert_eq!(failed[1].data["id"], changed.body["deploymentId"]);
+        let reason = failed[1].data["reason"].as_str().unwrap();
+        assert!(reason.contains("not done within 1 s"), "{reason}");
+        world.quiet().await;
+        let app = world.get("/v2/apps/a").await["app"].clone();
+        assert_eq!(app["cmd"], cmd);
+        assert_eq!(app["tasks"][0]["id"], task, "the instance is left unchanged");
+    }
+    for wrong in [
+        "deadline=0",
+        "deadline=x",
+        "deadline=5&onDeadline=no",
+        "onDeadline=fail",
+    ] {
+        let url = format!("/v2/apps/a?{wrong}");
+        let refused = world.send("PUT", &url, json!({"cpus": 2})).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+    }
+    world.stop().await;
+}
