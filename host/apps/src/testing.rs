@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_framework::{FrameworkService, LeaderTerm, ServiceHandle};
+use transom_framework::{Abdication, FrameworkService, LeaderTerm, ServiceHandle};
 use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
 use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
@@ -265,6 +265,7 @@ impl World {
             events,
             store: store.clone(),
             token: token.clone(),
+            abdication: Abdication::default(),
         };
         let leading = tokio::spawn(async move {
             runner.lead(term).await.unwrap();
