@@ -48,14 +48,14 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
             "framework_name": config.framework_name,
             "ha": false,
             "hostname": config.port.hostname,
-            "local_port_min": crate::model::ports::RANGE.start(),
-            "local_port_max": crate::model::ports::RANGE.end(),
+            "local_port_min": config.service_ports.start(),
+            "local_port_max": config.service_ports.end(),
             "mesos_role": config.role,
             "task_lost_expunge_initial_delay": 300_000,
             "task_lost_expunge_interval": 30_000,
         },
         "zookeeper_config": {
-            "zk": "", "zk_connection_timeout": 0, "zk_max_versions": 50, "zk_session_timeout": 0, "zk_timeout": 0,
+            "zk": "", "zk_connection_timeout": 0, "zk_max_versions": config.max_versions, "zk_session_timeout": 0, "zk_timeout": 0,
         },
         "http_config": {"http_port": ports[0], "https_port": ports[1]},
     });

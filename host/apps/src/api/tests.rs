@@ -5,6 +5,7 @@ mod apps;
 mod checks;
 mod deployments;
 mod events;
+mod limits;
 mod port;
 mod responses;
 mod routes;

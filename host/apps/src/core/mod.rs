@@ -17,6 +17,7 @@ pub(crate) mod term;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,9 @@ pub(crate) struct Parts {
     pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
     pub(crate) launch_timeout: Duration,
+    /// See [`crate::Config`].
+    pub(crate) max_versions: usize,
+    pub(crate) service_ports: RangeInclusive<u16>,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
@@ -107,6 +111,8 @@ pub(crate) struct Core {
     launch: LaunchSettings,
     plan_form: PlanForm,
     launch_timeout: Duration,
+    max_versions: usize,
+    service_ports: RangeInclusive<u16>,
     apps: BTreeMap<AppId, AppState>,
     /// At most one for each app.
     deployments: BTreeMap<AppId, Deployment>,
@@ -144,6 +150,8 @@ pub(crate) fn start(
         launch: parts.launch,
         plan_form: parts.plan_form,
         launch_timeout: parts.launch_timeout,
+        max_versions: parts.max_versions,
+        service_ports: parts.service_ports,
         apps: BTreeMap::new(),
         deployments: BTreeMap::new(),
         dirty: BTreeSet::new(),

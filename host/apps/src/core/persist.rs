@@ -22,9 +22,6 @@ use crate::{Error, Result};
 const APPS: &str = "apps/";
 const DEPLOYMENTS: &str = "deployments/";
 
-/// Definitions kept of each app, including the current one.
-pub(super) const MAX_VERSIONS: usize = 50;
-
 /// An app in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct AppRecord {

@@ -119,6 +119,8 @@ impl Dependencies {
             },
             plan_form: config.events.plan_format,
             launch_timeout: config.launch_timeout,
+            max_versions: config.max_versions,
+            service_ports: config.service_ports.clone(),
             snapshot: Arc::clone(snapshot),
         };
         let core = super::start(stored, parts, &tracker, token.clone());

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Core;
 use super::app_state::AppState;
 use super::command::{Change, Command, Origin, Refusal, Written};
-use super::persist::{AppRecord, Changes, MAX_VERSIONS};
+use super::persist::{AppRecord, Changes};
 use crate::bus::shapes;
 use crate::checks::Occasion;
 use crate::deploy::{Deployment, plan};
@@ -321,6 +321,7 @@ impl Core {
             &mut app,
             present.map_or(&[], |present| &present.port_definitions),
             &used,
+            &self.service_ports,
         );
         let Some(present) = present else {
             app.version_info = Some(VersionInfo {
@@ -423,7 +424,7 @@ impl Core {
             .into_iter()
             .flat_map(|state| state.instances.values().map(Instance::version))
             .collect();
-        let mut excess = versions.len().saturating_sub(MAX_VERSIONS);
+        let mut excess = versions.len().saturating_sub(self.max_versions);
         versions.retain(|past| {
             let surplus = excess > 0 && past.version != app.version && !used.contains(&past.version);
             excess -= usize::from(surplus);

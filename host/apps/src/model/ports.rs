@@ -5,13 +5,15 @@ use std::ops::RangeInclusive;
 
 use super::{App, PortDefinition};
 
-/// The range of service ports.
-pub(crate) const RANGE: RangeInclusive<u16> = 10_000..=20_000;
-
-/// Assigns a service port that is not in `used` to each port of 0. The `previous` definition's port
-/// with the same name, or else in the same position, is kept. With `requirePorts` nothing is
-/// assigned: 0 means any port there. A port stays 0 when the range is exhausted.
-pub(crate) fn assign(app: &mut App, previous: &[PortDefinition], used: &BTreeSet<u16>) {
+/// Assigns a service port from `range` that is not in `used` to each port of 0. The `previous`
+/// definition's port with the same name, or else in the same position, is kept. With `requirePorts`
+/// nothing is assigned: 0 means any port there. A port stays 0 when the range is exhausted.
+pub(crate) fn assign(
+    app: &mut App,
+    previous: &[PortDefinition],
+    used: &BTreeSet<u16>,
+    range: &RangeInclusive<u16>,
+) {
     if app.require_ports {
         return;
     }
@@ -30,10 +32,10 @@ pub(crate) fn assign(app: &mut App, previous: &[PortDefinition], used: &BTreeSet
             .find(|old| named.is_some() && old.name.as_deref() == named)
             .or_else(|| previous.get(index))
             .map(|old| old.port)
-            .filter(|port| RANGE.contains(port) && !taken.contains(port));
+            .filter(|port| range.contains(port) && !taken.contains(port));
         let port = kept.or_else(|| {
-            RANGE
-                .into_iter()
+            range
+                .clone()
                 .find(|port| !used.contains(port) && !taken.contains(port))
         });
         if let Some(port) = port {

@@ -13,8 +13,8 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
-use super::renamed;
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
+use super::{limits, renamed};
 
 /// The bounds of a lease's duration.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
@@ -149,6 +149,7 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_ports(settings)?;
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
+    refuse_limits(settings)?;
     refuse_quic(settings)?;
     refuse_missing_keys(settings)
 }
@@ -204,6 +205,15 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!("{}", gaps.join("\n"));
+}
+
+/// Limits of `[apps]` with which nothing would work.
+fn refuse_limits(settings: &Settings) -> anyhow::Result<()> {
+    let problems: Vec<String> = settings.apps.iter().flat_map(limits::problems).collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", problems.join("\n"));
 }
 
 /// The prefix of the variables' names must itself be a valid prefix.
@@ -384,6 +394,10 @@ mod tests {
                 "`apps.env_vars_prefix` is \"MY-\"; expected letters, digits and underscores",
             ),
             ("[apps]\nenv_vars_prefix = \"1_\"\n", "not beginning with a digit"),
+            (
+                "[apps]\nmax_versions = 0\nmax_apps = 0\n",
+                "`apps.max_apps` is 0: it must be at least 1\n`apps.max_versions` is 0",
+            ),
             (
                 "[admin]\nlistener = \"10.0.0.1\"\n",
                 "`admin.listener` is 10.0.0.1",

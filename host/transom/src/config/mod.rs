@@ -6,6 +6,7 @@
 
 mod aliases;
 mod file;
+mod limits;
 mod load;
 mod mesos_dns;
 mod port;

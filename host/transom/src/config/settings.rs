@@ -405,6 +405,25 @@ pub(crate) struct Apps {
     pub(crate) hostname: String,
     /// The prefix of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks.
     pub(crate) env_vars_prefix: String,
+    /// The maximum number of requests that are handled at the same time, event streams not counted;
+    /// further ones get 503. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_concurrent_requests: Option<usize>,
+    /// The maximum size of a request's body, in bytes.
+    pub(crate) max_body: usize,
+    /// The number of deployments that may run at the same time.
+    pub(crate) max_running_deployments: usize,
+    /// The number of apps that may exist. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_apps: Option<usize>,
+    /// The number of definitions of an app that are kept.
+    pub(crate) max_versions: usize,
+    /// The range of service ports.
+    pub(crate) local_port_min: u16,
+    pub(crate) local_port_max: u16,
+    /// Seconds for which a launched task may stay in one state before it runs; then it is killed and
+    /// launched again.
+    pub(crate) task_launch_timeout_seconds: u64,
     pub(crate) checks: Checks,
     pub(crate) events: Events,
 }
@@ -429,6 +448,14 @@ impl Default for Apps {
             failover_timeout: 604_800,
             hostname: String::new(),
             env_vars_prefix: String::new(),
+            max_concurrent_requests: None,
+            max_body: 8 << 20,
+            max_running_deployments: 100,
+            max_apps: None,
+            max_versions: 50,
+            local_port_min: 10_000,
+            local_port_max: 20_000,
+            task_launch_timeout_seconds: 300,
             checks: Checks::default(),
             events: Events::default(),
         }
