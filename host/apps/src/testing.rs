@@ -24,7 +24,7 @@ use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT, wait_for};
 use crate::core::term::{Dependencies, Metrics};
 use crate::ids::AppId;
 use crate::model::{App, read};
-use crate::seams::{Policies, View};
+use crate::seams::{Component, Policies, View};
 use crate::time::Moment;
 use crate::{Config, Runner as AppsRunner};
 
@@ -144,6 +144,16 @@ impl Policies for Components {
     fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
     }
+
+    fn components(&self) -> Vec<Component> {
+        vec![Component {
+            name: "attributes".to_owned(),
+            world: "matcher".to_owned(),
+            version: "0.1.0".to_owned(),
+            digest: Some("sha256:00".to_owned()),
+            summary: None,
+        }]
+    }
 }
 
 /// Passes the requested kinds, or without any all but the opt-in ones. The filter `replace`
@@ -212,6 +222,7 @@ pub(crate) struct World {
     config: Config,
     registry: Registry,
     token: CancellationToken,
+    abdication: Abdication,
     leading: JoinHandle<AppsRunner>,
     dir: tempfile::TempDir,
 }
@@ -260,12 +271,13 @@ impl World {
             token.clone(),
         );
         let (apps, mut runner) = started.await.unwrap();
+        let abdication = Abdication::default();
         let term = LeaderTerm {
             scheduler: scheduler.clone(),
             events,
             store: store.clone(),
             token: token.clone(),
-            abdication: Abdication::default(),
+            abdication: abdication.clone(),
         };
         let leading = tokio::spawn(async move {
             runner.lead(term).await.unwrap();
@@ -280,9 +292,15 @@ impl World {
             config,
             registry,
             token,
+            abdication,
             leading,
             dir,
         }
+    }
+
+    /// Whether a client asked the leader to abdicate.
+    pub(crate) fn abdicated(&self) -> bool {
+        self.abdication.is_requested()
     }
 
     /// The number of events published on the bus.

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_cluster::agent::Agents;
-use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
+use transom_framework::{Abdication, LeaderHandles, LeaderTerm, RunningTerm};
 use transom_plugin_host::Plugins;
 use transom_scheduler::{SchedulerApi, SubscriptionStatus};
 
@@ -32,6 +32,7 @@ pub(crate) struct Handles {
     pub(crate) core: mpsc::Sender<Command>,
     pub(crate) bus: Bus,
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
+    pub(crate) abdication: Abdication,
 }
 
 impl LeaderHandles for Handles {
@@ -128,6 +129,7 @@ impl Dependencies {
             core: commands_in,
             bus,
             scheduler: term.scheduler,
+            abdication: term.abdication,
         };
         Ok((handles, RunningTerm::new(core, tracker, token)))
     }
