@@ -14,7 +14,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
-use super::{limits, renamed};
+use super::{limits, marathon, renamed};
 
 /// The bounds of a lease's duration.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
@@ -311,10 +311,11 @@ fn explain_one(error: &figment::Error) -> String {
                 Some(last) if last == name => path,
                 Some(_) => format!("{path}.{name}"),
             };
-            let hint = match (renamed::key(&at), nearest(name, known)) {
-                (Some(new), _) => format!("it is now `{new}`"),
-                (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => format!("known here: {}", known.join(", ")),
+            let hint = match (renamed::key(&at), marathon::reason(&at), nearest(name, known)) {
+                (Some(new), _, _) => format!("it is now `{new}`"),
+                (None, Some(reason), _) => format!("Marathon's flag has no counterpart: {reason}"),
+                (None, None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None, None) => format!("known here: {}", known.join(", ")),
             };
             format!("unknown key `{at}`{place}; {hint}")
         }

@@ -8,6 +8,7 @@ mod aliases;
 mod file;
 mod limits;
 mod load;
+mod marathon;
 mod mesos_dns;
 mod port;
 mod renamed;
@@ -17,6 +18,7 @@ mod workflow;
 
 pub(crate) use aliases::WORKFLOW;
 pub(crate) use load::{Overrides, admin, load, missing};
+pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
