@@ -1,6 +1,7 @@
 //! Configuration of the apps service.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use transom_web::{BoundPort, PortConfig};
@@ -13,7 +14,8 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The HTTP port. Its host name is the name under which clients reach this daemon, shown by
-    /// `/v2/leader` and `X-Marathon-Leader`.
+    /// `/v2/leader` and `X-Marathon-Leader`. Its limits have the largest body of a request and the
+    /// maximum number of concurrent requests.
     pub port: PortConfig,
     /// Prefix of the service's keys in the store, without a trailing slash; the scheduler of the
     /// same framework uses the same prefix.
@@ -27,6 +29,22 @@ pub struct Config {
     /// The name of container networks that have none in their definition; upstream's
     /// `--default_network_name`.
     pub default_network_name: Option<String>,
+    /// The user of tasks whose app names none, as `/v2/info` shows it.
+    pub user: String,
+    /// How long the cluster keeps the tasks of a framework without a daemon, as `/v2/info` shows it.
+    pub failover_timeout: Duration,
+    /// Whether other daemons can take over, because they share the store; `/v2/info` shows it.
+    pub shared_store: bool,
+    /// The number of deployments that may run at the same time; upstream's
+    /// `--max_running_deployments`.
+    pub max_running_deployments: usize,
+    /// The number of apps that may exist; `None`: any number.
+    pub max_apps: Option<usize>,
+    /// The number of definitions of an app that are kept, the current one among them. Those that
+    /// instances run are kept in addition.
+    pub max_versions: usize,
+    /// The range of service ports; a port of 0 in a definition gets a number from it.
+    pub service_ports: RangeInclusive<u16>,
     /// Where checks run.
     pub checks: Checks,
     /// Prefix of the variable `HOST` and of the `PORT` variables of tasks; upstream's
@@ -126,6 +144,13 @@ impl Default for Config {
             role: "*".to_owned(),
             features: BTreeSet::new(),
             default_network_name: None,
+            user: "root".to_owned(),
+            failover_timeout: Duration::from_hours(168),
+            shared_store: false,
+            max_running_deployments: 100,
+            max_apps: None,
+            max_versions: 50,
+            service_ports: 10_000..=20_000,
             checks: Checks::default(),
             env_vars_prefix: String::new(),
             events: Events::default(),

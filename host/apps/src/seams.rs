@@ -28,6 +28,22 @@ pub(crate) trait Policies: Debug + Send + Sync {
     /// The name of the plugin for this kind of check.
     fn prober(&self, kind: &Kind) -> String;
     fn changes(&self) -> broadcast::Receiver<Change>;
+    /// The loaded components, by name.
+    fn components(&self) -> Vec<Component>;
+}
+
+/// A loaded component.
+#[derive(Clone, Debug)]
+pub(crate) struct Component {
+    pub(crate) name: String,
+    /// The interface that it implements.
+    pub(crate) world: String,
+    /// Its own version.
+    pub(crate) version: String,
+    /// `sha256:` and its digest.
+    pub(crate) digest: Option<String>,
+    /// Its own description.
+    pub(crate) summary: Option<String>,
 }
 
 /// The view of one event query.
@@ -71,5 +87,19 @@ impl Policies for Plugins {
 
     fn changes(&self) -> broadcast::Receiver<Change> {
         Plugins::changes(self)
+    }
+
+    fn components(&self) -> Vec<Component> {
+        let loaded = Plugins::list(self).into_iter().filter_map(|status| {
+            Some(Component {
+                name: status.name,
+                // A plugin without a version was never admitted.
+                world: status.world?,
+                version: status.version?,
+                digest: status.digest,
+                summary: status.summary,
+            })
+        });
+        loaded.collect()
     }
 }

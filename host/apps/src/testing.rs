@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_framework::{FrameworkService, LeaderTerm, ServiceHandle};
+use transom_framework::{Abdication, FrameworkService, LeaderTerm, ServiceHandle};
 use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
 use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
@@ -25,7 +25,7 @@ use crate::config::Feature;
 use crate::core::term::{Dependencies, Metrics};
 use crate::ids::AppId;
 use crate::model::{App, Settings, read};
-use crate::seams::{Policies, View};
+use crate::seams::{Component, Policies, View};
 use crate::time::Moment;
 use crate::{Config, Runner as AppsRunner};
 
@@ -154,6 +154,16 @@ impl Policies for Components {
     fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
     }
+
+    fn components(&self) -> Vec<Component> {
+        vec![Component {
+            name: "attributes".to_owned(),
+            world: "matcher".to_owned(),
+            version: "0.1.0".to_owned(),
+            digest: Some("sha256:00".to_owned()),
+            summary: None,
+        }]
+    }
 }
 
 /// Passes the requested kinds, or without any all but the opt-in ones. The filter `replace`
@@ -222,6 +232,7 @@ pub(crate) struct World {
     config: Config,
     registry: Registry,
     token: CancellationToken,
+    abdication: Abdication,
     leading: JoinHandle<AppsRunner>,
     dir: tempfile::TempDir,
 }
@@ -270,11 +281,13 @@ impl World {
             token.clone(),
         );
         let (apps, mut runner) = started.await.unwrap();
+        let abdication = Abdication::default();
         let term = LeaderTerm {
             scheduler: scheduler.clone(),
             events,
             store: store.clone(),
             token: token.clone(),
+            abdication: abdication.clone(),
         };
         let leading = tokio::spawn(async move {
             runner.lead(term).await.unwrap();
@@ -289,9 +302,15 @@ impl World {
             config,
             registry,
             token,
+            abdication,
             leading,
             dir,
         }
+    }
+
+    /// Whether a client asked the leader to abdicate.
+    pub(crate) fn abdicated(&self) -> bool {
+        self.abdication.is_requested()
     }
 
     /// The number of events published on the bus.

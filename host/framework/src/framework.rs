@@ -53,6 +53,26 @@ pub struct LeaderTerm {
     pub store: Arc<dyn Store>,
     /// Cancelled when the term ends.
     pub token: CancellationToken,
+    /// Ends the term early.
+    pub abdication: Abdication,
+}
+
+/// Gives the lease of a term back, so that another daemon can lead; the service then stands by.
+/// Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Abdication(CancellationToken);
+
+impl Abdication {
+    /// Ends the term. Returns immediately; the lease is released when everything that acts for the
+    /// framework has stopped.
+    pub fn abdicate(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether the term was given up.
+    pub fn is_requested(&self) -> bool {
+        self.0.is_cancelled()
+    }
 }
 
 impl fmt::Debug for LeaderTerm {
@@ -121,6 +141,8 @@ pub struct Framework {
 enum End {
     /// The lease is gone, or the daemon stops.
     Over,
+    /// The service gave the lease back.
+    Abdicated,
     /// The store could not be read; worth a retry.
     NotStarted,
 }
@@ -142,23 +164,32 @@ impl Framework {
     }
 
     /// Campaigns, runs the framework while leader, and campaigns again; until `token` is cancelled.
+    /// After an abdication it leaves the lease to others for as long as a lease lasts, in which each
+    /// of them campaigns several times.
     ///
     /// # Errors
     /// Invalid data in the store, or a service that ended unexpectedly.
     pub async fn run<S: FrameworkService>(mut self, mut service: S, token: CancellationToken) -> Result<()> {
+        let mut left_to_others = Duration::ZERO;
         loop {
+            let election = &mut self.election;
+            let candidature = async {
+                tokio::time::sleep(left_to_others).await;
+                election.campaign().await
+            };
             let term = tokio::select! {
                 () = token.cancelled() => return Ok(()),
-                term = self.election.campaign() => term,
+                term = candidature => term,
                 never = service.stand_by() => match never {},
             };
             let outcome = self.serve(&mut service, &term, &token).await;
             // Everything that acted for the framework has stopped.
             term.resign().await;
-            if let End::NotStarted = outcome? {
-                let pause = tokio::time::sleep(CAMPAIGN_RETRY_INTERVAL);
-                let _ = token.run_until_cancelled(pause).await;
-            }
+            left_to_others = match outcome? {
+                End::Over => Duration::ZERO,
+                End::Abdicated => self.election.ttl(),
+                End::NotStarted => CAMPAIGN_RETRY_INTERVAL,
+            };
         }
     }
 
@@ -169,17 +200,20 @@ impl Framework {
         term: &Term,
         token: &CancellationToken,
     ) -> Result<End> {
-        let stop = CancellationToken::new();
+        let (stop, abdication) = (CancellationToken::new(), Abdication::default());
         let ending = async {
             tokio::select! {
                 () = term.ended().cancelled() => {}
                 () = token.cancelled() => {}
+                () = abdication.0.cancelled() => {
+                    tracing::info!(framework = self.info.name, "the leader abdicates");
+                }
                 () = stop.cancelled() => {}
             }
             stop.cancel();
         };
         let leading = async {
-            let outcome = self.lead(service, term, &stop).await;
+            let outcome = self.lead(service, term, &stop, abdication.clone()).await;
             // The lease, or the daemon, may have ended at the same time.
             let unexpected = !stop.is_cancelled();
             stop.cancel();
@@ -190,6 +224,7 @@ impl Framework {
             Ok(()) if unexpected => Err(Error::Stopped {
                 framework: self.info.name.clone(),
             }),
+            Ok(()) if abdication.is_requested() => Ok(End::Abdicated),
             Ok(()) => Ok(End::Over),
             Err(error) if error.is_permanent() => Err(error),
             Err(error) => {
@@ -209,6 +244,7 @@ impl Framework {
         service: &mut S,
         term: &Term,
         stop: &CancellationToken,
+        abdication: Abdication,
     ) -> Result<()> {
         let token = stop.child_token();
         let guard = Arc::new(LeaseGuard(term.lease_term()));
@@ -231,6 +267,7 @@ impl Framework {
                 events,
                 store: term.fenced_store(),
                 token: token.clone(),
+                abdication,
             })
             .await;
         token.cancel();

@@ -4,6 +4,7 @@
 //! * [`Leader`]: which daemon leads, and the handles that only the leader has.
 //! * [`Forwarding`]: a middleware that serves a request, redirects it or forwards it to the leader.
 //! * [`Framework`] runs a scheduler and a [`FrameworkService`] while this daemon leads.
+//!   [`Abdication`] gives the lease back.
 //! * [`ServiceHandle`]: the running service for the rest of the daemon; [`serve`] starts its port.
 //! * [`ask`] sends a request to an actor and waits for the [`Reply`].
 //!
@@ -37,6 +38,6 @@ mod service;
 pub use actor::{ActorError, Reply, ask};
 pub use error::{Error, Result, ServiceError};
 pub use forwarding::{Forwarding, RequestedUri, Route};
-pub use framework::{Framework, FrameworkService, LeaderTerm, RunningTerm};
+pub use framework::{Abdication, Framework, FrameworkService, LeaderTerm, RunningTerm};
 pub use leader::{Installed, Leader, LeaderAddress, LeaderHandles, NoLeader};
 pub use service::{FrameworkStatus, ServiceHandle, serve};

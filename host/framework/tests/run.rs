@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
 use transom_framework::{Error, Framework, FrameworkService, LeaderTerm, ServiceError};
+use transom_plugin_host::Plugins;
 use transom_scheduler::Metrics;
-use transom_store::Election;
+use transom_store::{Election, Store};
 
 /// For everything that a test waits for.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -27,6 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 enum Script {
     /// As a service that runs until the term ends.
     UntilStopped,
+    Abdicates,
     Unexpectedly,
     Fails(Failure),
 }
@@ -64,20 +67,31 @@ impl FrameworkService for Scripted {
                 term.token.cancelled().await;
                 Ok(())
             }
+            Script::Abdicates => {
+                term.abdication.abdicate();
+                term.token.cancelled().await;
+                Ok(())
+            }
             Script::Unexpectedly => Ok(()),
             Script::Fails(failure) => Err(failure),
         }
     }
 }
 
-/// Runs a framework with these terms, and stops it when all of them have started.
-async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
-    let dir = tempfile::tempdir().unwrap();
-    let store = format!("file:{}", dir.path().join("store").display());
+/// The time to live of the lease.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// A candidate for the lease.
+fn candidate(store: &Arc<dyn Store>, address: &str) -> Election {
+    Election::new(Arc::clone(store), Framework::lease("f"), address, LEASE)
+}
+
+/// A framework with its store and its plugin host, until `token` is cancelled.
+async fn framework(dir: &Path, token: &CancellationToken) -> (Framework, Arc<dyn Store>, Plugins) {
+    let store = format!("file:{}", dir.join("store").display());
     let store = transom_store::open(&store).await.unwrap();
-    let token = CancellationToken::new();
     let mut registry = Registry::default();
-    let plugins = dir.path().join("plugins");
+    let plugins = dir.join("plugins");
     std::fs::create_dir(&plugins).unwrap();
     let plugins = transom_plugin_host::Config::new(plugins);
     let plugins = plugins.start(&mut registry, token.child_token()).await.unwrap();
@@ -86,12 +100,7 @@ async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
         ..transom_cluster::Config::default()
     };
     let framework = Framework {
-        election: Election::new(
-            Arc::clone(&store),
-            Framework::lease("f"),
-            "own:1",
-            Duration::from_secs(5),
-        ),
+        election: candidate(&store, "own:1"),
         info: v1::FrameworkInfo {
             name: "f".to_owned(),
             ..v1::FrameworkInfo::default()
@@ -102,6 +111,13 @@ async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
         revive_interval: Duration::from_secs(1),
         metrics: Metrics::register(&mut registry, "f"),
     };
+    (framework, store, plugins)
+}
+
+/// Runs a framework with these terms, and stops it when all of them have started.
+async fn run(terms: Vec<Script>) -> transom_framework::Result<()> {
+    let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    let (framework, _store, plugins) = framework(dir.path(), &token).await;
     let (count, (started, mut starts)) = (terms.len(), mpsc::unbounded_channel());
     let service = Scripted {
         terms: terms.into(),
@@ -133,6 +149,37 @@ async fn a_term_that_could_not_start_is_followed_by_another() {
     run(vec![failure(), failure(), Script::UntilStopped])
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn an_abdicated_lease_is_left_to_another_candidate() {
+    let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    let (framework, store, plugins) = framework(dir.path(), &token).await;
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let service = Scripted {
+        terms: [Script::Abdicates, Script::UntilStopped].into(),
+        started,
+    };
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(framework.run(service, stop.clone()));
+    let story = async {
+        starts.recv().await.unwrap();
+        let other = candidate(&store, "other:2").campaign().await;
+        assert!(
+            starts.is_empty(),
+            "the first daemon leads again before the second one could"
+        );
+        // When the other one is gone, the first one leads again.
+        other.resign().await;
+        starts.recv().await.unwrap();
+    };
+    tokio::time::timeout(TIMEOUT, story)
+        .await
+        .expect("it leads again");
+    stop.cancel();
+    running.await.unwrap().unwrap();
+    token.cancel();
+    plugins.stopped().await;
 }
 
 #[tokio::test]

@@ -78,6 +78,11 @@ impl Election {
         self.leadership.subscribe()
     }
 
+    /// The time to live of the lease. Every candidate tries to get a free lease within it.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// Waits until this process is elected, without a deadline. Dropping the future ends the
     /// candidature; a lease that was granted meanwhile expires.
     pub async fn campaign(&mut self) -> Term {

@@ -11,10 +11,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use crate::access::{CHECKED_HEADERS, CLIENT, Caller, USER};
 use crate::{ApiError, Error, Result};
 
-/// The timeout of a connection to the leader.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The timeout of the head of the leader's answer; longer than any wait of a handler.
-const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// The maximum number of daemons that forward a request.
 const MAX_HOPS: usize = 3;
 
@@ -63,6 +59,11 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
+    /// The timeout of a connection to the leader.
+    pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The timeout of the head of the leader's answer; longer than any wait of a handler.
+    pub const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
     /// Forwards as `own`, this daemon's host and port, which is added to the header `via`.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ impl Forwarder {
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(Self::CONNECT_TIMEOUT)
             .tls_certs_only(trusted)
             .build()
             .map_err(|error| failed(error.into()))?;
@@ -148,7 +149,7 @@ impl Forwarder {
             .headers(headers)
             .body(body)
             .send();
-        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, sending).await {
+        let answer = match tokio::time::timeout(Self::ANSWER_TIMEOUT, sending).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 let connected = !error.is_connect();

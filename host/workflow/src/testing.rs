@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_common::HostPort;
-use transom_framework::{FrameworkService, Leader, LeaderTerm};
+use transom_framework::{Abdication, FrameworkService, Leader, LeaderTerm};
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{
     Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
@@ -222,6 +222,7 @@ impl Site {
             events,
             store: Arc::clone(&store),
             token: token.clone(),
+            abdication: Abdication::default(),
         };
         let running = tokio::spawn(async move { runner.lead(term).await });
         Self {

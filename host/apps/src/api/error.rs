@@ -21,6 +21,9 @@ impl From<Refusal> for ApiError {
             Refusal::AppExists(_) | Refusal::GroupExists(_) | Refusal::AppHasPath(_) => {
                 Self::new(StatusCode::CONFLICT, text)
             }
+            Refusal::TooManyDeployments(_) | Refusal::TooManyApps(_) => {
+                Self::new(StatusCode::FORBIDDEN, text)
+            }
             Refusal::Locked(deployments) => {
                 let deployments: Vec<Value> = deployments.iter().map(|id| json!({"id": id})).collect();
                 Self::new(StatusCode::CONFLICT, text).field("deployments", deployments)

@@ -12,6 +12,7 @@ mod events;
 mod groups;
 mod info;
 mod path;
+mod plugins;
 mod query;
 mod queue;
 mod standby;
@@ -26,7 +27,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{any, delete, get, post};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
 use tokio::sync::mpsc;
@@ -101,7 +102,11 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
     let routes = Router::new()
         .route("/ping", get(info::ping))
         .route("/v2/info", get(info::info))
-        .route("/v2/leader", get(info::leader))
+        .route("/v2/leader", get(info::leader).delete(info::abdicate))
+        .route("/metrics", get(info::metrics))
+        .route("/v2/plugins", get(plugins::list))
+        .route("/v2/plugins/{id}", any(plugins::none))
+        .route("/v2/plugins/{id}/{*path}", any(plugins::none))
         .route("/v2/events", get(events::stream))
         .route(
             "/v2/apps",

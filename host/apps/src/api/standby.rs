@@ -17,11 +17,15 @@ pub(super) fn route(method: &Method, path: &str) -> Route {
             .iter()
             .any(|shown| path.strip_prefix(shown).is_some_and(below))
     };
+    let reads = matches!(*method, Method::GET | Method::HEAD);
     match path.strip_prefix("/v2/") {
-        None | Some("info" | "leader") => Route::Local,
+        None | Some("info") => Route::Local,
+        Some("leader") if reads => Route::Local,
         // Streams stay at the daemon that publishes the events.
         Some("events") => Route::Redirect,
-        Some(_) if matches!(*method, Method::GET | Method::HEAD) && is_shown(path) => Route::ForwardOrLocal,
+        // Each daemon shows its own components.
+        Some(below) if below == "plugins" || below.starts_with("plugins/") => Route::Local,
+        Some(_) if reads && is_shown(path) => Route::ForwardOrLocal,
         Some(_) => Route::Forward,
     }
 }
@@ -49,6 +53,11 @@ mod tests {
             (Method::GET, "/v2/apps/a/versions", Route::ForwardOrLocal),
             (Method::GET, "/v2/tasks", Route::ForwardOrLocal),
             (Method::GET, "/v2/deployments", Route::ForwardOrLocal),
+            (Method::DELETE, "/v2/leader", Route::Forward),
+            (Method::GET, "/v2/plugins", Route::Local),
+            (Method::POST, "/v2/plugins/p/x", Route::Local),
+            (Method::GET, "/v2/pluginsx", Route::Forward),
+            (Method::GET, "/metrics", Route::Local),
             (Method::GET, "/v2/queue", Route::Forward),
             (Method::GET, "/v2/events", Route::Redirect),
             (Method::GET, "/v2/appsx", Route::Forward),

@@ -17,7 +17,7 @@ use super::Core;
 use super::app_state::AppState;
 use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, Written};
 use super::history::History;
-use super::persist::{AppRecord, Changes, MAX_VERSIONS, PastVersion};
+use super::persist::{AppRecord, Changes, PastVersion};
 use crate::bus::shapes;
 use crate::checks::Occasion;
 use crate::deploy::{ActionKind, Change, Deployment, OnDeadline, Step, plan};
@@ -26,7 +26,7 @@ use crate::instance::Instance;
 use crate::model::{App, Effect, Invalid};
 use crate::time::Moment;
 use crate::tree::Tree;
-use crate::tree::edit::{EditedApp, EditedGroup, Restart};
+use crate::tree::edit::{Edited, EditedApp, EditedGroup, Restart};
 use transom_web::Problems;
 
 /// Sends a reply; called once the change is visible.
@@ -79,7 +79,7 @@ struct Rest {
 
 /// The definitions after a request.
 pub(super) struct Outcome {
-    pub(super) edited: crate::tree::edit::Edited,
+    pub(super) edited: Edited,
     /// The group of which events tell that it was changed.
     pub(super) group: GroupId,
     pub(super) created: bool,
@@ -313,6 +313,7 @@ impl Core {
         if !cancels.is_empty() && !force {
             return Err(Refusal::Locked(cancels));
         }
+        self.check_limits(batch, &edited, &cancels)?;
         let groups: Vec<GroupId> = edited
             .groups
             .iter()
@@ -348,6 +349,25 @@ impl Core {
             cancels,
             created,
         })
+    }
+
+    /// The limits of running deployments and of apps. A change that cancels deployments may replace
+    /// them, and one that adds no apps is always possible.
+    fn check_limits(&self, batch: &Batch, edited: &Edited, cancels: &[String]) -> Result<(), Refusal> {
+        let waiting = batch
+            .prepared
+            .iter()
+            .filter(|(other, _)| !other.deployment.steps.is_empty());
+        let running = self.deployments.len() + waiting.count();
+        if cancels.is_empty() && running >= self.max_running_deployments {
+            return Err(Refusal::TooManyDeployments(self.max_running_deployments));
+        }
+        match self.max_apps {
+            Some(max) if edited.tree.len() > max && edited.tree.len() > batch.tree.len() => {
+                Err(Refusal::TooManyApps(max))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Adds what a prepared request stores to the changes of the batch.
@@ -571,7 +591,7 @@ impl Core {
         }
         // Versions of instances are kept: without one it is unknown what the instance runs.
         let used = state.map(AppState::used_versions).unwrap_or_default();
-        let mut excess = (past.len() + 1).saturating_sub(MAX_VERSIONS);
+        let mut excess = (past.len() + 1).saturating_sub(self.max_versions);
         past.retain(|past| {
             let surplus = excess > 0 && !used.contains(&past.version);
             excess -= usize::from(surplus);

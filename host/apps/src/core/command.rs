@@ -122,6 +122,13 @@ pub(crate) enum Refusal {
          View details at '/v2/deployments/<DEPLOYMENT_ID>'."
     )]
     Locked(Vec<String>),
+    #[error(
+        "Max number ({0}) of running deployments is achieved. Wait for existing deployments to complete or cancel one \
+         using force=true parameter."
+    )]
+    TooManyDeployments(usize),
+    #[error("at most {0} apps may exist (`apps.max_apps`); delete apps first")]
+    TooManyApps(usize),
     #[error("the definition is not valid")]
     Invalid(Invalid),
     /// A required component could not be called.

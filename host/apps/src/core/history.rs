@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, Vector};
 
-use super::persist::MAX_VERSIONS;
 use crate::deploy::Change;
 use crate::ids::{AppId, GroupId};
 use crate::time::Moment;
 use crate::tree::edit::EditedGroup;
+
+/// The number of changes that are kept.
+const MAX_CHANGES: usize = 50;
 
 /// What changed below a group since one of its versions.
 #[derive(Debug, PartialEq)]
@@ -34,7 +36,7 @@ impl History {
         self.retain(&change);
         self.changes.push_back(change);
         let mut dropped = Vec::new();
-        while self.changes.len() > MAX_VERSIONS {
+        while self.changes.len() > MAX_CHANGES {
             dropped.extend(self.changes.pop_front());
         }
         dropped
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(history.push(Arc::new(first.clone())), Vec::new());
         assert!(history.refers_to(&id("/a"), moment(1)));
         assert_eq!(history.release(&first), Vec::new(), "the deployment has ended");
-        for number in 2..=MAX_VERSIONS as u32 {
+        for number in 2..=MAX_CHANGES as u32 {
             assert_eq!(
                 history.push(Arc::new(change("/a", number, number + 1))),
                 Vec::new()

@@ -20,6 +20,7 @@ pub(crate) mod term;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +73,11 @@ pub(crate) struct Parts {
     pub(crate) launch_timeout: Duration,
     /// The deadline of deployments without one of their own.
     pub(crate) deadline: Option<Deadline>,
+    /// See [`crate::Config`].
+    pub(crate) max_running_deployments: usize,
+    pub(crate) max_apps: Option<usize>,
+    pub(crate) max_versions: usize,
+    pub(crate) service_ports: RangeInclusive<u16>,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
@@ -139,6 +145,11 @@ pub(crate) struct Core {
     deadline: Option<Deadline>,
     /// All definitions without those of apps that are being deleted.
     tree: Tree,
+    /// See [`Config`].
+    max_running_deployments: usize,
+    max_apps: Option<usize>,
+    max_versions: usize,
+    service_ports: RangeInclusive<u16>,
     /// All apps, with their instances.
     apps: BTreeMap<AppId, AppState>,
     deployments: BTreeMap<String, Running>,
@@ -186,6 +197,10 @@ pub(crate) fn start(
         launch_timeout: parts.launch_timeout,
         deadline: parts.deadline,
         tree: Tree::default(),
+        max_running_deployments: parts.max_running_deployments,
+        max_apps: parts.max_apps,
+        max_versions: parts.max_versions,
+        service_ports: parts.service_ports,
         apps: BTreeMap::new(),
         deployments: BTreeMap::new(),
         locks: BTreeMap::new(),

@@ -32,9 +32,6 @@ const DEPLOYMENTS: &str = "deployments/";
 const GROUPS: &str = "groups/";
 const HISTORY: &str = "history/";
 
-/// Definitions kept of each app, including the current one, and changes kept of all groups.
-pub(super) const MAX_VERSIONS: usize = 50;
-
 /// Past definitions that are read at the same time.
 const READS: usize = 16;
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_cluster::agent::Agents;
-use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
+use transom_framework::{Abdication, LeaderHandles, LeaderTerm, RunningTerm};
 use transom_plugin_host::Plugins;
 use transom_scheduler::{SchedulerApi, SubscriptionStatus};
 
@@ -34,6 +34,7 @@ pub(crate) struct Handles {
     pub(crate) core: mpsc::Sender<Command>,
     pub(crate) bus: Bus,
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
+    pub(crate) abdication: Abdication,
 }
 
 impl LeaderHandles for Handles {
@@ -125,6 +126,10 @@ impl Dependencies {
                 seconds,
                 on_deadline: config.deployments.on_deadline,
             }),
+            max_running_deployments: config.max_running_deployments,
+            max_apps: config.max_apps,
+            max_versions: config.max_versions,
+            service_ports: config.service_ports.clone(),
             snapshot: Arc::clone(snapshot),
         };
         let core = super::start(stored, parts, &tracker, token.clone());
@@ -132,6 +137,7 @@ impl Dependencies {
             core: commands_in,
             bus,
             scheduler: term.scheduler,
+            abdication: term.abdication,
         };
         Ok((handles, RunningTerm::new(core, tracker, token)))
     }

@@ -25,6 +25,7 @@ impl Core {
         let site = Site {
             definitions: &self.definitions,
             force,
+            service_ports: &self.service_ports,
             checks: self.launch.checks,
             version,
         };

@@ -5,13 +5,15 @@ use std::ops::RangeInclusive;
 
 use super::App;
 
-/// The range of service ports.
-pub(crate) const RANGE: RangeInclusive<u16> = 10_000..=20_000;
-
 /// Assigns a service port from `free` to each port of 0. The port of the definition `before` with
-/// the same name, or else in the same position, is kept. With `requirePorts` nothing is assigned: 0
-/// means any port there. A port stays 0 when there is none free.
-pub(crate) fn assign(app: &mut App, before: Option<&App>, mut free: impl FnMut() -> Option<u16>) {
+/// the same name, or else in the same position, is kept if it lies in `range`. With `requirePorts`
+/// nothing is assigned: 0 means any port there. A port stays 0 when there is none free.
+pub(crate) fn assign(
+    app: &mut App,
+    before: Option<&App>,
+    range: &RangeInclusive<u16>,
+    mut free: impl FnMut() -> Option<u16>,
+) {
     if app.require_ports {
         return;
     }
@@ -27,9 +29,9 @@ pub(crate) fn assign(app: &mut App, before: Option<&App>, mut free: impl FnMut()
             .find(|(old, _)| name.is_some() && *old == name)
             .or_else(|| previous.get(index))
             .map(|(_, port)| *port)
-            .filter(|port| RANGE.contains(port) && !taken.contains(port));
+            .filter(|port| range.contains(port) && !taken.contains(port));
         // Bounded: all that is free may be taken by this app.
-        let mut search = std::iter::from_fn(&mut free).take(RANGE.len());
+        let mut search = std::iter::from_fn(&mut free).take(range.len());
         let port = kept.or_else(|| search.find(|port| !taken.contains(port)));
         if let Some(port) = port {
             taken.insert(port);
@@ -67,6 +69,8 @@ mod tests {
     use crate::testing::app;
     use serde_json::{Value, json};
 
+    const RANGE: RangeInclusive<u16> = 10_000..=20_000;
+
     fn with_ports(ports: &Value) -> App {
         app(&json!({"cmd": "sleep 1", "portDefinitions": ports}))
     }
@@ -85,7 +89,7 @@ mod tests {
     }
 
     fn assigned(mut app: App, previous: Option<&App>, used: &[u16]) -> Vec<u16> {
-        assign(&mut app, previous, free(used));
+        assign(&mut app, previous, &RANGE, free(used));
         app.service_ports().collect()
     }
 
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn assigned_ports_are_kept_by_name_or_position() {
         let mut old = with_mappings(&json!([{"name": "a"}, {"name": "b"}]));
-        assign(&mut old, None, free(&[]));
+        assign(&mut old, None, &RANGE, free(&[]));
         let swapped = with_mappings(&json!([{"name": "b"}, {"name": "a"}]));
         assert_eq!(assigned(swapped, Some(&old), &[]), [10_001, 10_000]);
         let renamed = with_mappings(&json!([{"name": "c"}, {"name": "b"}]));

@@ -1,6 +1,7 @@
 //! Edits of a tree: what a request makes of the definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ pub(crate) struct Site<'a> {
     pub(crate) definitions: &'a Settings,
     /// Whether changes that lose something are allowed.
     pub(crate) force: bool,
+    /// The range of service ports.
+    pub(crate) service_ports: &'a RangeInclusive<u16>,
     /// Where checks run.
     pub(crate) checks: Checks,
     /// The version of the definitions that the edit changes.
@@ -90,7 +93,7 @@ impl<'a> Editor<'a> {
             groups: BTreeSet::new(),
             paths: BTreeMap::new(),
             problems: Problems::default(),
-            last_port: *ports::RANGE.end(),
+            last_port: *site.service_ports.end(),
         }
     }
 
@@ -335,10 +338,10 @@ impl<'a> Editor<'a> {
     }
 
     fn assign_ports(&mut self, app: &mut App, before: Option<&App>) {
-        let (tree, last) = (&self.tree, &mut self.last_port);
+        let (tree, last, range) = (&self.tree, &mut self.last_port, self.site.service_ports);
         // Continues after the last one, so that many new apps do not each search all used ports.
         let free = || {
-            let (from, to) = (*ports::RANGE.start(), *ports::RANGE.end());
+            let (from, to) = (*range.start(), *range.end());
             let after = (*last).saturating_add(1)..=to;
             let found = after
                 .chain(from..=to)
@@ -346,7 +349,7 @@ impl<'a> Editor<'a> {
             *last = found;
             Some(found)
         };
-        ports::assign(app, before, free);
+        ports::assign(app, before, range, free);
     }
 }
 

@@ -56,6 +56,11 @@ impl Tree {
         self.apps.get(id)
     }
 
+    /// The number of apps.
+    pub(crate) fn len(&self) -> usize {
+        self.apps.len()
+    }
+
     /// A group's definition; none for the root group if nobody has defined it.
     pub(crate) fn group(&self, id: &GroupId) -> Option<&Arc<Group>> {
         self.groups.get(id)

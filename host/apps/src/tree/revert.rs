@@ -82,6 +82,7 @@ mod tests {
         Site {
             definitions: Box::leak(Box::new(crate::testing::settings())),
             force: false,
+            service_ports: &(10_000..=20_000),
             checks: crate::config::Checks::default(),
             version: crate::time::Moment::now(),
         }

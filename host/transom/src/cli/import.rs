@@ -1,11 +1,16 @@
 //! `transom config import`: converts other programs' configuration.
 //!
 //! The content determines the kind of file: mesos-dns's is a JSON object; a workflow engine's own
-//! file has sections, of which `[cluster]` (`[mesos]`) is read (specification, part D).
+//! file has sections, of which `[cluster]` (`[mesos]`) is read (specification, part D); Marathon's
+//! has flags or variables, or is a folder ([`marathon`]).
 
 mod literal;
+mod marathon;
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -15,14 +20,33 @@ use toml::{Table, Value};
 use super::dev::shipped_components;
 use super::discovery::wrong;
 use crate::config;
-use crate::exit::Misconfigured;
+use crate::exit::{Misconfigured, Unavailable};
 
-/// Convert another program's configuration to TOML: mesos-dns's JSON, or `airflow.cfg` of the
-/// workflow engine.
+/// Convert another program's configuration to TOML: that of Marathon or mesos-dns, or `airflow.cfg`
+/// of the workflow engine.
+///
+/// The content of FILE determines the program. Of Marathon these forms are read: flags as on its
+/// command line (`--flag value` or `--flag=value`), `MARATHON_FLAG=value` lines, and a folder with a
+/// file for each flag (/etc/marathon/conf; `?flag` stands alone).
+///
+/// The output starts with comments: what needs attention, and which flags have no counterpart. It may
+/// contain secrets.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom config import /etc/marathon/conf --output transom.toml\n  \
+    transom config import marathon.conf --env\n  \
+    transom config import config.json > transom.toml")]
 pub(super) struct Import {
-    /// Configuration file of the other program.
-    file: PathBuf,
+    /// Configuration file or folder of the other program.
+    #[arg(required_unless_present = "env")]
+    file: Option<PathBuf>,
+    /// Read the MARATHON_ variables of the environment; flags in FILE win over them.
+    #[arg(long)]
+    env: bool,
+    /// Write to this file, which must not exist and which only its owner may read, instead of standard
+    /// output.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 /// The type of a key's value.
@@ -71,22 +95,84 @@ const KEYS: [(&str, Kind); 30] = [
 
 impl Import {
     pub(super) fn run(&self) -> anyhow::Result<()> {
-        print!("{}", self.read().context(Misconfigured)?);
-        Ok(())
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let texts = (name.into_string(), value.into_string());
+            Some((texts.0.ok()?, texts.1.ok()?))
+        });
+        let text = self.read(variables).context(Misconfigured)?;
+        match &self.output {
+            Some(file) => write_new(file, &text).context(Unavailable),
+            None => {
+                print!("{text}");
+                Ok(())
+            }
+        }
     }
 
-    fn read(&self) -> anyhow::Result<String> {
-        let content =
-            std::fs::read(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
-        if content.trim_ascii_start().starts_with(b"{") {
-            let import = config::read_mesos_dns(&content).with_context(|| wrong(&self.file))?;
-            return config::toml(import);
+    fn read(&self, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<String> {
+        let here = || std::env::current_dir().context("the current directory");
+        let mut flags = marathon::Flags::default();
+        let mut sources = Vec::new();
+        if let Some(file) = &self.file {
+            flags = if file.is_dir() {
+                marathon::Flags::of_folder(file)?
+            } else {
+                let text = marathon::text_of(file)?;
+                if text.trim_start().starts_with('{') {
+                    self.refuse_env()?;
+                    let import = config::read_mesos_dns(text.as_bytes()).with_context(|| wrong(file))?;
+                    return config::toml(import);
+                }
+                match marathon::Flags::of_text(&text) {
+                    Some(flags) => flags.with_context(|| wrong(file))?,
+                    None => {
+                        self.refuse_env()?;
+                        return imported(&text, file, &here()?, shipped_components());
+                    }
+                }
+            };
+            sources.push(file.display().to_string());
         }
-        let text =
-            String::from_utf8(content).with_context(|| format!("{} is no text", self.file.display()))?;
-        let here = std::env::current_dir().context("the current directory")?;
-        imported(&text, &self.file, &here, shipped_components())
+        if self.env {
+            flags = flags.or(marathon::Flags::of_variables(variables));
+            sources.push("the environment".to_owned());
+        }
+        if flags.is_empty() {
+            bail!("the environment has no MARATHON_ variables");
+        }
+        flags.printed(&sources.join(" and "), &here()?, shipped_components())
     }
+
+    fn refuse_env(&self) -> anyhow::Result<()> {
+        if self.env {
+            bail!("--env reads Marathon's variables, but the file is another program's");
+        }
+        Ok(())
+    }
+}
+
+/// Writes a new file that only its owner may read, because of the secrets in it.
+fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
+    let options = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file);
+    let mut output = options.with_context(|| format!("cannot create {}", file.display()))?;
+    let written = output.write_all(text.as_bytes()).and_then(|()| output.sync_all());
+    written.with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// A heading and its points, as comments; nothing without points.
+fn printed_comments(heading: &str, points: &[String]) -> String {
+    let mut text = String::new();
+    if !points.is_empty() {
+        text = format!("#\n# {heading}:\n");
+        for point in points {
+            text.extend(["# * ", &transom_plugin_host::shown(point), "\n"]);
+        }
+    }
+    text
 }
 
 /// The TOML, with comments on omitted and missing keys. `here`: the directory for the store;
@@ -154,7 +240,7 @@ fn surroundings(here: &Path, components: Option<PathBuf>) -> String {
     format!(
         "\n# The embedded store, for one daemon. Several daemons share a Redis: server = \"HOST:6379\".\n\
          [store]\nserver = {store}\n\n\
-         # The components (NAME.wasm and NAME.toml) that decide which agents may run a job. The directory is watched.\n\
+         # The components (NAME.wasm and NAME.toml) that decide which agents may run a task. The directory is watched.\n\
          [plugins]\ndir = {plugins}\n"
     )
 }
@@ -320,7 +406,7 @@ something_else = 1
             .tempfile()
             .expect("a file");
         let complete = printed.replace("api_username = \"user\"\n", "");
-        std::io::Write::write_all(&mut file, complete.as_bytes()).expect("written");
+        file.write_all(complete.as_bytes()).expect("written");
         let (settings, _) = config::load(Some(file.path()), config::Overrides::default()).expect("valid");
         assert!(settings.workflow.is_some());
     }

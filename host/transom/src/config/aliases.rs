@@ -1,7 +1,10 @@
-//! Other names of keys. They are accepted, and the proper name wins if both are given.
+//! Other names of keys. They are accepted, and the proper name wins if both are given. Those of
+//! `[apps]` are in [`super::marathon`].
 
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
+
+use super::marathon;
 
 /// `[workflow]`: our key, and its possible names in the workflow engine's own file.
 pub(crate) const WORKFLOW: [(&str, &str); 16] = [
@@ -101,6 +104,7 @@ impl<P: Provider> Provider for WithAliases<P> {
             if let Some(Value::Dict(_, section)) = dict.get_mut("workflow") {
                 rename(section);
             }
+            marathon::rename(dict)?;
         }
         Ok(data)
     }

@@ -13,8 +13,8 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
-use super::renamed;
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
+use super::{limits, marathon, renamed};
 
 /// The bounds of a lease's duration.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
@@ -150,6 +150,7 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
     refuse_network_name(settings)?;
+    refuse_limits(settings)?;
     refuse_quic(settings)?;
     refuse_missing_keys(settings)
 }
@@ -205,6 +206,15 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!("{}", gaps.join("\n"));
+}
+
+/// Limits of `[apps]` with which nothing would work.
+fn refuse_limits(settings: &Settings) -> anyhow::Result<()> {
+    let problems: Vec<String> = settings.apps.iter().flat_map(limits::problems).collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", problems.join("\n"));
 }
 
 /// The prefix of the variables' names must itself be a valid prefix.
@@ -321,10 +331,11 @@ fn explain_one(error: &figment::Error) -> String {
                 Some(last) if last == name => path,
                 Some(_) => format!("{path}.{name}"),
             };
-            let hint = match (renamed::key(&at), nearest(name, known)) {
-                (Some(new), _) => format!("it is now `{new}`"),
-                (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => format!("known here: {}", known.join(", ")),
+            let hint = match (renamed::key(&at), marathon::reason(&at), nearest(name, known)) {
+                (Some(new), _, _) => format!("it is now `{new}`"),
+                (None, Some(reason), _) => format!("Marathon's flag has no counterpart: {reason}"),
+                (None, None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None, None) => format!("known here: {}", known.join(", ")),
             };
             format!("unknown key `{at}`{place}; {hint}")
         }
@@ -411,6 +422,10 @@ mod tests {
             (
                 "[apps]\nenable_features = [\"secret\"]\n",
                 "unknown variant `secret`",
+            ),
+            (
+                "[apps]\nmax_versions = 0\nmax_apps = 0\n",
+                "`apps.max_apps` is 0: it must be at least 1\n`apps.max_versions` is 0",
             ),
             (
                 "[admin]\nlistener = \"10.0.0.1\"\n",

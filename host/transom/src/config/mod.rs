@@ -6,7 +6,9 @@
 
 mod aliases;
 mod file;
+mod limits;
 mod load;
+mod marathon;
 mod mesos_dns;
 mod port;
 mod renamed;
@@ -16,11 +18,12 @@ mod workflow;
 
 pub(crate) use aliases::WORKFLOW;
 pub(crate) use load::{Overrides, admin, load, missing};
+pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
-    Apps, CheckRunner, Cluster, Discovery, Feature, LogFormat, Oci, OciCredentials, PlanFormat, Plugins,
-    Settings, Signatures, Store,
+    Apps, CheckRunner, Cluster, Discovery, Feature, LogFormat, Oci, OciCredentials, OnDeadline, PlanFormat,
+    Plugins, Settings, Signatures, Store,
 };
 pub(crate) use workflow::Workflow;

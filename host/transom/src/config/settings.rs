@@ -409,7 +409,27 @@ pub(crate) struct Apps {
     pub(crate) enable_features: Vec<Feature>,
     /// The name of container networks that have none in their definition; none when empty.
     pub(crate) default_network_name: String,
+    /// The maximum number of requests that are handled at the same time, event streams not counted;
+    /// further ones get 503. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_concurrent_requests: Option<usize>,
+    /// The maximum size of a request's body, in bytes.
+    pub(crate) max_body: usize,
+    /// The number of deployments that may run at the same time.
+    pub(crate) max_running_deployments: usize,
+    /// The number of apps that may exist. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_apps: Option<usize>,
+    /// The number of definitions of an app that are kept.
+    pub(crate) max_versions: usize,
+    /// The range of service ports.
+    pub(crate) local_port_min: u16,
+    pub(crate) local_port_max: u16,
+    /// Seconds for which a launched task may stay in one state before it runs; then it is killed and
+    /// launched again.
+    pub(crate) task_launch_timeout_seconds: u64,
     pub(crate) checks: Checks,
+    pub(crate) deployments: Deployments,
     pub(crate) events: Events,
 }
 
@@ -435,7 +455,16 @@ impl Default for Apps {
             env_vars_prefix: String::new(),
             enable_features: Vec::new(),
             default_network_name: String::new(),
+            max_concurrent_requests: None,
+            max_body: 8 << 20,
+            max_running_deployments: 100,
+            max_apps: None,
+            max_versions: 50,
+            local_port_min: 10_000,
+            local_port_max: 20_000,
+            task_launch_timeout_seconds: 300,
             checks: Checks::default(),
+            deployments: Deployments::default(),
             events: Events::default(),
         }
     }
@@ -462,6 +491,27 @@ pub(crate) enum Feature {
     Secrets,
     /// Always on; accepted because configurations of Marathon name it.
     TaskKilling,
+}
+
+/// `[apps.deployments]`: the deadline of deployments without one of their own.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Deployments {
+    /// Seconds after which a deployment that is not done has failed. Default: it may take any time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline_seconds: Option<u32>,
+    /// What happens then.
+    pub(crate) on_deadline: OnDeadline,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnDeadline {
+    /// It is reverted.
+    #[default]
+    Rollback,
+    /// It stops in its current step.
+    Fail,
 }
 
 /// `[apps.events]`: the event stream.

@@ -138,6 +138,94 @@ async fn info_has_only_upstream_s_keys() {
 }
 
 #[tokio::test]
+async fn info_shows_the_configuration_by_upstream_s_names() {
+    let mut config = Config {
+        user: "svc".to_owned(),
+        failover_timeout: Duration::from_secs(77),
+        shared_store: true,
+        max_versions: 7,
+        service_ports: 11_000..=11_009,
+        env_vars_prefix: "P_".to_owned(),
+        launch_timeout: Duration::from_secs(9),
+        revive_interval: Duration::from_millis(250),
+        ..Config::default()
+    };
+    config.port.allowed_origins = vec!["https://ui.example".parse().unwrap()];
+    let world = World::start_with(config).await;
+    let port = world.apps.addr().port();
+    let info = world.get("/v2/info").await;
+    for (key, expected) in [
+        ("access_control_allow_origin", json!(["https://ui.example"])),
+        ("env_vars_prefix", json!("P_")),
+        ("failover_timeout", json!(77)),
+        ("ha", json!(true)),
+        ("hostname", json!("localhost")),
+        ("leader_proxy_connection_timeout_ms", json!(5000)),
+        ("leader_proxy_read_timeout_ms", json!(60_000)),
+        ("local_port_min", json!(11_000)),
+        ("local_port_max", json!(11_009)),
+        ("mesos_role", json!("*")),
+        ("mesos_user", json!("svc")),
+        ("min_revive_offers_interval", json!(250)),
+        ("task_launch_timeout", json!(9000)),
+        ("webui_url", json!(format!("http://localhost:{port}"))),
+    ] {
+        assert_eq!(info["marathon_config"][key], expected, "{key}: {info}");
+    }
+    assert_eq!(info["elected"], true);
+    assert_eq!(info["leader"], format!("localhost:{port}"));
+    assert_eq!(info["http_config"], json!({"http_port": port, "https_port": 0}));
+    assert_eq!(info["zookeeper_config"]["zk_max_versions"], 7);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_plugins_and_leader_answer_in_upstream_s_form() {
+    let world = World::start().await;
+    let metrics = world.call("GET", "/metrics", None).await;
+    let text = metrics.body["message"].as_str().unwrap().to_owned();
+    assert_eq!(metrics.status, 404);
+    assert!(text.contains("admin port") && text.contains("/metrics"), "{text}");
+
+    let component = json!({
+        "id": "attributes",
+        "plugin": "matcher",
+        "implementation": "attributes 0.1.0",
+        "info": {"version": "0.1.0", "digest": "sha256:00"},
+    });
+    assert_eq!(world.get("/v2/plugins").await, json!({"plugins": [component]}));
+    for (method, path, id) in [
+        ("GET", "/v2/plugins/none", "none"),
+        ("GET", "/v2/plugins/attributes/x/y", "attributes"),
+        ("POST", "/v2/plugins/a%20b/x", "a b"),
+        ("DELETE", "/v2/plugins/none", "none"),
+    ] {
+        let answer = world.call(method, path, None).await;
+        let expected = json!({"message": format!("No plugin with this pluginId: {id}")});
+        assert_eq!((answer.status, &answer.body), (404, &expected), "{method} {path}");
+    }
+
+    for (parameter, command) in [
+        ("backup", "transom apps export"),
+        ("restore", "transom apps import"),
+    ] {
+        let path = format!("/v2/leader?{parameter}=file:///x");
+        let refused = world.call("DELETE", &path, None).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(
+            refused.body["message"].as_str().unwrap().contains(command),
+            "{refused:?}"
+        );
+    }
+    assert!(!world.abdicated(), "a refused request changes nothing");
+    let answer = world.call("DELETE", "/v2/leader", None).await;
+    let expected = json!({"message": "Leadership abdicated"});
+    assert_eq!((answer.status, &answer.body), (200, &expected));
+    assert!(world.abdicated());
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn hanging_store_is_answered_with_503_until_it_recovers() {
     let world = World::start_with(Config {
         store_timeout: Duration::from_secs(2),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
@@ -10,7 +11,7 @@ use transom_cluster::v1::{self, CapabilityType};
 use transom_web::BoundPort;
 
 use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
-use crate::config::{self, CheckRunner, Feature, PlanFormat, Settings};
+use crate::config::{self, CheckRunner, Feature, OnDeadline, PlanFormat, Settings};
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
 use crate::exit::Unavailable;
@@ -28,7 +29,7 @@ impl ServiceKind for Apps {
         let Some(section) = &settings.apps else {
             return Ok(None);
         };
-        let config = service_config(section);
+        let config = service_config(section, &settings.store);
         Ok(Some(Box::new(BoundApps {
             info: framework_info(section, settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
@@ -134,14 +135,32 @@ fn features(section: &config::Apps) -> BTreeSet<transom_apps::Feature> {
     section.enable_features.iter().filter_map(feature).collect()
 }
 
-fn service_config(section: &config::Apps) -> transom_apps::Config {
+fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps::Config {
+    let mut port = section.http_port().config();
+    port.limits.max_body = section.max_body;
+    port.limits.max_requests = section.max_concurrent_requests;
     transom_apps::Config {
-        port: section.http_port().config(),
+        port,
         prefix: section.framework_name.clone(),
         framework_name: section.framework_name.clone(),
         role: section.role.clone(),
+        user: section.user.clone(),
+        failover_timeout: Duration::from_secs(section.failover_timeout),
+        shared_store: !store.server.starts_with("file:"),
+        max_running_deployments: section.max_running_deployments,
+        max_apps: section.max_apps,
+        max_versions: section.max_versions,
+        service_ports: section.local_port_min..=section.local_port_max,
+        launch_timeout: Duration::from_secs(section.task_launch_timeout_seconds),
         env_vars_prefix: section.env_vars_prefix.clone(),
         features: features(section),
+        deployments: transom_apps::Deployments {
+            deadline: section.deployments.deadline_seconds,
+            on_deadline: match section.deployments.on_deadline {
+                OnDeadline::Rollback => transom_apps::OnDeadline::Rollback,
+                OnDeadline::Fail => transom_apps::OnDeadline::Fail,
+            },
+        },
         default_network_name: Some(section.default_network_name.clone()).filter(|name| !name.is_empty()),
         checks: transom_apps::Checks {
             network: match section.checks.network_from {
@@ -169,6 +188,49 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn settings_reach_the_service() {
+        let settings: Settings = toml::from_str(
+            "[store]\nserver = \"file:x\"\n[apps]\nmax_concurrent_requests = 3\nmax_body = 4096\nuser = \"svc\"\n\
+             max_running_deployments = 5\nmax_apps = 6\nmax_versions = 7\nlocal_port_min = 8\nlocal_port_max = 9\n\
+             task_launch_timeout_seconds = 10\nfailover_timeout = 11\n\
+             deployments = {deadline_seconds = 12, on_deadline = \"fail\"}\n",
+        )
+        .expect("settings");
+        let apps = settings.apps.expect("on");
+        let config = service_config(&apps, &settings.store);
+        assert_eq!(config.port.limits.max_requests, Some(3));
+        assert_eq!(config.port.limits.max_body, 4096);
+        assert_eq!(config.max_running_deployments, 5);
+        assert_eq!((config.max_apps, config.max_versions), (Some(6), 7));
+        assert_eq!(config.service_ports, 8..=9);
+        assert_eq!(config.launch_timeout, Duration::from_secs(10));
+        assert_eq!(config.failover_timeout, Duration::from_secs(11));
+        assert_eq!(config.user, "svc");
+        assert_eq!(config.deployments.deadline, Some(12));
+        assert_eq!(config.deployments.on_deadline, transom_apps::OnDeadline::Fail);
+        assert!(!config.shared_store);
+        let redis = config::Store::default();
+        assert!(service_config(&apps, &redis).shared_store);
+        // Both crates have the same defaults.
+        let (ours, theirs) = (
+            service_config(&config::Apps::default(), &redis),
+            transom_apps::Config::default(),
+        );
+        assert_eq!(ours.port.limits, theirs.port.limits);
+        assert_eq!(ours.max_running_deployments, theirs.max_running_deployments);
+        assert_eq!(
+            (ours.max_apps, ours.max_versions),
+            (theirs.max_apps, theirs.max_versions)
+        );
+        assert_eq!(ours.service_ports, theirs.service_ports);
+        assert_eq!(ours.launch_timeout, theirs.launch_timeout);
+        assert_eq!(
+            (ours.user, ours.failover_timeout),
+            (theirs.user, theirs.failover_timeout)
+        );
+    }
+
     fn section(text: &str) -> config::Apps {
         toml::from_str(text).unwrap()
     }
@@ -186,7 +248,7 @@ mod tests {
             ),
         ] {
             let section = section_of(features);
-            let config = service_config(&section);
+            let config = service_config(&section, &config::Store::default());
             let found: Vec<&str> = config.features.iter().map(|feature| feature.name()).collect();
             assert_eq!(found, names);
             let info = framework_info(&section, None);
@@ -196,8 +258,14 @@ mod tests {
 
     #[test]
     fn default_network_is_none_when_its_name_is_empty() {
-        assert_eq!(service_config(&section("")).default_network_name, None);
-        let named = service_config(&section("default_network_name = \"dcos\""));
+        assert_eq!(
+            service_config(&section(""), &config::Store::default()).default_network_name,
+            None
+        );
+        let named = service_config(
+            &section("default_network_name = \"dcos\""),
+            &config::Store::default(),
+        );
         assert_eq!(named.default_network_name.as_deref(), Some("dcos"));
     }
 }

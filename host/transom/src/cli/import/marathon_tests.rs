@@ -1,0 +1,169 @@
+use std::io::Write;
+
+use super::*;
+use crate::config::Settings;
+
+const COMMAND_LINE: &str = "# The flags of the old unit file.\n\
+    java -Xmx512m -jar /opt/marathon.jar --master zk://u:zk-secret@z1:2181,z2:2181/mesos \\\n\
+    --zk=zk://u:zk-secret@z1:2181/marathon --http_port 8081 --http_credentials 'ops:pass word' \\\n\
+    --mesos_role dev --task_launch_timeout=90500 --hostname m1.example --disable_ha \\\n\
+    --access_control_allow_origin \"https://ui.example,https://two.example\" --http_max_concurrent_requests 99 \\\n\
+    --mesos_authentication_principal marathon --mesos_authentication_secret hunter2 --framework_name old \\\n\
+    --zk_max_versions 9 --decline_offer_duration 5000 --some_new_flag x --local_port_min 12000\n";
+
+/// The TOML, and the settings that the daemon reads from it.
+fn imported(flags: Flags) -> (String, Settings) {
+    let components = Some(PathBuf::from("/opt/components"));
+    let text = flags
+        .printed("test", Path::new("/srv"), components)
+        .expect("imported");
+    let mut file = tempfile::Builder::new()
+        .suffix(".toml")
+        .tempfile()
+        .expect("a file");
+    file.write_all(text.as_bytes()).expect("written");
+    let loaded = config::load(Some(file.path()), config::Overrides::default());
+    let (settings, _) = loaded.unwrap_or_else(|error| panic!("{error}\n{text}"));
+    (text, settings)
+}
+
+fn comments(text: &str) -> String {
+    let comments = text.lines().take_while(|line| line.starts_with('#'));
+    comments.collect::<Vec<_>>().join("\n")
+}
+
+fn flags(text: &str) -> Flags {
+    Flags::of_text(text).expect("flags").expect("well-formed")
+}
+
+#[test]
+fn a_command_line_becomes_settings_that_the_daemon_reads() {
+    let (text, settings) = imported(flags(COMMAND_LINE));
+    let apps = settings.apps.expect("on");
+    assert_eq!(
+        (apps.port, apps.role.as_str(), apps.hostname.as_str()),
+        (8081, "dev", "m1.example")
+    );
+    assert_eq!(apps.api_username.as_deref(), Some("ops"));
+    assert_eq!(apps.api_password.expect("set").reveal(), "pass word");
+    assert_eq!((apps.task_launch_timeout_seconds, apps.max_versions), (91, 9));
+    assert_eq!(apps.max_concurrent_requests, Some(99));
+    assert_eq!(
+        (apps.framework_name.as_str(), apps.local_port_min),
+        ("old", 12_000)
+    );
+    assert_eq!(apps.allowed_origins.len(), 2);
+    let cluster = settings.cluster;
+    assert_eq!(cluster.master, "zk://u:zk-secret@z1:2181,z2:2181/mesos");
+    assert_eq!(
+        (cluster.principal.as_deref(), cluster.username.as_deref()),
+        (Some("marathon"), Some("marathon"))
+    );
+    assert_eq!(cluster.password.expect("set").reveal(), "hunter2");
+    assert_eq!(settings.store.server, "file:/srv/transom-store");
+
+    let comments = comments(&text);
+    for expected in [
+        "# From Marathon's configuration: test.",
+        "# Needs attention:\n# * --zk: Marathon's state in ZooKeeper is not read",
+        "# * --decline_offer_duration: the value is fixed",
+        "# * --disable_ha: daemons that share a store",
+        "# Unknown flags:\n# * some_new_flag",
+        "this port listens on 127.0.0.1",
+    ] {
+        assert!(comments.contains(expected), "{expected}\n{comments}");
+    }
+    for secret in ["hunter2", "pass word", "zk-secret"] {
+        assert!(!comments.contains(secret), "{comments}");
+    }
+    assert!(!comments.contains("Needed before"), "{comments}");
+}
+
+#[test]
+fn a_folder_and_variables_are_read_and_the_folder_wins() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, content) in [
+        ("master", "zk://z:2181/mesos\n"),
+        ("http_port", "8082"),
+        ("?disable_ha", ""),
+        ("mesos-role", "dev\n"),
+        (".hidden", "x"),
+        ("http_port~", "1"),
+    ] {
+        std::fs::write(dir.path().join(name), content).expect("written");
+    }
+    let folder = Flags::of_folder(dir.path()).expect("a folder");
+    let variables = flags(
+        "# /etc/default/marathon\nexport MARATHON_HTTP_PORT=1\nMARATHON_HOSTNAME=\"m.1\"\nMARATHON_MESOS_USER='svc'\n\
+         MARATHON_DISABLE_CHECKPOINT=\nMARATHON_HTTP_CREDENTIALS=u:a b\nMARATHON_APP_ID=/own\nMARATHON_JAVA_ARGS=-Xmx1g\nPATH=/bin\n",
+    );
+    let (text, settings) = imported(folder.or(variables));
+    let apps = settings.apps.expect("on");
+    assert_eq!((apps.port, apps.role.as_str()), (8082, "dev"));
+    assert_eq!((apps.hostname.as_str(), apps.user.as_str()), ("m.1", "svc"));
+    assert_eq!(apps.api_password.expect("set").reveal(), "a b");
+    assert_eq!(settings.cluster.master, "zk://z:2181/mesos");
+    let comments = comments(&text);
+    assert!(
+        comments.contains("--disable_ha:") && comments.contains("--disable_checkpoint:"),
+        "{comments}"
+    );
+    assert!(!comments.contains("Unknown"), "{comments}");
+    let empty = tempfile::tempdir().expect("a directory");
+    let error = Flags::of_folder(empty.path()).expect_err("empty").to_string();
+    assert!(error.contains("expected one for each flag"), "{error}");
+}
+
+#[test]
+fn an_open_listener_without_credentials_is_named_as_missing() {
+    let text = flags("--http_address 0.0.0.0 --access_control_allow_origin *");
+    let text = text.printed("test", Path::new("/srv"), None).expect("imported");
+    let comments = comments(&text);
+    for expected in [
+        "Needed before it can be served:\n# * `apps.listener` is 0.0.0.0",
+        "* --access_control_allow_origin is \"*\": pages of every site",
+        "* No components were found",
+    ] {
+        assert!(comments.contains(expected), "{expected}\n{comments}");
+    }
+    assert!(!text.contains("allowed_origins ="), "{text}");
+}
+
+#[test]
+fn wrong_values_are_errors_without_the_value() {
+    for (text, expected) in [
+        ("--http_port s3cret", "--http_port: expected a whole number"),
+        ("--http_port --master m:1", "--http_port has no value"),
+        (
+            "--http_credentials s3cret",
+            "--http_credentials: expected USER:PASSWORD",
+        ),
+        (
+            "--failover_timeout s3cret",
+            "--failover_timeout: expected a whole number",
+        ),
+        (
+            "--local_port_min 70000",
+            "--local_port_min: the value is out of range",
+        ),
+    ] {
+        let error = flags(text)
+            .printed("test", Path::new("/"), None)
+            .expect_err(text)
+            .to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+    let error = Flags::of_text("--master 'm")
+        .expect("flags")
+        .expect_err("open")
+        .to_string();
+    assert!(error.contains("a quote has no end"), "{error}");
+}
+
+#[test]
+fn files_of_other_programs_are_no_flags() {
+    for text in ["[mesos]\nmaster = m --x\n", "", "# --flag\n", "{\"zk\": 1}"] {
+        assert!(Flags::of_text(text).is_none(), "{text}");
+    }
+}

@@ -1,0 +1,109 @@
+//! The bounds of the limits in `[apps]`.
+
+use super::settings::Apps;
+
+/// All versions of an app are one record of the store.
+const MAX_VERSIONS: usize = 1000;
+/// A body is held in memory.
+const MAX_BODY_BYTES: usize = 256 << 20;
+const MAX_LAUNCH_SECONDS: usize = 86_400;
+
+/// Limits that are out of bounds, one line each.
+pub(super) fn problems(apps: &Apps) -> Vec<String> {
+    let any = usize::MAX;
+    let launch_seconds = usize::try_from(apps.task_launch_timeout_seconds).unwrap_or(any);
+    let mut problems = Vec::new();
+    for (key, value, least, most) in [
+        (
+            "max_concurrent_requests",
+            apps.max_concurrent_requests.unwrap_or(any),
+            1,
+            any,
+        ),
+        ("max_body", apps.max_body, 1024, MAX_BODY_BYTES),
+        ("max_running_deployments", apps.max_running_deployments, 1, any),
+        ("max_apps", apps.max_apps.unwrap_or(any), 1, any),
+        ("max_versions", apps.max_versions, 1, MAX_VERSIONS),
+        (
+            "task_launch_timeout_seconds",
+            launch_seconds,
+            1,
+            MAX_LAUNCH_SECONDS,
+        ),
+    ] {
+        if value < least || value > most {
+            let expected = if most == any {
+                format!("at least {least}")
+            } else {
+                format!("between {least} and {most}")
+            };
+            problems.push(format!("`apps.{key}` is {value}: it must be {expected}"));
+        }
+    }
+    let (first, last) = (apps.local_port_min, apps.local_port_max);
+    if first == 0 || first > last {
+        problems.push(format!(
+            "`apps.local_port_min` is {first}: it must be between 1 and `apps.local_port_max`, which is {last}"
+        ));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_out_of_bounds_are_named_with_their_bounds() {
+        for (text, expected) in [
+            ("", None),
+            (
+                "max_versions = 1\nmax_apps = 1\nlocal_port_min = 1\nlocal_port_max = 1",
+                None,
+            ),
+            (
+                "max_concurrent_requests = 0",
+                Some("`apps.max_concurrent_requests` is 0: it must be at least 1"),
+            ),
+            (
+                "max_apps = 0",
+                Some("`apps.max_apps` is 0: it must be at least 1"),
+            ),
+            (
+                "max_running_deployments = 0",
+                Some("`apps.max_running_deployments` is 0: it must be at least 1"),
+            ),
+            (
+                "max_versions = 1001",
+                Some("`apps.max_versions` is 1001: it must be between 1 and 1000"),
+            ),
+            (
+                "max_body = 1023",
+                Some("`apps.max_body` is 1023: it must be between 1024 and 268435456"),
+            ),
+            (
+                "task_launch_timeout_seconds = 0",
+                Some("`apps.task_launch_timeout_seconds` is 0: it must be between 1 and 86400"),
+            ),
+            (
+                "local_port_min = 20001",
+                Some(
+                    "`apps.local_port_min` is 20001: it must be between 1 and `apps.local_port_max`, which is 20000",
+                ),
+            ),
+            (
+                "local_port_min = 0",
+                Some(
+                    "`apps.local_port_min` is 0: it must be between 1 and `apps.local_port_max`, which is 20000",
+                ),
+            ),
+        ] {
+            let found = problems(&toml::from_str(text).expect(text));
+            assert_eq!(
+                found,
+                expected.map(str::to_owned).into_iter().collect::<Vec<_>>(),
+                "{text}"
+            );
+        }
+    }
+}

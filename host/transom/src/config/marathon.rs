@@ -1,0 +1,559 @@
+//! The flags of Marathon 1.11: the key that each becomes, or why there is none.
+//!
+//! `[apps]` accepts a flag's name for its key, with the flag's own unit; the key wins if both are
+//! given. `transom config import` converts flags by the same table.
+
+use figment::value::{Dict, Num, Value};
+
+/// What becomes of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counterpart {
+    /// A key of `[apps]` with the name of the flag.
+    Same(Form),
+    /// Another key, `section.key`.
+    Key(&'static str, Form),
+    /// `user:password`, which become two keys.
+    Credentials,
+    /// An operator has to decide; the advice.
+    Attention(&'static str),
+    /// There is none; the reason.
+    Nothing(&'static str),
+}
+
+/// The form of a flag's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Whole,
+    /// Milliseconds; the key has seconds.
+    Milliseconds,
+    /// Texts, separated by commas; the key has a list.
+    Texts,
+}
+
+use Counterpart::{Attention, Credentials, Key, Nothing, Same};
+use Form::{Milliseconds, Text, Texts, Whole};
+
+const ALWAYS: &str = "there is no such switch";
+const FIXED: &str = "the value is fixed";
+const KEYSTORE: &str = "a Java keystore cannot be read: convert it to PEM files and set `apps.tls_certificate` and \
+                        `apps.tls_key`";
+const JVM_PLUGINS: &str =
+    "plugins for the JVM do not run here: decisions are made by WebAssembly components, see [plugins]";
+const METRICS: &str = "metrics are read from /metrics of the admin port, in OpenMetrics";
+const RESIDENTS: &str = "reservations for resident tasks are not supported yet";
+const TLS: &str =
+    "there is one port: with `apps.tls_certificate` and `apps.tls_key`, `apps.port` accepts TLS only";
+const TOKENS: &str = "launches are limited by the offers alone";
+const ZOOKEEPER: &str = "the state is in [store], not in ZooKeeper";
+
+/// All flags, by name.
+pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
+    ("access_control_allow_origin", Key("apps.allowed_origins", Texts)),
+    ("assets_path", Nothing("there is no user interface")),
+    (
+        "backup_location",
+        Nothing("the store is backed up with its own means"),
+    ),
+    ("checkpoint", Nothing("tasks are always checkpointed")),
+    ("decline_offer_duration", Nothing(FIXED)),
+    (
+        "default_accepted_resource_roles",
+        Attention("set `acceptedResourceRoles` in the definitions of apps"),
+    ),
+    ("default_network_name", Same(Text)),
+    ("deprecated_features", Nothing("the API is that of 1.11")),
+    ("disable_checkpoint", Nothing("tasks are always checkpointed")),
+    (
+        "disable_ha",
+        Nothing("daemons that share a store elect a leader; with the embedded store there is one daemon"),
+    ),
+    ("disable_http", Attention(TLS)),
+    (
+        "disable_http_compression",
+        Nothing("clients that do not accept gzip get none"),
+    ),
+    (
+        "disable_maintenance_mode",
+        Nothing("agents in maintenance make no offers"),
+    ),
+    ("disable_metrics", Nothing(METRICS)),
+    ("disable_store_cache", Nothing(ALWAYS)),
+    ("disable_zk_compression", Nothing(ZOOKEEPER)),
+    (
+        "draining_seconds",
+        Nothing("agents in maintenance make no offers"),
+    ),
+    ("enable_features", Same(Texts)),
+    ("env_vars_prefix", Same(Text)),
+    (
+        "event_stream_max_outstanding_messages",
+        Nothing("1024 events may wait for a subscriber"),
+    ),
+    (
+        "event_subscriber",
+        Nothing("callbacks are not supported yet; use /v2/events"),
+    ),
+    ("executor", Nothing("tasks run in the command executor")),
+    ("failover_timeout", Same(Whole)),
+    ("framework_name", Same(Text)),
+    ("gpu_scheduling_behavior", Nothing("GPUs are not supported yet")),
+    (
+        "ha",
+        Nothing("daemons that share a store elect a leader; with the embedded store there is one daemon"),
+    ),
+    ("hostname", Same(Text)),
+    ("http_address", Key("apps.listener", Text)),
+    ("http_compression", Nothing("clients that accept gzip get it")),
+    ("http_credentials", Credentials),
+    (
+        "http_endpoints",
+        Nothing("callbacks are not supported yet; use /v2/events"),
+    ),
+    (
+        "http_max_concurrent_requests",
+        Key("apps.max_concurrent_requests", Whole),
+    ),
+    ("http_port", Key("apps.port", Whole)),
+    ("http_realm", Nothing(FIXED)),
+    ("https_address", Attention(TLS)),
+    ("https_port", Attention(TLS)),
+    (
+        "internal_store_backend",
+        Attention("choose a store in [store]: the embedded one, or a Redis"),
+    ),
+    ("kill_chunk_size", Nothing("kills are not sent in chunks")),
+    ("kill_retry_timeout", Nothing(FIXED)),
+    ("launch_token", Nothing(TOKENS)),
+    ("launch_token_refresh_interval", Nothing(TOKENS)),
+    ("launch_tokens", Nothing(TOKENS)),
+    ("leader_proxy_connection_timeout", Nothing(FIXED)),
+    (
+        "leader_proxy_max_open_connections",
+        Nothing("standbys open as many connections as they need"),
+    ),
+    ("leader_proxy_read_timeout", Nothing(FIXED)),
+    (
+        "leader_proxy_ssl_ignore_hostname",
+        Nothing("daemons trust certificates of the issuer in `apps.tls_certificate`"),
+    ),
+    ("local_port_max", Same(Whole)),
+    ("local_port_min", Same(Whole)),
+    (
+        "logging_level",
+        Attention("set `level` in [log]: error, warn, info, debug or trace"),
+    ),
+    (
+        "logstash",
+        Nothing("the log goes to standard error; with `format = \"json\"` in [log] as JSON"),
+    ),
+    (
+        "maintenance_mode",
+        Nothing("agents in maintenance make no offers"),
+    ),
+    ("marathon_store_timeout", Nothing(FIXED)),
+    ("master", Key("cluster.master", Text)),
+    ("max_apps", Same(Whole)),
+    (
+        "max_concurrent_marathon_health_checks",
+        Nothing("health checks by the daemon are not supported yet"),
+    ),
+    ("max_instances_per_offer", Nothing(TOKENS)),
+    (
+        "max_queued_root_group_updates",
+        Nothing("requests to the leader wait in a queue of a fixed size"),
+    ),
+    ("max_running_deployments", Same(Whole)),
+    ("max_tasks_per_offer", Nothing(TOKENS)),
+    (
+        "mesos_authentication",
+        Nothing("credentials in [cluster] are used if they are set"),
+    ),
+    ("mesos_authentication_principal", Key("cluster.principal", Text)),
+    ("mesos_authentication_secret", Key("cluster.password", Text)),
+    (
+        "mesos_authentication_secret_file",
+        Attention(
+            "copy the principal to `cluster.username` and the content of the file to `cluster.password`",
+        ),
+    ),
+    (
+        "mesos_bridge_name",
+        Nothing("bridge networks are not supported yet"),
+    ),
+    (
+        "mesos_heartbeat_failure_threshold",
+        Nothing("the master announces the interval of its heartbeats"),
+    ),
+    (
+        "mesos_heartbeat_interval",
+        Nothing("the master announces the interval of its heartbeats"),
+    ),
+    ("mesos_leader_ui_url", Nothing("there is no user interface")),
+    ("mesos_role", Key("apps.role", Text)),
+    ("mesos_user", Key("apps.user", Text)),
+    ("metrics_datadog", Nothing(METRICS)),
+    ("metrics_prometheus", Nothing(METRICS)),
+    ("metrics_statsd", Nothing(METRICS)),
+    ("min_revive_offers_interval", Nothing(FIXED)),
+    (
+        "new_group_enforce_role",
+        Nothing("group roles are not supported yet"),
+    ),
+    (
+        "offer_matching_timeout",
+        Nothing("a round of matching is bounded in time"),
+    ),
+    ("on_elected_prepare_timeout", Nothing(FIXED)),
+    ("plugin_conf", Attention(JVM_PLUGINS)),
+    ("plugin_dir", Attention(JVM_PLUGINS)),
+    (
+        "reconciliation_initial_delay",
+        Nothing("tasks are reconciled with each subscription"),
+    ),
+    ("reconciliation_interval", Nothing(FIXED)),
+    (
+        "scale_apps_initial_delay",
+        Nothing("apps are scaled when something changes"),
+    ),
+    (
+        "scale_apps_interval",
+        Nothing("apps are scaled when something changes"),
+    ),
+    ("ssl_keystore_password", Attention(KEYSTORE)),
+    ("ssl_keystore_path", Attention(KEYSTORE)),
+    ("store_cache", Nothing(ALWAYS)),
+    (
+        "task_launch_confirm_timeout",
+        Nothing("`apps.task_launch_timeout_seconds` holds from the launch on"),
+    ),
+    (
+        "task_launch_timeout",
+        Key("apps.task_launch_timeout_seconds", Milliseconds),
+    ),
+    (
+        "task_lost_expunge_initial_delay",
+        Nothing("lost tasks are given up by `unreachableStrategy`"),
+    ),
+    (
+        "task_lost_expunge_interval",
+        Nothing("lost tasks are given up by `unreachableStrategy`"),
+    ),
+    ("task_reservation_timeout", Nothing(RESIDENTS)),
+    ("webui_url", Nothing("it is the address of the apps port")),
+    (
+        "zk",
+        Attention(
+            "Marathon's state in ZooKeeper is not read; the state is in [store]: the embedded one, or a Redis if several \
+             daemons share it",
+        ),
+    ),
+    ("zk_max_versions", Key("apps.max_versions", Whole)),
+    ("zk_timeout", Nothing(ZOOKEEPER)),
+];
+
+/// What becomes of the flag with this name. Every flag of ZooKeeper has an answer.
+pub(crate) fn counterpart(flag: &str) -> Option<Counterpart> {
+    let found = FLAGS.iter().find(|(name, _)| *name == flag);
+    let found = found.map(|(_, counterpart)| *counterpart);
+    found.or_else(|| flag.starts_with("zk_").then_some(Nothing(ZOOKEEPER)))
+}
+
+/// Why `apps.FLAG` is no setting, if it is a flag without one.
+pub(super) fn reason(key: &str) -> Option<&'static str> {
+    match counterpart(key.strip_prefix("apps.")?)? {
+        Attention(text) | Nothing(text) => Some(text),
+        Same(_) | Key(..) | Credentials => None,
+    }
+}
+
+/// Renames flags in `[apps]` to their keys, in all sections.
+///
+/// # Errors
+/// A value from which no key can be made.
+pub(super) fn rename(settings: &mut Dict) -> Result<(), String> {
+    let Some(Value::Dict(_, apps)) = settings.get(APPS) else {
+        return Ok(());
+    };
+    let given: Vec<&str> = FLAGS
+        .iter()
+        .map(|(flag, _)| *flag)
+        .filter(|flag| apps.contains_key(*flag))
+        .collect();
+    for flag in given {
+        let (Some(counterpart), Some(value)) = (counterpart(flag), take(settings, APPS, flag)) else {
+            continue;
+        };
+        match counterpart {
+            Key(key, form) => put(settings, flag, key, in_form(form, value)),
+            Credentials => {
+                let (username, password) =
+                    value
+                        .as_str()
+                        .and_then(|text| text.split_once(':'))
+                        .ok_or_else(|| {
+                            format!("`apps.{flag}` must be a text with user and password: \"USER:PASSWORD\"")
+                        })?;
+                let (username, password) = (username.to_owned(), password.to_owned());
+                put(settings, flag, "apps.api_username", username.into());
+                put(settings, flag, "apps.api_password", password.into());
+            }
+            // Keys of their own, or errors with a reason.
+            Same(_) | Attention(_) | Nothing(_) => {
+                if let Some(apps) = section(settings, APPS) {
+                    apps.insert(flag.to_owned(), value);
+                }
+            }
+        }
+    }
+    complete(settings);
+    Ok(())
+}
+
+const APPS: &str = "apps";
+const CLUSTER: &str = "cluster";
+
+/// Upstream's principal is also the user of its secret.
+fn complete(settings: &mut Dict) {
+    let Some(Value::Dict(_, cluster)) = settings.get_mut(CLUSTER) else {
+        return;
+    };
+    if cluster.contains_key("password")
+        && !cluster.contains_key("username")
+        && let Some(principal) = cluster.get("principal").cloned()
+    {
+        cluster.insert("username".to_owned(), principal);
+    }
+}
+
+/// `None`: it is no section, which is reported later.
+fn section<'a>(settings: &'a mut Dict, name: &str) -> Option<&'a mut Dict> {
+    let entry = settings.entry(name.to_owned());
+    match entry.or_insert_with(|| Dict::new().into()) {
+        Value::Dict(_, section) => Some(section),
+        _ => None,
+    }
+}
+
+fn take(settings: &mut Dict, name: &str, key: &str) -> Option<Value> {
+    match settings.get_mut(name) {
+        Some(Value::Dict(_, section)) => section.remove(key),
+        _ => None,
+    }
+}
+
+/// Sets `section.key`, unless it is given too.
+fn put(settings: &mut Dict, flag: &str, key: &str, value: Value) {
+    let Some((name, bare)) = key.split_once('.') else {
+        return;
+    };
+    let Some(section) = section(settings, name) else {
+        return;
+    };
+    if section.contains_key(bare) {
+        // Printed, because the log is configured by these settings.
+        eprintln!("transom: `{key}` and `apps.{flag}` are both given; the first one is taken");
+    } else {
+        section.insert(bare.to_owned(), value);
+    }
+}
+
+/// A flag's value as the key has it. One of the wrong type stays, so that the error is the key's.
+fn in_form(form: Form, value: Value) -> Value {
+    // Numbers of a file are signed, those of the environment are not.
+    let number = value.to_num_lossy().and_then(Num::to_u128_lossy);
+    let seconds = number.and_then(|number| u64::try_from(number.div_ceil(MILLISECONDS.into())).ok());
+    match (form, seconds, value.as_str()) {
+        (Milliseconds, Some(seconds), _) => seconds.into(),
+        (Texts, _, Some(text)) => Value::from(texts(text)),
+        _ => value,
+    }
+}
+
+/// Of a second. Seconds are rounded up: a timeout is never shorter than configured.
+const MILLISECONDS: u32 = 1000;
+
+fn texts(text: &str) -> Vec<String> {
+    let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+    texts.map(str::to_owned).collect()
+}
+
+/// A flag's text as the key has it.
+///
+/// # Errors
+/// What was expected.
+pub(crate) fn converted(form: Form, text: &str) -> Result<toml::Value, &'static str> {
+    let whole = |text: &str| text.parse::<i64>().map_err(|_| "a whole number");
+    Ok(match form {
+        Text => text.into(),
+        Whole => whole(text)?.into(),
+        Milliseconds => {
+            let milliseconds: u32 = text.parse().map_err(|_| "a number of milliseconds")?;
+            i64::from(milliseconds.div_ceil(MILLISECONDS)).into()
+        }
+        Texts => texts(text).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::{Overrides, Settings, load};
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, String> {
+        let mut file = tempfile::Builder::new()
+            .suffix(".toml")
+            .tempfile()
+            .expect("a file");
+        file.write_all(text.as_bytes()).expect("written");
+        load(Some(file.path()), Overrides::default())
+            .map(|(settings, _)| settings)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_are_sorted_and_name_known_keys() {
+        assert!(FLAGS.is_sorted_by(|a, b| a.0 < b.0));
+        let known = toml::Table::try_from(Settings {
+            apps: Some(super::super::Apps {
+                trusted_networks: Some(Vec::new()),
+                max_concurrent_requests: Some(1),
+                max_apps: Some(1),
+                api_username: Some("u".to_owned()),
+                api_password: Some("p".into()),
+                ..super::super::Apps::default()
+            }),
+            cluster: super::super::Cluster {
+                principal: Some("p".to_owned()),
+                password: Some("p".into()),
+                ..super::super::Cluster::default()
+            },
+            ..Settings::default()
+        })
+        .expect("a table");
+        for (flag, counterpart) in FLAGS {
+            let key = match counterpart {
+                Key(key, _) => key.to_owned(),
+                // Settings of features that are added in other places.
+                Same(_) if ["default_network_name", "enable_features"].contains(&flag) => continue,
+                Same(_) => format!("apps.{flag}"),
+                Credentials | Attention(_) | Nothing(_) => continue,
+            };
+            let (section, bare) = key.split_once('.').expect("a section");
+            assert!(known[section].get(bare).is_some(), "--{flag}: {key}");
+        }
+    }
+
+    /// The table of the documentation has every flag that is accepted for a key, and no other one.
+    #[test]
+    fn flags_with_keys_are_those_of_the_documentation() {
+        let page = include_str!("../../../../docs/apps.md");
+        let (_, table) = page.split_once("| flag | key |\n|---|---|\n").expect("the table");
+        let (table, _) = table.split_once("\n\n").expect("its end");
+        let cells = |row: &'static str| -> (&str, &str) {
+            let mut cells = row.split('|').map(str::trim).skip(1);
+            (
+                cells.next().expect("a flag").trim_matches('`'),
+                cells.next().expect("a key"),
+            )
+        };
+        let documented: Vec<_> = table.lines().map(cells).collect();
+        let accepted = FLAGS.iter().filter_map(|(flag, counterpart)| match counterpart {
+            Key(key, _) => Some((*flag, *key)),
+            Credentials => Some((*flag, "apps.api_username")),
+            Same(_) | Attention(_) | Nothing(_) => None,
+        });
+        let accepted: Vec<_> = accepted.collect();
+        assert_eq!(documented.len(), accepted.len());
+        for ((flag, text), (expected, key)) in documented.into_iter().zip(accepted) {
+            assert_eq!(flag, expected);
+            assert!(text.starts_with(&format!("`{key}`")), "{flag}: {text}");
+        }
+    }
+
+    #[test]
+    fn flags_are_accepted_for_their_keys() {
+        let settings = read(
+            "[apps]\nhttp_port = 8081\nhttp_address = \"127.0.0.2\"\nmesos_role = \"dev\"\nmesos_user = \"svc\"\n\
+             http_max_concurrent_requests = 9\nzk_max_versions = 7\ntask_launch_timeout = 1500\n\
+             access_control_allow_origin = \"https://a.example, https://b.example:8443\"\n\
+             http_credentials = \"user:pass:word\"\nmaster = \"zk://h1:2181/mesos\"\n\
+             mesos_authentication_principal = \"me\"\nmesos_authentication_secret = \"s3cret\"\n\
+             max_running_deployments = 3\nlocal_port_min = 11000\n",
+        )
+        .expect("valid");
+        let apps = settings.apps.expect("on");
+        assert_eq!(
+            (apps.port, apps.listener.to_string().as_str()),
+            (8081, "127.0.0.2")
+        );
+        assert_eq!((apps.role.as_str(), apps.user.as_str()), ("dev", "svc"));
+        assert_eq!((apps.max_concurrent_requests, apps.max_versions), (Some(9), 7));
+        assert_eq!(apps.task_launch_timeout_seconds, 2);
+        let origins: Vec<String> = apps.allowed_origins.iter().map(ToString::to_string).collect();
+        assert_eq!(origins, ["https://a.example", "https://b.example:8443"]);
+        assert_eq!(apps.api_username.as_deref(), Some("user"));
+        assert_eq!(apps.api_password.expect("set").reveal(), "pass:word");
+        assert_eq!((apps.max_running_deployments, apps.local_port_min), (3, 11_000));
+        let cluster = settings.cluster;
+        assert_eq!(cluster.master, "zk://h1:2181/mesos");
+        assert_eq!(
+            (cluster.principal.as_deref(), cluster.username.as_deref()),
+            (Some("me"), Some("me"))
+        );
+        assert_eq!(cluster.password.expect("set").reveal(), "s3cret");
+    }
+
+    #[test]
+    fn milliseconds_become_seconds_from_any_source() {
+        for (value, expected) in [
+            (Value::from(1500_i64), Some(2)),
+            (Value::from(1500_u64), Some(2)),
+            (Value::from("2000"), Some(2)),
+            (Value::from(0_u64), Some(0)),
+            (Value::from(-1_i64), None),
+            (Value::from("soon"), None),
+        ] {
+            let found = in_form(Milliseconds, value.clone());
+            match expected {
+                Some(seconds) => assert_eq!(found.to_u128(), Some(seconds), "{value:?}"),
+                None => assert_eq!(found, value),
+            }
+        }
+    }
+
+    #[test]
+    fn the_key_wins_over_the_flag() {
+        let settings = read(
+            "[cluster]\nmaster = \"m:5050\"\n[apps]\nport = 1\nhttp_port = 2\nmaster = \"other:5050\"\n\
+             allowed_origins = []\naccess_control_allow_origin = \"https://a.example\"\n",
+        )
+        .expect("valid");
+        assert_eq!(settings.cluster.master, "m:5050");
+        let apps = settings.apps.expect("on");
+        assert_eq!(apps.port, 1);
+        assert!(apps.allowed_origins.is_empty());
+    }
+
+    #[test]
+    fn flags_that_cannot_be_taken_are_errors_with_a_reason() {
+        for (text, expected) in [
+            ("zk = \"zk://h/marathon\"", "`apps.zk`"),
+            ("zk = \"zk://h/marathon\"", "the state is in [store]"),
+            ("zk_session_timeout = 1", "the state is in [store]"),
+            ("ssl_keystore_path = \"k\"", "convert it to PEM"),
+            ("plugin_dir = \"p\"", "WebAssembly components"),
+            ("http_credentials = \"user\"", "\"USER:PASSWORD\""),
+            ("http_port = \"x\"", "`apps.port` is"),
+            // Every page of the web could change apps.
+            ("access_control_allow_origin = \"*\"", "\"*\" is not an origin"),
+            ("access_control_allow_origin = \"*\"", "`apps.allowed_origins"),
+        ] {
+            let error = read(&format!("[apps]\n{text}\n")).expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+            assert!(!error.contains("/marathon"), "no values: {error}");
+        }
+    }
+}
