@@ -25,12 +25,13 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(dir: &Path, name: &str, master: SocketAddr, store: SocketAddr) -> Daemon {
+    /// `apps`: further settings of the section.
+    fn start(dir: &Path, name: &str, master: SocketAddr, store: SocketAddr, apps: &str) -> Daemon {
         let file = format!("{name}.toml");
         let configuration = format!(
             "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
              [store]\nserver = \"{store}\"\nlease_seconds = {LEASE}\n\
-             [plugins]\ndir = \"plugins\"\n[apps]\nport = 0\n[admin]\nport = 0\n"
+             [plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n[apps]\nport = 0\n{apps}"
         );
         fs::write(dir.join(&file), configuration).expect("written");
         let mut process = Transom::start(dir, ["serve", "--config", file.as_str()]);
@@ -113,13 +114,18 @@ struct Site {
 impl Site {
     /// Starts everything; the first daemon leads.
     async fn start() -> Site {
+        Site::start_with("").await
+    }
+
+    /// The same, with further settings of `[apps]`.
+    async fn start_with(apps: &str) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
         let (cluster, redis) = (Cluster::start(dir.path()), RedisServer::in_memory().started());
         let gate = Gate::before(cluster.master).await;
-        let first = Daemon::start(dir.path(), "first", gate.address, redis.address());
+        let first = Daemon::start(dir.path(), "first", gate.address, redis.address(), apps);
         first.ready(true).await;
-        let second = Daemon::start(dir.path(), "second", cluster.master, redis.address());
+        let second = Daemon::start(dir.path(), "second", cluster.master, redis.address(), apps);
         second.ready(false).await;
         Site {
             cluster,
@@ -220,6 +226,111 @@ async fn standby_answers_reads_and_forwards_other_requests() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_abdicates_stands_by_and_every_task_is_kept() {
+    let site = Site::start().await;
+    let (first, second) = (&site.first, &site.second);
+    first.post("/kept").await;
+    let task = first.task("/kept").await;
+    // Any daemon passes it to the leader.
+    let answer = second
+        .http
+        .delete(second.apps("/v2/leader"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+    let body: Value = answer.json().await.unwrap();
+    assert_eq!(body, json!({"message": "Leadership abdicated"}));
+    second.ready(true).await;
+    first.ready(false).await;
+    for daemon in [first, second] {
+        let told = daemon.get("/v2/leader").await.unwrap();
+        assert_eq!(told, json!({"leader": second.address()}));
+        assert_eq!(daemon.task("/kept").await, task);
+    }
+    // The former leader forwards now.
+    let answer = first.post("/next").await;
+    assert_eq!(answer.headers()["x-marathon-via"], first.address().as_str());
+    second.task("/next").await;
+    assert_eq!(site.launched("kept"), [task]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_forwards_with_the_rights_and_the_address_of_its_client() {
+    let site = Site::start_with(
+        "trusted_networks = []\napi_username = \"user\"\napi_password = \"hunter2\"\n\
+         api_read_only_username = \"reader\"\napi_read_only_password = \"hunter3\"\n",
+    )
+    .await;
+    let (leader, standby) = (&site.first, &site.second);
+    // Not the address from which the standby forwards.
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .local_address(std::net::IpAddr::from([127, 0, 0, 2]))
+        .build()
+        .unwrap();
+    let app = json!({"id": "/web", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16});
+    for (user, password, method, path, expected) in [
+        // Forwarded: only the leader knows what waits.
+        ("reader", "hunter3", "GET", "/v2/queue", 200),
+        ("reader", "hunter3", "POST", "/v2/apps", 403),
+        ("reader", "hunter3", "DELETE", "/v2/leader", 403),
+        ("reader", "hunter2", "GET", "/v2/queue", 401),
+        ("user", "hunter2", "POST", "/v2/apps", 201),
+    ] {
+        for daemon in [leader, standby] {
+            let request = client.request(method.parse().unwrap(), daemon.apps(path));
+            let request = request.basic_auth(user, Some(password)).json(&app);
+            let status = request.send().await.unwrap().status().as_u16();
+            // The second time the app is there.
+            let exists = expected == 201 && std::ptr::eq(daemon, standby);
+            assert_eq!(
+                status,
+                if exists { 409 } else { expected },
+                "{user} {method} {path}"
+            );
+        }
+    }
+    let audited = |daemon: &Daemon| -> Vec<Value> {
+        let lines = daemon.process.output();
+        let events = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events
+            .filter(|event| event["target"] == "transom::audit")
+            .collect()
+    };
+    let events = eventually("both changes in the leader's audit log", || async {
+        let events = audited(leader);
+        if events.len() == 2 {
+            Ok(events)
+        } else {
+            Err(format!("{events:?}"))
+        }
+    })
+    .await;
+    for (event, status) in events.iter().zip([201, 409]) {
+        assert_eq!(
+            (&event["client"], &event["user"]),
+            (&json!("127.0.0.2"), &json!("user")),
+            "{event}"
+        );
+        assert_eq!(
+            (&event["path"], &event["status"]),
+            (&json!("/v2/apps"), &json!(status)),
+            "{event}"
+        );
+    }
+    assert!(events[0]["deployment"].is_string(), "{events:?}");
+    assert!(audited(standby).is_empty(), "the leader audits what it decides");
+    for daemon in [leader, standby] {
+        let output = daemon.process.output();
+        assert!(!output.contains("hunter"), "{output}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ mod app_lifecycle;
 mod apps;
 mod bad_input;
 mod components_taken_away;
+mod config_import;
 mod cross_site;
 mod dev;
 mod discovery;
