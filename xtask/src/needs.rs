@@ -11,7 +11,7 @@ use crate::steps::root;
 mod airflow;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 8] = [
+const NEEDS: [(&str, &[&str], &str); 13] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -26,6 +26,12 @@ const NEEDS: [(&str, &[&str], &str); 8] = [
     ("kdig", &["/usr/bin/kdig"], "knot-dnsutils"),
     ("curl", &["/usr/bin/curl"], "curl"),
     ("openssl", &["/usr/bin/openssl"], "openssl"),
+    // What runs containers, and a program for their image.
+    ("podman", &["/usr/bin/podman"], "podman"),
+    ("runc", &["/usr/sbin/runc", "/usr/bin/runc"], "runc"),
+    ("netavark", &["/usr/lib/podman/netavark"], "netavark"),
+    ("iptables", &["/usr/sbin/iptables", "/sbin/iptables"], "iptables"),
+    ("busybox", &["/bin/busybox", "/usr/bin/busybox"], "busybox-static"),
     // The name server that follows the zone.
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
 ];

@@ -59,6 +59,8 @@ fn tests(
     variables: Vec<(&'static str, OsString)>,
 ) -> anyhow::Result<()> {
     let toolchain = components::toolchain()?;
+    // Elsewhere the tests of containers are left out where no containers run.
+    let containers = std::env::var_os("CI").map(|_| ("TRANSOM_CONTAINERS", "required"));
     step(
         "running tests",
         cargo()
@@ -68,6 +70,7 @@ fn tests(
             .args(arguments)
             .env("TRANSOM_COMPONENTS", components)
             .envs(variables)
+            .envs(containers)
             // Not the variables themselves: cargo would read them for the tests, too.
             .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
             .env("TRANSOM_BIN", target().join("debug/transom")),

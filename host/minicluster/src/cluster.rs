@@ -67,6 +67,7 @@ impl Config {
             Box::pin(async move { agent::runner::run(&shared, launch, kills).await })
         });
         let shared = Shared::new(config, state, token, check_client()?, run);
+        shared.launcher.begin().await?;
         let tracker = shared.tracker.clone();
         for (listener, own) in std::iter::once((listener, addr)).chain(standby) {
             let answer =
@@ -140,10 +141,19 @@ impl Minicluster {
         }
     }
 
-    /// Waits until everything has ended: streams, listeners and all processes of tasks. Returns
-    /// only after the token is cancelled. Processes are killed immediately, without a grace period.
+    /// What runs the containers of tasks with an image, such as `podman 4.3.1`; looks for it if
+    /// that was not needed before. The error says why there is none.
+    pub async fn container_runtime(&self) -> std::result::Result<String, String> {
+        let runtime = self.shared.launcher.runtime().await?;
+        Ok(runtime.describe())
+    }
+
+    /// Waits until everything has ended: streams, listeners and all processes and containers of
+    /// tasks. Returns only after the token is cancelled. Processes are killed immediately, without
+    /// a grace period.
     pub async fn stopped(self) {
         self.shared.tracker.wait().await;
+        self.shared.launcher.finish().await;
     }
 }
 

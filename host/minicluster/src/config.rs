@@ -3,8 +3,10 @@
 use crate::error::{Error, Result};
 use serde_json::{Value, json};
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
+    str::FromStr,
     time::Duration,
 };
 
@@ -43,6 +45,55 @@ pub struct Config {
     pub kill_grace: Duration,
     /// Principals and secrets, one of which every call must use; empty: no authentication.
     pub credentials: Vec<(String, String)>,
+    /// What runs the tasks that name a container image.
+    pub images: Images,
+}
+
+/// What runs the tasks that name a container image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Images {
+    /// Podman, else Docker; looked for when the first such task starts. Without a runtime such
+    /// tasks fail.
+    #[default]
+    Auto,
+    /// Podman; the cluster does not start where it runs no containers.
+    Podman,
+    /// Docker; the cluster does not start where it runs no containers.
+    Docker,
+    /// No runtime: the command runs as a process, without the image. The task's status says so.
+    Process,
+    /// None: such tasks fail.
+    None,
+}
+
+impl Images {
+    /// All settings with their names.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("auto", Self::Auto),
+        ("podman", Self::Podman),
+        ("docker", Self::Docker),
+        ("process", Self::Process),
+        ("none", Self::None),
+    ];
+}
+
+impl fmt::Display for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(_, images)| images == self);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for Images {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, images)| *images).ok_or_else(|| {
+            let names = Self::ALL.map(|(name, _)| name).join(", ");
+            format!("`{text}` is none of {names}")
+        })
+    }
 }
 
 /// Where a master keeps its list of agents.
@@ -96,6 +147,7 @@ impl Config {
             update_retry: Duration::from_secs(10),
             kill_grace: Duration::from_secs(3),
             credentials: Vec::new(),
+            images: Images::Auto,
         }
     }
 
@@ -249,6 +301,16 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(attribute("x", value), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn settings_for_images_are_read_by_their_names() {
+        for (name, images) in Images::ALL {
+            assert_eq!(name.parse(), Ok(images));
+            assert_eq!(images.to_string(), name);
+        }
+        let refused = "runc".parse::<Images>().unwrap_err();
+        assert_eq!(refused, "`runc` is none of auto, podman, docker, process, none");
     }
 
     #[test]

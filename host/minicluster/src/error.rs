@@ -1,5 +1,6 @@
 //! Errors that keep a minicluster from starting.
 
+use crate::config::Images;
 use std::{net::SocketAddr, path::PathBuf};
 
 /// A failed start. Later failures of a task are reported to its framework instead.
@@ -29,6 +30,14 @@ pub enum Error {
     /// A value of the configuration is invalid.
     #[error("{0}")]
     Invalid(String),
+    /// The container runtime that the setting names does not run containers on this machine.
+    #[error("images = \"{images}\": {why}")]
+    Images {
+        /// The setting.
+        images: Images,
+        /// The reason.
+        why: String,
+    },
     /// The HTTP client for the agents' checks cannot be built.
     #[error("cannot build the HTTP client that runs checks")]
     CheckClient(#[source] reqwest::Error),

@@ -1,5 +1,5 @@
 //! A cluster manager in one process: a master and its agents, which implement the HTTP API v1 and
-//! run tasks as local processes.
+//! run tasks as local processes, or as containers where they name an image.
 //!
 //! It serves development on one machine and end-to-end tests. It is used over HTTP only and shares
 //! no type, codec or constant with the client crate, so that the same bug cannot hide in both.
@@ -10,6 +10,11 @@
 //!   and agents, with the exceptions below; the `transom-replay` crate compares them.
 //! * Every task is its own process group in its own sandbox directory. When the token is cancelled
 //!   and [`Minicluster::stopped`] returns, no process is left, whatever the tasks do with signals.
+//! * A task with an image runs through Podman or Docker, if a trial container of one of them works
+//!   ([`Images`], [`Minicluster::container_runtime`]). Its updates are those of the containerizer
+//!   that it names. Its container has a name and labels; it is removed when the task ends and when
+//!   the cluster stops, and after a crash by the next start in the same work directory. Calls of
+//!   the runtime have deadlines; four containers start at the same time.
 //! * Two tasks never have the same port at the same time, not even while the process of a removed
 //!   framework is still ending.
 //! * Queues, bodies, connections and histories are bounded.
@@ -26,8 +31,14 @@
 //! * Resources can be reserved, and persistent volumes created and destroyed. Volumes cannot grow,
 //!   shrink or be shared, and only tasks use them, not the executors of groups. Other operations
 //!   return `OPERATION_ERROR`. `GET_OPERATIONS` shows none.
-//! * No isolation: no container images (such a task fails with a reason), no limits on CPU or
-//!   memory, no networks. A process that leaves its process group escapes.
+//! * Processes are not isolated: no limits on CPU or memory, no networks. A process that leaves its
+//!   process group escapes. In a task group with a network of its own, tasks without an image are
+//!   processes on the host all the same.
+//! * Containers: secrets by value only, one network for each, no secrets as volumes, no `rlimit_info`
+//!   and no capabilities of `linux_info`. The network `mesos-bridge` is the runtime's bridge. HTTP
+//!   and TCP checks connect to the container's address, not within its network. Docker tasks have
+//!   checks (a real executor makes only their health checks). A command check that exceeds its
+//!   timeout may continue inside the container until that ends.
 //! * Tasks run as another user only if this process is root; otherwise as its own user.
 //! * `HEAD` is answered without a body, unlike real masters. A killed or paused process still
 //!   accepts connections; they are closed or wait. The leading master changes only by a fault.
@@ -54,5 +65,5 @@ mod state;
 mod wire;
 
 pub use cluster::Minicluster;
-pub use config::{AgentConfig, Config, Registry};
+pub use config::{AgentConfig, Config, Images, Registry};
 pub use error::{Error, Result};

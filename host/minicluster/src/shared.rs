@@ -2,7 +2,7 @@
 //! effects.
 
 use crate::{
-    agent::{journal::Journals, nested::Containers},
+    agent::{container::Launcher, journal::Journals, nested::Containers},
     config::Config,
     state::{Effect, Gate, KillOrder, Launch, Port, State, TaskKey},
     wire::recordio::Cut,
@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) http: reqwest::Client,
     pub(crate) journals: Journals,
     pub(crate) sessions: Containers,
+    /// Starts the containers of tasks with an image.
+    pub(crate) launcher: Launcher,
     /// Runs one task until its process group is gone.
     run: Run,
 }
@@ -71,6 +73,7 @@ impl Shared {
         let tracker = TaskTracker::new();
         Arc::new(Self {
             sessions: Containers::new(tracker.clone(), token.clone()),
+            launcher: Launcher::new(&config, tracker.clone()),
             config,
             state: Mutex::new(state),
             runners: Mutex::default(),

@@ -275,7 +275,7 @@ async fn no_two_tasks_get_one_port() {
 
 #[tokio::test]
 async fn container_images_are_refused_with_a_reason() {
-    let cluster = Cluster::start(1, |_| ()).await;
+    let cluster = Cluster::start(1, |config| config.images = transom_minicluster::Images::None).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
     let mut image = task("image", &offer, "true");
@@ -286,9 +286,39 @@ async fn container_images_are_refused_with_a_reason() {
         failed["message"]
             .as_str()
             .unwrap()
-            .contains("no container images"),
+            .contains("container images are disabled"),
         "{failed}"
     );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn containers_of_docker_and_networks_of_their_own_are_refused_in_groups() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let cases = [
+        (
+            json!({"type": "DOCKER", "docker": {"image": "alpine"}}),
+            "Docker ContainerInfo is not supported on the task",
+        ),
+        (
+            json!({"type": "MESOS", "network_infos": [{"name": "n"}]}),
+            "NetworkInfos must not be set on the task",
+        ),
+    ];
+    for (container, expected) in cases {
+        let offer = framework.offer().await;
+        let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
+        let mut refused = task("refused", &offer, "true");
+        refused["container"] = container;
+        let group = json!({"executor": executor, "task_group": {"tasks": [refused]}});
+        framework
+            .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
+            .await;
+        let error = framework.state("refused", "TASK_ERROR").await;
+        assert_eq!(error["reason"], "REASON_TASK_GROUP_INVALID");
+        assert!(error["message"].as_str().unwrap().ends_with(expected), "{error}");
+    }
     cluster.stop().await;
 }
 

@@ -1,6 +1,7 @@
 //! What tests of several crates need. No crate of the daemon depends on this one, except for its
 //! tests.
 //!
+//! * [`containers`]: real containers, where a runtime runs them
 //! * [`eventually`], [`wait_for`], [`retry_until`]: wait for a condition, with a deadline
 //! * [`free_port`], [`free_ports`]: ports that no process uses
 //! * [`redis`]: a real Redis server (feature `redis`)
@@ -19,6 +20,7 @@
     reason = "a failure fails the test"
 )]
 
+pub mod containers;
 mod ports;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -1,6 +1,9 @@
 //! Checks and health checks that the agent runs: COMMAND, HTTP, TCP.
 
-use super::process::{self, Process};
+use super::{
+    container::Container,
+    process::{self, Process},
+};
 use crate::{
     state::{CheckResult, Launch},
     wire::json as doc,
@@ -12,7 +15,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::{net::TcpStream, process::Command, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// A result of a check.
@@ -53,7 +56,7 @@ pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
 /// nothing that can be run.
 pub(crate) async fn run(
     client: reqwest::Client,
-    launch: Arc<Launch>,
+    place: Place,
     purpose: Purpose,
     findings: mpsc::Sender<Finding>,
     stop: CancellationToken,
@@ -63,7 +66,7 @@ pub(crate) async fn run(
     } else {
         "health_check"
     };
-    let check = &launch.info[key];
+    let check = &place.launch.info[key];
     let Some(probe) = Probe::read(check, purpose) else {
         return;
     };
@@ -84,7 +87,7 @@ pub(crate) async fn run(
     };
     let mut wait = delay;
     while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
-        let Some(found) = probe.attempt(&client, &launch, timeout, &stop).await else {
+        let Some(found) = probe.attempt(&client, &place, timeout, &stop).await else {
             return;
         };
         let finding = match purpose {
@@ -130,23 +133,23 @@ impl Probe {
     async fn attempt(
         &self,
         client: &reqwest::Client,
-        launch: &Launch,
+        place: &Place,
         timeout: Duration,
         stop: &CancellationToken,
     ) -> Option<CheckResult> {
         match self {
-            Self::Command(command) => run_command(command, launch, timeout, stop)
+            Self::Command(command) => run_command(command, place, timeout, stop)
                 .await
                 .map(CheckResult::Command),
             Self::Http { port, path, scheme } => {
-                let look = http_status(client, launch.agent_addr.ip(), *port, path, scheme);
+                let look = http_status(client, place.addresses(*port), path, scheme);
                 let status = stop
                     .run_until_cancelled(tokio::time::timeout(timeout, look))
                     .await?;
                 Some(CheckResult::Http(status.unwrap_or_default()))
             }
             Self::Tcp { port } => {
-                let look = connects(launch.agent_addr.ip(), *port);
+                let look = connects(place.addresses(*port));
                 let connected = stop
                     .run_until_cancelled(tokio::time::timeout(timeout, look))
                     .await?;
@@ -156,16 +159,41 @@ impl Probe {
     }
 }
 
-/// Tasks may listen on their agent's address or, as under a real agent, on 127.0.0.1. No two agents
-/// share a port, so either answer is from the task itself.
-fn addresses(ip: IpAddr) -> Vec<IpAddr> {
-    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    if ip == local { vec![ip] } else { vec![ip, local] }
+/// The place of a running task, where its checks are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) launch: Arc<Launch>,
+    /// `None`: a process.
+    pub(crate) container: Option<Arc<Container>>,
 }
 
-async fn connects(ip: IpAddr, port: u16) -> bool {
-    for ip in addresses(ip) {
-        if TcpStream::connect(SocketAddr::new(ip, port)).await.is_ok() {
+impl Place {
+    /// Processes may listen on their agent's address or, as under a real agent, on 127.0.0.1. No
+    /// two agents share a port, so either answer is from the task itself. A container has its own
+    /// address, unless it shares the agent's network.
+    fn addresses(&self, port: u16) -> Vec<SocketAddr> {
+        let of_container = self.container.as_ref();
+        of_container
+            .and_then(|container| container.addresses(port))
+            .unwrap_or_else(|| {
+                let (ip, local) = (self.launch.agent_addr.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+                let all = if ip == local { vec![ip] } else { vec![ip, local] };
+                all.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
+            })
+    }
+
+    /// A command in the task's sandbox or container; `None` if it has no words.
+    pub(crate) fn command(&self, info: &Value) -> Option<Command> {
+        match &self.container {
+            Some(container) => container.exec(info),
+            None => Some(process::command(info, &self.launch)),
+        }
+    }
+}
+
+async fn connects(addresses: Vec<SocketAddr>) -> bool {
+    for address in addresses {
+        if TcpStream::connect(address).await.is_ok() {
             return true;
         }
     }
@@ -174,13 +202,12 @@ async fn connects(ip: IpAddr, port: u16) -> bool {
 
 async fn http_status(
     client: &reqwest::Client,
-    ip: IpAddr,
-    port: u16,
+    addresses: Vec<SocketAddr>,
     path: &str,
     scheme: &str,
 ) -> Option<u16> {
-    for ip in addresses(ip) {
-        let url = format!("{scheme}://{}{path}", SocketAddr::new(ip, port));
+    for address in addresses {
+        let url = format!("{scheme}://{address}{path}");
         if let Ok(response) = client.get(url).send().await {
             return Some(response.status().as_u16());
         }
@@ -191,11 +218,13 @@ async fn http_status(
 /// `Some(None)`: the command could not be run or timed out.
 async fn run_command(
     info: &Value,
-    launch: &Launch,
+    place: &Place,
     timeout: Duration,
     stop: &CancellationToken,
 ) -> Option<Option<i32>> {
-    let mut command = process::command(info, launch);
+    let Some(mut command) = place.command(info) else {
+        return Some(None);
+    };
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut process) = Process::spawn(command) else {
         return Some(None);

@@ -1,6 +1,7 @@
 //! The agents: they run tasks as process groups, check them, and have an HTTP port each.
 
 pub(crate) mod check;
+pub(crate) mod container;
 pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod http;

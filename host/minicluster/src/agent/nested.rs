@@ -1,11 +1,16 @@
 //! Commands inside a task's container, from the agent API: sessions whose output is streamed, and
 //! plain commands.
 //!
-//! Here a nested container is a process group in the task's sandbox, with the task's environment.
-//! It ends with its task.
+//! Here a nested container is a process group in the task's sandbox, with the task's environment;
+//! of a task with an image, it is a command inside the task's container. It ends with its task.
+//! Docker's containerizer has no nested containers.
 
-use super::process::{self, Process, signal_group};
-use crate::{state::Launch, wire::recordio};
+use super::{
+    check::Place,
+    container::Containerizer,
+    process::{self, Process, signal_group},
+};
+use crate::wire::recordio;
 use base64::Engine;
 use bytes::Bytes;
 use nix::sys::signal::Signal;
@@ -14,7 +19,7 @@ use std::{
     collections::HashMap,
     io,
     process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -40,7 +45,7 @@ pub(crate) struct Containers {
 #[derive(Debug, Default)]
 struct Inner {
     /// Running tasks by container id.
-    tasks: HashMap<String, Arc<Launch>>,
+    tasks: HashMap<String, Place>,
     /// Nested containers by id.
     nested: HashMap<String, Nested>,
 }
@@ -81,10 +86,8 @@ impl Containers {
     }
 
     /// Allows commands in this task from now on.
-    pub(crate) fn task_began(&self, launch: &Arc<Launch>) {
-        self.lock()
-            .tasks
-            .insert(launch.container.clone(), Arc::clone(launch));
+    pub(crate) fn task_began(&self, place: Place) {
+        self.lock().tasks.insert(place.launch.container.clone(), place);
     }
 
     /// Ends and removes all nested containers of the task, and waits until their processes are
@@ -133,9 +136,16 @@ impl Containers {
             ));
         };
         let mut inner = self.lock();
-        let Some(launch) = inner.tasks.get(parent).cloned() else {
+        let Some(place) = inner.tasks.get(parent).cloned() else {
             return Err(Failure::Unknown(format!("Container {parent} cannot be found")));
         };
+        let containerizer = place
+            .container
+            .as_ref()
+            .map(|container| container.containerizer());
+        if containerizer == Some(Containerizer::Docker) {
+            return Err(Failure::Failed("Nested containers are not supported".to_owned()));
+        }
         if inner.nested.contains_key(own) {
             return Err(Failure::Bad(format!("Container {parent}.{own} already exists")));
         }
@@ -144,7 +154,7 @@ impl Containers {
                 "There are {CONTAINERS} nested containers already: remove some"
             )));
         }
-        let process = spawn(info, &launch, piped)
+        let process = spawn(info, &place, piped)
             .map_err(|error| Failure::Failed(format!("Failed to launch container: {error}")))?;
         let (sender, ended) = watch::channel(None);
         let kill = CancellationToken::new();
@@ -214,12 +224,14 @@ struct Running {
     kill: CancellationToken,
 }
 
-fn spawn(info: &Value, launch: &Launch, piped: bool) -> io::Result<Process> {
-    let mut command = process::command(info, launch);
+fn spawn(info: &Value, place: &Place, piped: bool) -> io::Result<Process> {
+    let mut command = place
+        .command(info)
+        .ok_or_else(|| io::Error::other("the command has no value"))?;
     if piped {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     } else {
-        let (stdout, stderr) = super::sandbox::output(&launch.directory)?;
+        let (stdout, stderr) = super::sandbox::output(&place.launch.directory)?;
         command.stdout(stdout).stderr(stderr);
     }
     Process::spawn(command)

@@ -117,7 +117,7 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
 /// The environment of every task without the variables of its own command: the variables that a
 /// real agent passes to the executor. None of them identifies the task: a framework that needs this
 /// sets it in the command. The executor of a single command has the task's id.
-fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
+pub(crate) fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
     let sandbox = launch.directory.display().to_string();
     let ip = launch.agent_addr.ip().to_string();
     let mut variables = vec![

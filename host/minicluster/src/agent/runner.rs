@@ -1,7 +1,8 @@
-//! Runs one task from its launch to its end, like an executor.
+//! Runs one task from its launch to its end, like an executor: as a process, or in a container.
 
 use super::{
-    check::{self, Finding, Purpose},
+    check::{self, Finding, Place, Purpose},
+    container::{Container, Containerizer, End, Limited, Plan, Refused, Started, plan},
     health::{Health, Verdict},
     process::{self, Process},
     sandbox::{self, Trouble},
@@ -12,13 +13,15 @@ use crate::{
     wire::json as doc,
 };
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use std::{
     io,
-    process::ExitStatus,
+    process::{ExitStatus, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
+    process::Command,
     sync::{mpsc, watch},
     task::JoinSet,
     time::sleep_until,
@@ -30,22 +33,36 @@ const NEVER: Duration = Duration::from_hours(365 * 24);
 
 /// Runs the task and reports its updates to the state. Returns when its process group is gone, or
 /// immediately when the cluster stops.
-pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, mut kills: watch::Receiver<Option<KillOrder>>) {
-    if launch.info["container"]
-        .pointer("/docker/image")
-        .or_else(|| launch.info["container"].pointer("/mesos/image"))
-        .is_some()
-    {
-        let why =
-            "Failed to launch container: this cluster runs local processes only, it has no container images";
-        return tell(
-            shared,
-            &launch,
-            &told_by_agent(TaskState::Failed, "REASON_CONTAINER_LAUNCH_FAILED", why),
-        );
-    }
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    mut launch: Launch,
+    mut kills: watch::Receiver<Option<KillOrder>>,
+) {
+    let plan = plan(shared.config.images, &launch.info);
+    let mut notice = None;
+    let in_container = match plan {
+        Plan::Process => false,
+        Plan::Container => true,
+        Plan::ProcessInstead { info, notice: text } => {
+            tracing::warn!(task = %launch.key.task, "{text}");
+            launch.info = info;
+            notice = Some(text);
+            false
+        }
+        Plan::Refused(why) => return tell(shared, &launch, &launch_failed(&why)),
+    };
+    let prepare = async {
+        if let Err(trouble) = sandbox::prepare(&shared.http, &launch).await {
+            return Err(Unprepared::Sandbox(trouble));
+        }
+        if !in_container {
+            return Ok(None);
+        }
+        let prepared = shared.launcher.prepare(&launch).await;
+        prepared.map(Some).map_err(Unprepared::Container)
+    };
     let prepared = tokio::select! {
-        prepared = sandbox::prepare(&shared.http, &launch) => prepared,
+        prepared = prepare => prepared,
         () = killed(&mut kills) => {
             let mut update = AgentUpdate::new(TaskState::Killed);
             update.message = Some("Command was killed before it began".to_owned());
@@ -53,29 +70,53 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, mut kills: watch::
         }
         () = shared.token.cancelled() => return,
     };
-    match prepared {
-        Ok(()) => {}
-        Err(Trouble::Directory(why)) => {
-            return tell(
-                shared,
-                &launch,
-                &told_by_agent(TaskState::Dropped, "REASON_EXECUTOR_TERMINATED", &why),
-            );
-        }
-        Err(Trouble::Fetch(why)) => {
-            let why = format!("Failed to launch container: {why}");
-            return tell(
-                shared,
-                &launch,
-                &told_by_agent(TaskState::Failed, "REASON_CONTAINER_LAUNCH_FAILED", &why),
-            );
-        }
-    }
+    let (command, container) = match prepared {
+        Ok(None) => (process::command(&launch.info["command"], &launch), None),
+        Ok(Some(prepared)) => (prepared.command, Some(Arc::new(prepared.container))),
+        Err(why) => return refuse(shared, &launch, why),
+    };
     let launch = Arc::new(launch);
-    match start(&launch) {
-        Ok(process) => Running::new(shared, &launch, process).run(kills).await,
+    match start(&launch, command) {
+        Ok(process) => {
+            let mut running = Running::new(shared, &launch, process, container);
+            running.notice = notice;
+            running.run(kills).await;
+        }
         Err(error) => cannot_start(shared, &launch, &error).await,
     }
+}
+
+/// Why a task cannot be started.
+enum Unprepared {
+    Sandbox(Trouble),
+    Container(Refused),
+}
+
+/// Reports a task that cannot be started.
+fn refuse(shared: &Arc<Shared>, launch: &Launch, why: Unprepared) {
+    let update = match why {
+        Unprepared::Sandbox(Trouble::Directory(why)) => {
+            told_by_agent(TaskState::Dropped, "REASON_EXECUTOR_TERMINATED", &why)
+        }
+        Unprepared::Sandbox(Trouble::Fetch(why)) | Unprepared::Container(Refused::Launch(why)) => {
+            launch_failed(&why)
+        }
+        // Docker's executor finds that, so it has begun.
+        Unprepared::Container(Refused::Options(why)) => {
+            tell(shared, launch, &AgentUpdate::new(TaskState::Starting));
+            let message = Some(format!("Failed to create docker run options: {why}"));
+            AgentUpdate {
+                message,
+                ..AgentUpdate::new(TaskState::Failed)
+            }
+        }
+    };
+    tell(shared, launch, &update);
+}
+
+fn launch_failed(why: &str) -> AgentUpdate {
+    let why = format!("Failed to launch container: {why}");
+    told_by_agent(TaskState::Failed, "REASON_CONTAINER_LAUNCH_FAILED", &why)
 }
 
 fn tell(shared: &Arc<Shared>, launch: &Launch, update: &AgentUpdate) {
@@ -109,10 +150,9 @@ fn told_by_agent(state: TaskState, reason: &'static str, why: &str) -> AgentUpda
     }
 }
 
-fn start(launch: &Launch) -> io::Result<Process> {
-    let mut command = process::command(&launch.info["command"], launch);
+fn start(launch: &Launch, mut command: Command) -> io::Result<Process> {
     let (stdout, stderr) = sandbox::output(&launch.directory)?;
-    command.stdout(stdout).stderr(stderr);
+    command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     Process::spawn(command)
 }
 
@@ -145,6 +185,14 @@ struct Running<'a> {
     shared: &'a Arc<Shared>,
     launch: &'a Arc<Launch>,
     process: Process,
+    /// The container that the process runs.
+    container: Option<Arc<Container>>,
+    /// Whether the task was reported as running.
+    reported: bool,
+    /// The network of its container, once it is known.
+    network_info: Option<Value>,
+    /// What the first updates say.
+    notice: Option<String>,
     since: Instant,
     check: Option<CheckResult>,
     health: Option<Health>,
@@ -156,14 +204,31 @@ struct Running<'a> {
     kill_at: Option<Instant>,
 }
 
+/// The checks of a task.
+struct Checks {
+    /// Until they are started.
+    findings: Option<mpsc::Sender<Finding>>,
+    running: JoinSet<()>,
+    stop: CancellationToken,
+}
+
 impl<'a> Running<'a> {
-    fn new(shared: &'a Arc<Shared>, launch: &'a Arc<Launch>, process: Process) -> Self {
+    fn new(
+        shared: &'a Arc<Shared>,
+        launch: &'a Arc<Launch>,
+        process: Process,
+        container: Option<Arc<Container>>,
+    ) -> Self {
         let health = launch.info.get("health_check").map(Health::new);
         let check = check::initial(&launch.info);
         Self {
             shared,
             launch,
             process,
+            container,
+            reported: false,
+            network_info: None,
+            notice: None,
             since: Instant::now(),
             check,
             health,
@@ -179,39 +244,81 @@ impl<'a> Running<'a> {
             .journals
             .launched(&launch.agent, &launch.key, &self.process);
         set_pid(self.shared, launch, pid);
-        self.shared.sessions.task_began(launch);
-        self.tell(TaskState::Starting, None);
-        self.tell(TaskState::Running, None);
-
-        let stop_checks = CancellationToken::new();
+        self.tell_first(TaskState::Starting, None);
         let (findings, mut found) = mpsc::channel(8);
-        let mut checks = JoinSet::new();
-        for purpose in [Purpose::Check, Purpose::Health] {
-            checks.spawn(check::run(
-                self.shared.http.clone(),
-                Arc::clone(launch),
-                purpose,
-                findings.clone(),
-                stop_checks.clone(),
-            ));
+        let mut checks = Checks {
+            findings: Some(findings),
+            running: JoinSet::new(),
+            stop: CancellationToken::new(),
+        };
+        if self.container.is_none() {
+            self.begin(None, &mut checks);
         }
-        drop(findings);
-        let ended = self.wait(&mut kills, &mut found, &stop_checks).await;
-        stop_checks.cancel();
+        let ended = self.wait(&mut kills, &mut found, &mut checks).await;
+        checks.stop.cancel();
         drop(found);
-        while checks.join_next().await.is_some() {}
+        while checks.running.join_next().await.is_some() {}
         self.shared.sessions.task_ended(&launch.container).await;
 
+        let end = match &self.container {
+            Some(container) => container.finish(ended.as_ref().ok().copied()).await,
+            None => End::default(),
+        };
         let how = ended.as_ref().map_or_else(
             |error| format!("Failed to wait for the command: {error}"),
-            |status| process::describe(*status),
+            |status| self.describe(*status),
         );
         self.shared
             .journals
             .exited(&launch.agent, &launch.key, &self.process, &how);
-        if !self.shared.token.is_cancelled() {
-            self.tell_end(ended.ok(), how);
+        if self.shared.token.is_cancelled() {
+            return;
         }
+        let started = self.container.as_ref().and_then(|it| it.started_at_end(&end));
+        if let Some(started) = started.filter(|_| !self.reported && self.kill.is_none()) {
+            self.report_running(Some(&started));
+        }
+        let limited = self.container.as_ref().and_then(|it| it.limited(&end));
+        self.tell_end(ended.ok(), how, limited.filter(|_| self.kill.is_none()));
+    }
+
+    fn describe(&self, status: ExitStatus) -> String {
+        match &self.container {
+            Some(container) => container.describe(status, self.kill.is_some() || self.overdue),
+            None => process::describe(status),
+        }
+    }
+
+    /// The task runs from now on: reports it and starts its checks.
+    fn begin(&mut self, started: Option<&Started>, checks: &mut Checks) {
+        self.since = Instant::now();
+        self.network_info = started.and_then(Started::network_info);
+        let place = Place {
+            launch: Arc::clone(self.launch),
+            container: self.container.clone(),
+        };
+        self.shared.sessions.task_began(place.clone());
+        // A container that is being ended is not reported as running any more.
+        if self.kill.is_none() {
+            self.report_running(started);
+        }
+        if let Some(findings) = checks.findings.take() {
+            for purpose in [Purpose::Check, Purpose::Health] {
+                checks.running.spawn(check::run(
+                    self.shared.http.clone(),
+                    place.clone(),
+                    purpose,
+                    findings.clone(),
+                    checks.stop.clone(),
+                ));
+            }
+        }
+    }
+
+    fn report_running(&mut self, started: Option<&Started>) {
+        self.reported = true;
+        self.network_info = started.and_then(Started::network_info);
+        self.tell_first(TaskState::Running, started);
     }
 
     /// Waits until the process is gone.
@@ -219,27 +326,40 @@ impl<'a> Running<'a> {
         &mut self,
         kills: &mut watch::Receiver<Option<KillOrder>>,
         found: &mut mpsc::Receiver<Finding>,
-        stop_checks: &CancellationToken,
+        checks: &mut Checks,
     ) -> io::Result<ExitStatus> {
-        let limit = doc::find(&self.launch.info, &["max_completion_time", "nanoseconds"])
-            .and_then(serde_json::Value::as_u64);
+        let container = self.container.clone();
+        let started = async {
+            match &container {
+                Some(container) => container.started().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(started);
+        let mut starts = container.is_some();
+        let limit =
+            doc::find(&self.launch.info, &["max_completion_time", "nanoseconds"]).and_then(Value::as_u64);
         let limit = self.since + limit.map_or(NEVER, Duration::from_nanos).min(NEVER);
         loop {
             let kill_at = self.kill_at.unwrap_or(self.since + NEVER);
             let ending = self.kill.is_some() || self.overdue;
             tokio::select! {
                 ended = self.process.wait() => return ended,
-                () = self.shared.token.cancelled() => return self.process.destroy().await,
+                () = self.shared.token.cancelled() => return self.destroy().await,
+                started = &mut started, if starts => {
+                    starts = false;
+                    self.begin(Some(&started), checks);
+                }
                 Ok(()) = kills.changed() => {
                     let order = kills.borrow_and_update().clone();
                     if let Some(order) = order {
-                        stop_checks.cancel();
+                        checks.stop.cancel();
                         self.begin_kill(order);
                     }
                 }
                 Some(finding) = found.recv(), if !ending => {
                     if self.take(finding) {
-                        stop_checks.cancel();
+                        checks.stop.cancel();
                         self.begin_kill(KillOrder { healthy: Some(false), ..KillOrder::default() });
                     }
                 }
@@ -248,7 +368,7 @@ impl<'a> Running<'a> {
                     self.signal(Signal::SIGKILL);
                 }
                 () = sleep_until(limit.into()), if !ending => {
-                    stop_checks.cancel();
+                    checks.stop.cancel();
                     self.overdue = true;
                     self.terminate(self.grace());
                 }
@@ -281,6 +401,7 @@ impl<'a> Running<'a> {
                 ..AgentUpdate::new(TaskState::Killing)
             };
             update.check = self.check;
+            update.network_info = self.last_network();
             tell(self.shared, self.launch, &update);
         }
         self.kill = Some(order);
@@ -300,7 +421,18 @@ impl<'a> Running<'a> {
         self.shared
             .journals
             .killed(agent, key, &self.process, signal.as_str());
-        self.process.signal(signal);
+        match &self.container {
+            Some(container) => container.signal(signal),
+            None => self.process.signal(signal),
+        }
+    }
+
+    /// The cluster stops.
+    async fn destroy(&mut self) -> io::Result<ExitStatus> {
+        if let Some(container) = &self.container {
+            container.destroy().await;
+        }
+        self.process.destroy().await
     }
 
     /// Handles a check result. Returns true if the task must be killed.
@@ -338,12 +470,45 @@ impl<'a> Running<'a> {
                 reason,
                 healthy,
                 check: self.check,
+                network_info: self.network_info.clone(),
                 ..AgentUpdate::new(state)
             },
         );
     }
 
-    fn tell_end(&self, status: Option<ExitStatus>, how: String) {
+    /// The first updates.
+    fn tell_first(&self, state: TaskState, started: Option<&Started>) {
+        let mut update = AgentUpdate {
+            check: self.check,
+            message: self.notice.clone(),
+            network_info: self.network_info.clone(),
+            ..AgentUpdate::new(state)
+        };
+        if let Some(started) = started {
+            started.add_to(&mut update);
+        }
+        tell(self.shared, self.launch, &update);
+    }
+
+    /// The network in the updates of the end: Docker's executor leaves it out.
+    fn last_network(&self) -> Option<Value> {
+        let container = self.container.as_ref()?;
+        let network = self.network_info.clone();
+        network.filter(|_| container.containerizer() == Containerizer::Mesos)
+    }
+
+    fn tell_end(&self, status: Option<ExitStatus>, how: String, limited: Option<Limited>) {
+        if let Some(limited) = limited {
+            let update = AgentUpdate {
+                limitation: Some(limited.limitation),
+                ..told_by_agent(
+                    TaskState::Failed,
+                    "REASON_CONTAINER_LIMITATION_MEMORY",
+                    &limited.message,
+                )
+            };
+            return tell(self.shared, self.launch, &update);
+        }
         if self.kill.as_ref().is_some_and(|order| order.crashed) {
             let update = told_by_agent(
                 TaskState::Failed,
@@ -368,6 +533,7 @@ impl<'a> Running<'a> {
                 reason,
                 healthy,
                 check,
+                network_info: self.last_network(),
                 ..AgentUpdate::new(state)
             },
         );

@@ -77,7 +77,8 @@ async fn make(launch: &Launch) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Links a persistent volume into the sandbox.
+/// Links a persistent volume into the sandbox; of a container, where it is mounted over an empty
+/// directory.
 async fn link(launch: &Launch, volume: &Path, name: &Path) -> io::Result<()> {
     tokio::fs::create_dir_all(volume).await?;
     if let Some(user) = switch_to(&launch.user) {
@@ -86,6 +87,9 @@ async fn link(launch: &Launch, volume: &Path, name: &Path) -> io::Result<()> {
     let place = launch.directory.join(name);
     if let Some(parent) = place.parent() {
         tokio::fs::create_dir_all(parent).await?;
+    }
+    if super::container::has_image(&launch.info) {
+        return tokio::fs::create_dir_all(&place).await;
     }
     tokio::fs::symlink(volume, &place).await
 }

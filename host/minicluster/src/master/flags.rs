@@ -1,7 +1,7 @@
 //! The flags of the processes: those that describe this cluster, with the real names.
 
 use crate::{
-    config::Registry,
+    config::{Images, Registry},
     state::{Agent, State},
 };
 use serde_json::{Value, json};
@@ -48,6 +48,10 @@ pub(crate) fn master(state: &State) -> Value {
 /// GET /flags of an agent, without its envelope.
 pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
     let config = &agent.config;
+    let containerizers = match state.config.images {
+        Images::Auto | Images::Podman | Images::Docker => "docker,mesos",
+        Images::Process | Images::None => "mesos",
+    };
     let attributes: Vec<String> = config
         .attributes
         .iter()
@@ -57,7 +61,7 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
         "attributes": attributes.join(";"),
         "authenticate_http_readonly": "false",
         "authenticate_http_readwrite": "false",
-        "containerizers": "mesos",
+        "containerizers": containerizers,
         "default_role": "*",
         "hostname": config.hostname,
         "ip": agent.addr.ip().to_string(),

@@ -1,8 +1,8 @@
 //! ACCEPT: turns offers into tasks, or rejects them with an update.
 
 use super::{
-    AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskId, TaskKey, TaskState, epoch,
-    offers::refuse_for,
+    AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskGroup, TaskId, TaskKey,
+    TaskState, epoch, offers::refuse_for,
 };
 use crate::wire::{
     json as doc,
@@ -22,8 +22,7 @@ pub(super) struct Accepted {
 /// A group's executor, for its tasks.
 struct Group {
     id: String,
-    container: String,
-    directory: PathBuf,
+    executor: TaskGroup,
 }
 
 impl State {
@@ -246,19 +245,18 @@ impl State {
             role: accepted.role.clone(),
             resources,
         };
-        let Some(framework) = self.frameworks.get_mut(&accepted.framework) else {
-            return Group {
-                id: key.1.clone(),
-                container: fresh.container,
-                directory: fresh.directory,
-            };
-        };
-        let executor = framework.executors.entry(key.clone()).or_insert(fresh);
-        Group {
+        let group = |executor: &Executor| Group {
             id: key.1.clone(),
-            container: executor.container.clone(),
-            directory: executor.directory.clone(),
-        }
+            executor: TaskGroup {
+                info: executor.info.clone(),
+                container: executor.container.clone(),
+                directory: executor.directory.clone(),
+            },
+        };
+        let Some(framework) = self.frameworks.get_mut(&accepted.framework) else {
+            return group(&fresh);
+        };
+        group(framework.executors.entry(key.clone()).or_insert(fresh))
     }
 
     /// The resources of a task, if it can be run.
@@ -284,6 +282,12 @@ impl State {
         let (command, executor) = (task.get("command").is_some(), task.get("executor").is_some());
         if in_group && executor {
             return Err("'TaskInfo.executor' must not be set".to_owned());
+        }
+        if in_group && !doc::list(task, &["container", "network_infos"]).is_empty() {
+            return Err("NetworkInfos must not be set on the task".to_owned());
+        }
+        if in_group && doc::text(task, &["container", "type"]) == Some("DOCKER") {
+            return Err("Docker ContainerInfo is not supported on the task".to_owned());
         }
         if command == executor {
             return Err(
@@ -344,7 +348,7 @@ impl State {
         };
         let container = uuid::Uuid::new_v4().to_string();
         let directory = if let Some(group) = group {
-            group.directory.join("containers").join(&container)
+            group.executor.directory.join("containers").join(&container)
         } else {
             let executor = self
                 .framework_dir(&accepted.agent, &accepted.framework)
@@ -361,7 +365,7 @@ impl State {
             resources,
             executor: group.map(|group| group.id.clone()),
             container,
-            parent: group.map(|group| group.container.clone()),
+            parent: group.map(|group| group.executor.container.clone()),
             directory,
             pid: None,
             state: TaskState::Staging,
@@ -372,7 +376,7 @@ impl State {
             in_flight: None,
             released: false,
         };
-        let launch = self.launch_order(&task, executor_id);
+        let launch = self.launch_order(&task, executor_id, group.map(|group| group.executor.clone()));
         self.announce(&json!({"type": "TASK_ADDED", "task_added": {"task": crate::master::operator_views::task(&task)}}));
         if let Some(framework) = self.frameworks.get_mut(&accepted.framework) {
             framework.tasks.insert(key.task.clone(), task);
@@ -381,7 +385,7 @@ impl State {
         }
     }
 
-    fn launch_order(&self, task: &Task, executor_id: String) -> Launch {
+    fn launch_order(&self, task: &Task, executor_id: String, group: Option<TaskGroup>) -> Launch {
         let agent = self.agents.get(&task.agent);
         let framework = self.frameworks.get(&task.key.framework);
         let user = doc::text(&task.info, &["command", "user"])
@@ -398,6 +402,7 @@ impl State {
             user: user.to_owned(),
             volumes: self.volume_links(task),
             killing_state: framework.is_some_and(|framework| framework.has("TASK_KILLING_STATE")),
+            group,
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use faults::{Gate, Port};
 pub(crate) use kill::grace as kill_grace;
 pub(crate) use model::{
     Agent, AgentFault, AgentId, Connection, Effect, Executor, Framework, FrameworkId, KillOrder, Launch,
-    Offer, OfferId, Task, TaskId, TaskKey, TaskState,
+    Offer, OfferId, Task, TaskGroup, TaskId, TaskKey, TaskState,
 };
 pub(crate) use restart::Restart;
 pub(crate) use scheduler::{Reply, validate as scheduler_validate};

@@ -399,4 +399,15 @@ pub(crate) struct Launch {
     pub(crate) volumes: Vec<(PathBuf, PathBuf)>,
     /// Whether the framework accepts `TASK_KILLING`.
     pub(crate) killing_state: bool,
+    /// The task's group, if it is in one.
+    pub(crate) group: Option<TaskGroup>,
+}
+
+/// The executor of a task group, for its tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskGroup {
+    /// `ExecutorInfo`.
+    pub(crate) info: Value,
+    pub(crate) container: String,
+    pub(crate) directory: PathBuf,
 }

@@ -48,6 +48,13 @@ pub(crate) struct AgentUpdate {
     pub(crate) check: Option<CheckResult>,
     /// Whether the process was started, so that there is a container.
     pub(crate) container: bool,
+    /// The network of a container with an address of its own; `None`: that of the agent.
+    pub(crate) network_info: Option<Value>,
+    /// What Docker's executor adds: its answer to `inspect`, in base64, and labels.
+    pub(crate) data: Option<String>,
+    pub(crate) labels: Option<Value>,
+    /// The resource whose limit ended the task.
+    pub(crate) limitation: Option<Value>,
 }
 
 impl AgentUpdate {
@@ -60,6 +67,10 @@ impl AgentUpdate {
             healthy: None,
             check: None,
             container: true,
+            network_info: None,
+            data: None,
+            labels: None,
+            limitation: None,
         }
     }
 }
@@ -342,27 +353,27 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
         "check_status",
         update.check.map(CheckResult::message),
     );
+    for (key, value) in [("labels", &update.labels), ("limitation", &update.limitation)] {
+        doc::put(&mut status, key, value.clone());
+    }
+    doc::put(&mut status, "data", update.data.as_ref().map(|data| json!(data)));
     if update.container {
-        status.insert(
-            "container_status".to_owned(),
-            container_status(task, update.state, ip),
-        );
+        status.insert("container_status".to_owned(), container_status(task, update, ip));
     }
     Value::Object(status)
 }
 
 /// The container of the task. A group's container has no network and no process left when the
 /// task's own process is gone.
-fn container_status(task: &Task, state: TaskState, ip: &str) -> Value {
+fn container_status(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
     let mut id = doc::object(doc::id(&task.container));
     doc::put(&mut id, "parent", task.parent.as_deref().map(doc::id));
     let mut status: Map<String, Value> = doc::object(json!({ "container_id": id }));
     let in_group = task.parent.is_some();
-    if !(in_group && state.is_terminal()) {
-        status.insert(
-            "network_infos".to_owned(),
-            json!([{"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]}]),
-        );
+    if !(in_group && update.state.is_terminal()) {
+        let of_agent = || json!({"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]});
+        let network = update.network_info.clone().unwrap_or_else(of_agent);
+        status.insert("network_infos".to_owned(), json!([network]));
         doc::put(&mut status, "executor_pid", task.pid.map(|pid| json!(pid)));
     }
     Value::Object(status)

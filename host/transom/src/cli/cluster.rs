@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use transom_minicluster::{AgentConfig, Minicluster};
+use transom_minicluster::{AgentConfig, Images, Minicluster};
 
 use super::signals::stop_on_signal;
 use crate::config::LogFormat;
@@ -16,7 +16,7 @@ use crate::exit::{Misconfigured, Unavailable};
 use crate::telemetry;
 
 /// Run a one-node cluster manager for tests and demos: a master and several agents that run tasks
-/// as local processes.
+/// as local processes, and those with an image through Podman or Docker.
 ///
 /// It serves the cluster manager's HTTP API v1, so clients and frameworks for a real cluster work
 /// with it.
@@ -59,6 +59,10 @@ pub(super) struct Shape {
     /// Disk per agent, in MB.
     #[arg(long, default_value_t = 8192.0)]
     disk: f64,
+    /// What runs tasks with a container image: auto (podman, else docker), podman, docker, process
+    /// (the command without its image) or none.
+    #[arg(long, default_value_t = Images::Auto, value_name = "RUNTIME")]
+    images: Images,
 }
 
 /// An inclusive range of ports.
@@ -125,6 +129,7 @@ impl Shape {
         Ok(transom_minicluster::Config {
             listen,
             agents: self.agents().context(Misconfigured)?,
+            images: self.images,
             ..transom_minicluster::Config::new(work_dir)
         })
     }

@@ -63,8 +63,7 @@ pub(crate) struct Workflow {
     pub(crate) task_cpu: f64,
     pub(crate) task_memory: f64,
     pub(crate) task_disk: f64,
-    /// Whether jobs run in containers. The embedded cluster has none: there commands are processes,
-    /// whatever the image.
+    /// Whether jobs run in containers. Otherwise commands are processes, whatever the image.
     pub(crate) containers: bool,
     /// The default image of a job.
     pub(crate) container_image_slave: Option<String>,

@@ -1,0 +1,115 @@
+//! The arguments of the runtime's commands. Pure.
+
+use super::{limits::CPU_PERIOD, spec::Spec};
+
+/// How a runtime runs containers on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ways {
+    /// Options of every command.
+    pub(super) globals: Vec<String>,
+    /// Options of `run`.
+    pub(super) run: Vec<String>,
+    /// Whether limits on memory and CPUs can be set.
+    pub(super) limits: bool,
+}
+
+/// `run` of a container in the foreground, from an image of this name that is present.
+pub(super) fn run(spec: &Spec, image: &str, ways: &Ways) -> Vec<String> {
+    let mut all = ways.globals.clone();
+    all.extend(["run", "--name", &spec.name, "--pull", "never"].map(str::to_owned));
+    for (key, value) in &spec.labels {
+        option(&mut all, "--label", &format!("{key}={value}"));
+    }
+    all.extend(ways.run.iter().cloned());
+    if ways.limits {
+        limits(spec, &mut all);
+    }
+    for (name, value) in &spec.environment {
+        option(&mut all, "--env", &format!("{name}={value}"));
+    }
+    for mount in &spec.mounts {
+        let mode = if mount.read_only { "ro" } else { "rw" };
+        let value = match &mount.source {
+            Some(source) => format!("{source}:{}:{mode}", mount.target),
+            None => mount.target.clone(),
+        };
+        option(&mut all, "--volume", &value);
+    }
+    if let Some(driver) = &spec.volume_driver {
+        option(&mut all, "--volume-driver", driver);
+    }
+    option(&mut all, "--network", &spec.network.argument());
+    for port in &spec.published {
+        let address = match port.address {
+            std::net::IpAddr::V4(ip) => ip.to_string(),
+            std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        let value = format!("{address}:{}:{}/{}", port.host, port.container, port.protocol);
+        option(&mut all, "--publish", &value);
+    }
+    let options = [
+        ("--hostname", spec.hostname.clone()),
+        ("--user", spec.user.clone()),
+        ("--workdir", spec.workdir.clone()),
+        ("--shm-size", spec.shm_size_mb.map(|size| format!("{size}m"))),
+        ("--entrypoint", spec.entrypoint.clone()),
+    ];
+    for (name, value) in options {
+        if let Some(value) = value {
+            option(&mut all, name, &value);
+        }
+    }
+    if spec.privileged {
+        all.push("--privileged".to_owned());
+    }
+    let parameters = spec.parameters.iter();
+    all.extend(parameters.map(|(key, value)| format!("--{key}={value}")));
+    all.push(image.to_owned());
+    all.extend(spec.arguments.iter().cloned());
+    all
+}
+
+fn limits(spec: &Spec, all: &mut Vec<String>) {
+    let limits = &spec.limits;
+    let options = [
+        ("--cpu-shares", limits.cpu_shares.map(|shares| shares.to_string())),
+        ("--cpu-period", limits.cpu_quota.map(|_| CPU_PERIOD.to_string())),
+        ("--cpu-quota", limits.cpu_quota.map(|quota| quota.to_string())),
+        ("--memory", limits.memory.map(|bytes| format!("{bytes}b"))),
+        (
+            "--memory-reservation",
+            limits.memory_reservation.map(|bytes| format!("{bytes}b")),
+        ),
+    ];
+    for (name, value) in options {
+        if let Some(value) = value {
+            option(all, name, &value);
+        }
+    }
+}
+
+/// `exec` of a command in a container.
+pub(super) fn exec(
+    container: &str,
+    environment: &[(String, String)],
+    words: &[String],
+    ways: &Ways,
+) -> Vec<String> {
+    let mut all = ways.globals.clone();
+    all.push("exec".to_owned());
+    for (name, value) in environment {
+        option(&mut all, "--env", &format!("{name}={value}"));
+    }
+    all.push(container.to_owned());
+    all.extend(words.iter().cloned());
+    all
+}
+
+fn option(all: &mut Vec<String>, name: &str, value: &str) {
+    all.push(name.to_owned());
+    all.push(value.to_owned());
+}
+
+#[cfg(test)]
+#[path = "arguments_tests.rs"]
+mod tests;

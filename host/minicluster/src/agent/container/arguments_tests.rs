@@ -1,0 +1,216 @@
+use super::{
+    super::{
+        limits::Limits,
+        spec::{Containerizer, Image, Mount, Network, Published},
+    },
+    *,
+};
+use std::net::{IpAddr, Ipv4Addr};
+
+fn plain() -> Spec {
+    Spec {
+        containerizer: Containerizer::Docker,
+        name: "mesos-c1".to_owned(),
+        labels: vec![("transom.cluster", "/w".to_owned())],
+        image: Image::default(),
+        network: Network::Host,
+        published: Vec::new(),
+        network_info: None,
+        hostname: None,
+        mounts: Vec::new(),
+        volume_driver: None,
+        directories: Vec::new(),
+        environment: Vec::new(),
+        limits: Limits::default(),
+        user: None,
+        workdir: None,
+        privileged: false,
+        parameters: Vec::new(),
+        shm_size_mb: None,
+        entrypoint: None,
+        arguments: Vec::new(),
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn mount(source: Option<&str>, read_only: bool) -> Mount {
+    Mount {
+        source: source.map(str::to_owned),
+        target: "/data".to_owned(),
+        read_only,
+    }
+}
+
+/// Containers with one thing that differs from [`plain`], and their options.
+fn cases() -> Vec<(&'static str, Spec, &'static str)> {
+    let mut cases = network_cases();
+    cases.extend(other_cases());
+    cases
+}
+
+fn network_cases() -> Vec<(&'static str, Spec, &'static str)> {
+    let port = |protocol: &str| Published {
+        address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
+        host: 31000,
+        container: 80,
+        protocol: protocol.to_owned(),
+    };
+    vec![
+        ("nothing", plain(), "--network host i"),
+        (
+            "ports",
+            Spec {
+                network: Network::Bridge,
+                published: vec![
+                    port("tcp"),
+                    port("udp"),
+                    Published {
+                        address: "::1".parse().unwrap(),
+                        ..port("tcp")
+                    },
+                ],
+                hostname: Some("web".to_owned()),
+                ..plain()
+            },
+            "--network bridge --publish 127.0.0.2:31000:80/tcp --publish 127.0.0.2:31000:80/udp \
+             --publish [::1]:31000:80/tcp --hostname web i",
+        ),
+        (
+            "another network",
+            Spec {
+                network: Network::Named("weave".to_owned()),
+                ..plain()
+            },
+            "--network weave i",
+        ),
+        (
+            "the network of a group",
+            Spec {
+                network: Network::Of("mesos-g".to_owned()),
+                ..plain()
+            },
+            "--network container:mesos-g i",
+        ),
+    ]
+}
+
+fn other_cases() -> Vec<(&'static str, Spec, &'static str)> {
+    vec![
+        (
+            "variables",
+            Spec {
+                environment: vec![
+                    ("A".to_owned(), "1 2".to_owned()),
+                    ("B".to_owned(), String::new()),
+                ],
+                ..plain()
+            },
+            "--env A=1 2 --env B= --network host i",
+        ),
+        (
+            "mounts",
+            Spec {
+                mounts: vec![
+                    mount(Some("/srv"), true),
+                    mount(Some("named"), false),
+                    mount(None, false),
+                ],
+                volume_driver: Some("nfs".to_owned()),
+                ..plain()
+            },
+            "--volume /srv:/data:ro --volume named:/data:rw --volume /data --volume-driver nfs --network host i",
+        ),
+        (
+            "limits",
+            Spec {
+                limits: Limits {
+                    cpu_shares: Some(512),
+                    cpu_quota: Some(150_000),
+                    memory: Some(64),
+                    memory_reservation: Some(32),
+                },
+                ..plain()
+            },
+            "--cpu-shares 512 --cpu-period 100000 --cpu-quota 150000 --memory 64b --memory-reservation 32b --network host i",
+        ),
+        (
+            "a program",
+            Spec {
+                user: Some("1000:100".to_owned()),
+                workdir: Some("/w".to_owned()),
+                shm_size_mb: Some(64),
+                entrypoint: Some("/bin/sh".to_owned()),
+                arguments: words(&["-c", "echo $A"]),
+                ..plain()
+            },
+            "--network host --user 1000:100 --workdir /w --shm-size 64m --entrypoint /bin/sh i -c echo $A",
+        ),
+        (
+            "options of Docker",
+            Spec {
+                privileged: true,
+                parameters: vec![
+                    ("cap-add".to_owned(), "NET_ADMIN".to_owned()),
+                    ("cap-add".to_owned(), "SYS_ADMIN".to_owned()),
+                ],
+                ..plain()
+            },
+            "--network host --privileged --cap-add=NET_ADMIN --cap-add=SYS_ADMIN i",
+        ),
+    ]
+}
+
+#[test]
+fn each_part_of_a_container_has_its_options() {
+    let ways = Ways {
+        limits: true,
+        ..Ways::default()
+    };
+    let start = "run --name mesos-c1 --pull never --label transom.cluster=/w ";
+    for (what, spec, expected) in cases() {
+        let all = run(&spec, "i", &ways).join(" ");
+        assert_eq!(all.strip_prefix(start), Some(expected), "{what}: {all}");
+    }
+}
+
+#[test]
+fn machines_without_limits_get_none() {
+    let ways = Ways {
+        globals: words(&["--runtime", "runc"]),
+        run: words(&["--ulimit", "nofile=1:1"]),
+        limits: false,
+    };
+    let spec = Spec {
+        limits: Limits {
+            memory: Some(64),
+            ..Limits::default()
+        },
+        ..plain()
+    };
+    assert_eq!(
+        run(&spec, "i", &ways).join(" "),
+        "--runtime runc run --name mesos-c1 --pull never --label transom.cluster=/w --ulimit nofile=1:1 --network host i"
+    );
+}
+
+#[test]
+fn commands_inside_a_container_have_its_name_and_their_own_variables() {
+    let ways = Ways {
+        globals: words(&["--runtime", "runc"]),
+        ..Ways::default()
+    };
+    let environment = [("A".to_owned(), "1".to_owned())];
+    let all = exec(
+        "mesos-c1",
+        &environment,
+        &words(&["/bin/sh", "-c", "true"]),
+        &ways,
+    );
+    assert_eq!(
+        all.join(" "),
+        "--runtime runc exec --env A=1 mesos-c1 /bin/sh -c true"
+    );
+}

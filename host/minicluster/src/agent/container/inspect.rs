@@ -1,0 +1,144 @@
+//! The runtime's answers to `inspect`. Pure.
+
+use crate::wire::json as doc;
+use serde_json::Value;
+
+/// The time of a start that has not happened.
+const NEVER: &str = "0001-01-01";
+
+/// A container as the runtime describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Seen {
+    pub(super) id: String,
+    pub(super) running: bool,
+    /// Whether it ever ran.
+    pub(super) started: bool,
+    /// Whether the runtime noticed that the kernel ended it for its use of memory.
+    pub(super) out_of_memory: bool,
+    /// Its address, in the networks where it has one.
+    pub(super) ip: Option<String>,
+    /// The answer itself.
+    pub(super) text: String,
+}
+
+/// Reads the answer for one container.
+pub(super) fn container(text: &str) -> Option<Seen> {
+    let document: Value = serde_json::from_str(text).ok()?;
+    let container = document.as_array()?.first()?;
+    let state = &container["State"];
+    let started_at = doc::text(state, &["StartedAt"]).unwrap_or(NEVER);
+    Some(Seen {
+        id: doc::text(container, &["Id"])?.to_owned(),
+        running: state["Running"] == true,
+        started: !started_at.is_empty() && !started_at.starts_with(NEVER),
+        out_of_memory: state["OOMKilled"] == true,
+        ip: address(&container["NetworkSettings"]),
+        text: text.to_owned(),
+    })
+}
+
+/// The address in a network of its own: that of the default network, or of the first one.
+fn address(settings: &Value) -> Option<String> {
+    let present = |value: Option<&str>| value.filter(|ip| !ip.is_empty()).map(str::to_owned);
+    present(doc::text(settings, &["IPAddress"])).or_else(|| {
+        let networks = settings["Networks"].as_object()?;
+        networks
+            .values()
+            .find_map(|network| present(doc::text(network, &["IPAddress"])))
+    })
+}
+
+/// What an image says about its containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ImageConfig {
+    /// The signal that ends its containers, by name or number; `None`: SIGTERM.
+    pub(super) stop_signal: Option<String>,
+    /// `None`: the root directory.
+    pub(super) workdir: Option<String>,
+}
+
+/// Reads the answer for one image.
+pub(super) fn image(text: &str) -> Option<ImageConfig> {
+    let document: Value = serde_json::from_str(text).ok()?;
+    let config = &document.as_array()?.first()?["Config"];
+    let present = |key: &str| {
+        doc::text(config, &[key])
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+    };
+    Some(ImageConfig {
+        stop_signal: present("StopSignal"),
+        workdir: present("WorkingDir"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn state_and_address_are_read_from_both_runtimes() {
+        let cases = [
+            (
+                "Podman, on its bridge",
+                json!([{"Id": "c1", "State": {"Running": true, "OOMKilled": false, "StartedAt": "2026-11-23T02:29:00.65Z"},
+                    "NetworkSettings": {"IPAddress": "10.88.0.8", "Networks": {"podman": {"IPAddress": "10.88.0.8"}}}}]),
+                (true, true, false, Some("10.88.0.8")),
+            ),
+            (
+                "Docker, in a named network",
+                json!([{"Id": "c1", "State": {"Running": true, "StartedAt": "2026-11-23T02:29:00.65Z"},
+                    "NetworkSettings": {"IPAddress": "", "Networks": {"web": {"IPAddress": "172.18.0.2"}}}}]),
+                (true, true, false, Some("172.18.0.2")),
+            ),
+            (
+                "in the agent's network",
+                json!([{"Id": "c1", "State": {"Running": true, "StartedAt": "2026-11-23T02:29:00.65Z"},
+                    "NetworkSettings": {"IPAddress": "", "Networks": {"host": {"IPAddress": ""}}}}]),
+                (true, true, false, None),
+            ),
+            (
+                "could not start",
+                json!([{"Id": "c1", "State": {"Running": false, "StartedAt": "0001-01-01T00:00:00Z"}, "NetworkSettings": {}}]),
+                (false, false, false, None),
+            ),
+            (
+                "ended by the kernel",
+                json!([{"Id": "c1", "State": {"Running": false, "OOMKilled": true, "StartedAt": "2026-11-23T02:29:00.65Z"}}]),
+                (false, true, true, None),
+            ),
+        ];
+        for (what, document, (running, started, out_of_memory, ip)) in cases {
+            let text = document.to_string();
+            let expected = Seen {
+                id: "c1".to_owned(),
+                running,
+                started,
+                out_of_memory,
+                ip: ip.map(str::to_owned),
+                text: text.clone(),
+            };
+            assert_eq!(container(&text), Some(expected), "{what}");
+        }
+        for text in ["", "[]", "{}", "[{}]"] {
+            assert_eq!(container(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn image_has_a_stop_signal_and_a_directory_where_it_names_them() {
+        let full = r#"[{"Config": {"StopSignal": "SIGQUIT", "WorkingDir": "/srv"}}]"#;
+        let expected = ImageConfig {
+            stop_signal: Some("SIGQUIT".to_owned()),
+            workdir: Some("/srv".to_owned()),
+        };
+        assert_eq!(image(full), Some(expected));
+        assert_eq!(
+            image(r#"[{"Config": {"WorkingDir": ""}}]"#),
+            Some(ImageConfig::default())
+        );
+        assert_eq!(image("[{}]"), Some(ImageConfig::default()));
+        assert_eq!(image("[]"), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! The containers of one cluster: finds the runtime once, prepares launches, and removes what is
+//! left.
+
+use super::{
+    arguments,
+    find::find,
+    group::Groups,
+    pull,
+    running::Container,
+    runtime::{CALL, Runtime},
+    spec::{Containerizer, Network, Spec},
+    task,
+};
+use crate::{
+    agent::process,
+    config::{Config, Images},
+    error::{Error, Result},
+    state::Launch,
+};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::{
+    process::Command,
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
+};
+use tokio_util::task::TaskTracker;
+
+/// Maximum containers that start at the same time, and pulls.
+const LAUNCHES: usize = 4;
+const PULLS: usize = 2;
+/// The file in the work directory that names the runtime while containers may be left.
+const MARKER: &str = "containers";
+
+/// Starts the containers of a cluster.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    images: Images,
+    work_dir: PathBuf,
+    /// The value of the label that all containers of the cluster have: its work directory, which is
+    /// the same after a restart.
+    cluster: String,
+    found: OnceCell<std::result::Result<Arc<Runtime>, String>>,
+    launches: Arc<Semaphore>,
+    pulls: Semaphore,
+    groups: Arc<Groups>,
+    tracker: TaskTracker,
+}
+
+/// Why a container does not start.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Reported by the agent.
+    Launch(String),
+    /// Reported by Docker's executor.
+    Options(String),
+}
+
+/// A container that can be started.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) container: Container,
+    /// Runs it in the foreground.
+    pub(crate) command: Command,
+}
+
+impl Launcher {
+    /// A launcher that has not looked for a runtime. Its background work is tracked.
+    pub(crate) fn new(config: &Config, tracker: TaskTracker) -> Self {
+        Self {
+            images: config.images,
+            work_dir: config.work_dir.clone(),
+            cluster: config.work_dir.display().to_string(),
+            found: OnceCell::new(),
+            launches: Arc::new(Semaphore::new(LAUNCHES)),
+            pulls: Semaphore::new(PULLS),
+            groups: Groups::new(tracker.clone()),
+            tracker,
+        }
+    }
+
+    /// Before the first task: removes the containers of an earlier run, and looks for the runtime
+    /// where the setting names one.
+    pub(crate) async fn begin(&self) -> Result<()> {
+        let marker = self.work_dir.join(MARKER);
+        let earlier = tokio::fs::read_to_string(&marker).await.ok();
+        match self.images {
+            Images::Podman | Images::Docker => {
+                let found = self.runtime().await;
+                found.map_err(|why| Error::Images {
+                    images: self.images,
+                    why,
+                })?;
+            }
+            Images::Auto if earlier.is_some() => {
+                // Its outcome is logged; tasks report it.
+                let _ = self.runtime().await;
+            }
+            Images::Auto | Images::Process | Images::None => {}
+        }
+        let used = self.found.get().and_then(|found| found.as_ref().ok());
+        let earlier = earlier.and_then(|name| name.trim().parse::<Images>().ok());
+        let other =
+            earlier.filter(|images| used.is_none_or(|runtime| runtime.kind.program() != images.to_string()));
+        if let Some(images) = other {
+            match find(images).await {
+                Ok(runtime) => self.sweep(&runtime).await,
+                Err(why) => tracing::error!(why, "cannot remove the containers of an earlier run"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The runtime; looks for it the first time.
+    pub(crate) async fn runtime(&self) -> std::result::Result<Arc<Runtime>, String> {
+        let found = self.found.get_or_init(|| async {
+            let found = find(self.images).await;
+            match &found {
+                Ok(runtime) => {
+                    tracing::info!("containers run through {}", runtime.describe());
+                    if !runtime.ways.limits {
+                        tracing::warn!("limits on memory and CPUs of containers are not available");
+                    }
+                    if let Some(why) = &runtime.no_bridge {
+                        tracing::warn!(why, "bridge networks of containers are not available");
+                    }
+                    self.sweep(runtime).await;
+                }
+                Err(why) => tracing::warn!("container images are not available: {why}"),
+            }
+            found.map(Arc::new)
+        });
+        found.await.clone()
+    }
+
+    /// Removes all containers of this cluster.
+    async fn sweep(&self, runtime: &Runtime) {
+        match runtime.remove_all(&self.cluster).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "removed containers that were left"),
+            Err(why) => tracing::error!(why, "cannot remove containers that were left"),
+        }
+    }
+
+    /// Gets everything ready for the container of a task: its image, directories and network.
+    pub(crate) async fn prepare(&self, launch: &Launch) -> std::result::Result<Prepared, Refused> {
+        let runtime = self
+            .runtime()
+            .await
+            .map_err(|why| Refused::Launch(format!("container images are not available: {why}")))?;
+        let user = process::switch_to(&launch.user).map(|user| (user.uid.as_raw(), user.gid.as_raw()));
+        let user = user.or(nix::unistd::geteuid().is_root().then_some((0, 0)));
+        let mut spec = task::spec(launch, &self.cluster, user).map_err(|why| refused(launch, why))?;
+        let name = pull::ensure(
+            &runtime,
+            &spec.image,
+            &launch.directory,
+            &self.work_dir,
+            &self.pulls,
+        )
+        .await
+        .map_err(Refused::Launch)?;
+        let image = runtime.image(&name).await.unwrap_or_default();
+        if spec.containerizer == Containerizer::Mesos && image.workdir.is_none() {
+            spec.workdir = Some(super::spec::SANDBOX.to_owned());
+        }
+        for directory in &spec.directories {
+            make(directory, &launch.user).await.map_err(|error| {
+                Refused::Launch(format!("cannot create '{}': {error}", directory.display()))
+            })?;
+        }
+        // Before the first container: a process that is killed here leaves the mark.
+        self.mark(&runtime).await.map_err(|error| {
+            Refused::Launch(format!("cannot write to '{}': {error}", self.work_dir.display()))
+        })?;
+        let group = match (&spec.network, &launch.group) {
+            (Network::Of(_), Some(group)) => {
+                let joined = self.groups.join(&runtime, launch, group, &self.cluster).await;
+                Some(joined.map_err(Refused::Launch)?)
+            }
+            _ => None,
+        };
+        let permit = self.permit().await?;
+        let arguments = arguments::run(&spec, &name, &runtime.ways);
+        let command = runtime.command(&arguments);
+        let signal = image
+            .stop_signal
+            .filter(|_| spec.containerizer == Containerizer::Docker);
+        let container = Container::new(runtime, spec, signal, group, permit, self.tracker.clone());
+        Ok(Prepared { container, command })
+    }
+
+    async fn permit(&self) -> std::result::Result<OwnedSemaphorePermit, Refused> {
+        let permit = Arc::clone(&self.launches).acquire_owned().await;
+        permit.map_err(|error| Refused::Launch(error.to_string()))
+    }
+
+    async fn mark(&self, runtime: &Runtime) -> io::Result<()> {
+        tokio::fs::write(self.work_dir.join(MARKER), runtime.kind.program()).await
+    }
+
+    /// After the last task: removes what is left.
+    pub(crate) async fn finish(&self) {
+        let Some(Ok(runtime)) = self.found.get() else {
+            return;
+        };
+        let sweep = async {
+            self.sweep(runtime).await;
+            tokio::fs::remove_file(self.work_dir.join(MARKER)).await
+        };
+        match tokio::time::timeout(2 * CALL, sweep).await {
+            Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "cannot remove the mark of containers");
+            }
+            Ok(_) => {}
+            Err(_) => tracing::error!("containers are left: the runtime does not answer"),
+        }
+    }
+}
+
+/// Docker's executor finds errors of the options itself.
+fn refused(launch: &Launch, why: String) -> Refused {
+    if launch.info["container"]["type"] == "DOCKER" {
+        Refused::Options(why)
+    } else {
+        Refused::Launch(why)
+    }
+}
+
+/// Creates a missing directory for a user.
+async fn make(directory: &Path, user: &str) -> io::Result<()> {
+    if tokio::fs::try_exists(directory).await? {
+        return Ok(());
+    }
+    tokio::fs::create_dir_all(directory).await?;
+    match process::switch_to(user) {
+        Some(user) => std::os::unix::fs::chown(directory, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
+        None => Ok(()),
+    }
+}
+
+impl Spec {
+    /// The memory limit in megabytes.
+    pub(super) fn memory_mb(&self) -> Option<u64> {
+        self.limits.memory.map(|bytes| bytes >> 20)
+    }
+}

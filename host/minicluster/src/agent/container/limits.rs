@@ -1,0 +1,135 @@
+//! The limits of a container, from the resources and `limits` of a task. Pure.
+
+use crate::wire::json as doc;
+use serde_json::Value;
+
+/// Shares of a whole CPU, and the smallest number of shares.
+const CPU_SHARES: f64 = 1024.0;
+const MIN_CPU_SHARES: u64 = 2;
+/// The period that a quota is of, and the smallest quota, in microseconds.
+pub(super) const CPU_PERIOD: u64 = 100_000;
+const MIN_CPU_QUOTA: u64 = 1_000;
+/// The smallest memory limit, in bytes.
+const MIN_MEMORY: u64 = 32 << 20;
+
+/// The limits of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Weight of its CPU time.
+    pub(super) cpu_shares: Option<u64>,
+    /// CPU time in microseconds for each [`CPU_PERIOD`].
+    pub(super) cpu_quota: Option<u64>,
+    /// Bytes of memory.
+    pub(super) memory: Option<u64>,
+    /// Bytes that it keeps when memory is short.
+    pub(super) memory_reservation: Option<u64>,
+}
+
+/// A limit that the task sets itself.
+#[derive(Clone, Copy, PartialEq)]
+enum Own {
+    Unset,
+    Infinite,
+    At(f64),
+}
+
+/// The limits of a task, by the rules of an agent: requests become CPU shares and the memory limit;
+/// a limit of the task's own becomes the CPU quota and the memory limit, and the request is then
+/// reserved.
+pub(super) fn of(info: &Value) -> Limits {
+    let (cpus, mem) = (request(info, "cpus"), request(info, "mem"));
+    let mut limits = Limits {
+        cpu_shares: cpus.map(|cpus| ((cpus * CPU_SHARES) as u64).max(MIN_CPU_SHARES)),
+        ..Limits::default()
+    };
+    if let Own::At(cpus) = own(info, "cpus") {
+        limits.cpu_quota = Some(((cpus * CPU_PERIOD as f64) as u64).max(MIN_CPU_QUOTA));
+    }
+    let bytes = |mem: f64| ((mem * 1_048_576.0) as u64).max(MIN_MEMORY);
+    match own(info, "mem") {
+        Own::Unset => limits.memory = mem.map(bytes),
+        Own::Infinite => limits.memory_reservation = mem.map(bytes),
+        Own::At(limit) => {
+            limits.memory = Some(bytes(limit));
+            limits.memory_reservation = mem.map(bytes);
+        }
+    }
+    limits
+}
+
+/// The sum of a task's resources of that name.
+fn request(info: &Value, name: &str) -> Option<f64> {
+    let amounts: Vec<f64> = doc::list(info, &["resources"])
+        .iter()
+        .filter(|resource| resource["name"] == name)
+        .filter_map(|resource| doc::number(resource, &["scalar", "value"]))
+        .collect();
+    (!amounts.is_empty()).then(|| amounts.iter().sum())
+}
+
+fn own(info: &Value, name: &str) -> Own {
+    match doc::find(info, &["limits", name, "value"]) {
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("infinity") => Own::Infinite,
+        Some(value) => value.as_f64().map_or(Own::Unset, Own::At),
+        None => Own::Unset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MB: u64 = 1 << 20;
+
+    #[test]
+    fn requests_and_limits_become_those_of_the_container() {
+        let scalar =
+            |name: &str, value: f64| json!({"name": name, "type": "SCALAR", "scalar": {"value": value}});
+        let cases = [
+            (
+                "requests only",
+                json!({"resources": [scalar("cpus", 0.5), scalar("mem", 64.0), scalar("mem", 64.0)]}),
+                Limits {
+                    cpu_shares: Some(512),
+                    memory: Some(128 * MB),
+                    ..Limits::default()
+                },
+            ),
+            (
+                "the smallest",
+                json!({"resources": [scalar("cpus", 0.001), scalar("mem", 1.0)], "limits": {"cpus": {"value": 0.001}}}),
+                Limits {
+                    cpu_shares: Some(2),
+                    cpu_quota: Some(1000),
+                    memory: Some(32 * MB),
+                    ..Limits::default()
+                },
+            ),
+            (
+                "limits above the requests",
+                json!({"resources": [scalar("cpus", 1.0), scalar("mem", 64.0)],
+                       "limits": {"cpus": {"value": 1.5}, "mem": {"value": 256.0}}}),
+                Limits {
+                    cpu_shares: Some(1024),
+                    cpu_quota: Some(150_000),
+                    memory: Some(256 * MB),
+                    memory_reservation: Some(64 * MB),
+                },
+            ),
+            (
+                "without limits",
+                json!({"resources": [scalar("mem", 64.0)],
+                       "limits": {"cpus": {"value": "Infinity"}, "mem": {"value": "Infinity"}}}),
+                Limits {
+                    memory_reservation: Some(64 * MB),
+                    ..Limits::default()
+                },
+            ),
+            ("nothing", json!({}), Limits::default()),
+        ];
+        for (what, info, expected) in cases {
+            assert_eq!(of(&info), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The container of one running task.
+
+use super::{
+    arguments,
+    group::Group,
+    inspect::Seen,
+    kernel_log,
+    runtime::{CALL, Runtime},
+    spec::{Containerizer, Published, Spec},
+    task,
+};
+use crate::{agent::process, state::AgentUpdate, wire::json as doc};
+use base64::Engine;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::unix::process::ExitStatusExt,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+use tokio::{process::Command, sync::OwnedSemaphorePermit};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// The first and the longest pause between two looks at a container that starts.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How often a signal is sent again to a container that is not there yet, and how often an ended
+/// one is removed.
+const SIGNALS: u32 = 60;
+const REMOVALS: u32 = 3;
+/// What the runtime adds to a signal's number for the exit status.
+const SIGNALLED: i32 = 128;
+
+/// A container that is starting or running.
+#[derive(Debug)]
+pub(crate) struct Container {
+    runtime: Arc<Runtime>,
+    name: String,
+    containerizer: Containerizer,
+    /// The signal that asks it to end.
+    stop_signal: String,
+    published: Vec<Published>,
+    network_info: Option<Value>,
+    /// Whether it shares the agent's network.
+    on_host: bool,
+    memory_mb: Option<u64>,
+    group: Option<Group>,
+    /// Its own address, known when it runs.
+    ip: OnceLock<Option<String>>,
+    /// Held while it starts.
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Cancelled when its process has ended.
+    ended: CancellationToken,
+    tracker: TaskTracker,
+}
+
+/// How a container ended.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// It ran, and this is how it looked at the end.
+    seen: Option<Seen>,
+    /// Its memory limit ended it.
+    out_of_memory: bool,
+}
+
+impl Container {
+    pub(super) fn new(
+        runtime: Arc<Runtime>,
+        spec: Spec,
+        stop_signal: Option<String>,
+        group: Option<Group>,
+        permit: OwnedSemaphorePermit,
+        tracker: TaskTracker,
+    ) -> Self {
+        Self {
+            memory_mb: spec.memory_mb(),
+            on_host: spec.network == super::spec::Network::Host,
+            runtime,
+            name: spec.name,
+            containerizer: spec.containerizer,
+            stop_signal: stop_signal.unwrap_or_else(|| Signal::SIGTERM.as_str().to_owned()),
+            published: spec.published,
+            network_info: spec.network_info,
+            group,
+            ip: OnceLock::new(),
+            permit: Mutex::new(Some(permit)),
+            ended: CancellationToken::new(),
+            tracker,
+        }
+    }
+
+    pub(crate) fn containerizer(&self) -> Containerizer {
+        self.containerizer
+    }
+
+    /// Waits until the container has started; for one that never starts, forever.
+    pub(crate) async fn started(&self) -> Started {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            if let Some(seen) = self.runtime.inspect(&self.name).await.filter(|seen| seen.started) {
+                return self.note(seen);
+            }
+        }
+    }
+
+    /// The container has started.
+    fn note(&self, seen: Seen) -> Started {
+        self.release();
+        let group = self.group.as_ref().and_then(|group| group.address.clone());
+        let ip = self.ip.get_or_init(|| group.or_else(|| seen.ip.clone())).clone();
+        Started {
+            network_info: ip
+                .as_deref()
+                .map(|ip| network_info(self.network_info.as_ref(), ip)),
+            ip,
+            text: seen.text,
+            containerizer: self.containerizer,
+        }
+    }
+
+    /// Lets another container start.
+    fn release(&self) {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Sends a signal, until it arrives or the container has ended. SIGTERM becomes the signal that
+    /// the image wants.
+    pub(crate) fn signal(self: &Arc<Self>, signal: Signal) {
+        let container = Arc::clone(self);
+        let name = match signal {
+            Signal::SIGTERM => container.stop_signal.clone(),
+            other => other.as_str().to_owned(),
+        };
+        self.tracker.spawn(async move {
+            let ended = container.ended.clone();
+            ended.run_until_cancelled(container.send(&name)).await;
+        });
+    }
+
+    async fn send(&self, signal: &str) {
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..SIGNALS {
+            let arguments = ["kill", "--signal", signal, &self.name];
+            match self.runtime.call(&arguments, CALL).await {
+                Ok(_) => return,
+                // It may not be there yet.
+                Err(why) => tracing::debug!(container = self.name, why, "the signal did not arrive"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        tracing::warn!(container = self.name, signal, "cannot signal a container");
+    }
+
+    /// Ends it without asking.
+    pub(crate) async fn destroy(&self) {
+        self.ended.cancel();
+        self.remove().await;
+    }
+
+    /// After its process has ended: how it ended. The container is removed.
+    pub(crate) async fn finish(&self, status: Option<ExitStatus>) -> End {
+        self.ended.cancel();
+        self.release();
+        let seen = self.runtime.inspect(&self.name).await.filter(|seen| seen.started);
+        let killed = status.and_then(|status| status.code()) == Some(SIGNALLED + Signal::SIGKILL as i32);
+        let out_of_memory = match &seen {
+            Some(seen) if seen.out_of_memory => true,
+            Some(seen) if killed && self.memory_mb.is_some() => kernel_log::out_of_memory(&seen.id).await,
+            _ => false,
+        };
+        self.remove().await;
+        End { seen, out_of_memory }
+    }
+
+    async fn remove(&self) {
+        for attempt in 1..=REMOVALS {
+            match self.runtime.remove(&[&self.name]).await {
+                Ok(()) => return,
+                Err(why) => tracing::warn!(container = self.name, attempt, why, "cannot remove a container"),
+            }
+        }
+    }
+
+    /// How a container looked that ran so briefly that nobody saw it.
+    pub(crate) fn started_at_end(&self, end: &End) -> Option<Started> {
+        end.seen.clone().map(|seen| self.note(seen))
+    }
+
+    /// The program that runs a command inside the container; `None` if it has no words.
+    pub(crate) fn exec(&self, info: &Value) -> Option<Command> {
+        let words = task::exec(info, self.containerizer)?;
+        let environment = task::variables(info).ok()?;
+        let arguments = arguments::exec(&self.name, &environment, &words, &self.runtime.ways);
+        let mut command = self.runtime.command(&arguments);
+        command.stdin(Stdio::null());
+        Some(command)
+    }
+
+    /// Where a port of the container is reached from here; `None`: at the agent's own addresses.
+    pub(crate) fn addresses(&self, port: u16) -> Option<Vec<SocketAddr>> {
+        if self.on_host {
+            return None;
+        }
+        let own = self.ip.get().and_then(|ip| ip.as_ref()?.parse::<IpAddr>().ok());
+        let own = own.map(|ip| SocketAddr::new(ip, port));
+        let published = self.published.iter().filter(|one| one.container == port);
+        let published = published.map(|one| SocketAddr::new(one.address, one.host));
+        Some(own.into_iter().chain(published).collect())
+    }
+
+    /// Describes the end in the words of the executor. `signalled`: this cluster sent a signal.
+    pub(crate) fn describe(&self, status: ExitStatus, signalled: bool) -> String {
+        describe(self.containerizer, status, signalled)
+    }
+
+    /// The update for a container that its memory limit ended; only the Mesos containerizer reports
+    /// that.
+    pub(crate) fn limited(&self, end: &End) -> Option<Limited> {
+        let limit = self.memory_mb?;
+        (end.out_of_memory && self.containerizer == Containerizer::Mesos).then(|| Limited {
+            message: format!("Memory limit exceeded: Requested: {limit}MB Maximum Used: {limit}MB\n"),
+            limitation: json!({"resources": [{"name": "mem", "type": "SCALAR", "scalar": {"value": limit as f64}}]}),
+        })
+    }
+}
+
+/// The words for a container's end. Docker's executor knows only the exit status of `docker run`;
+/// the Mesos containerizer sees the signal.
+fn describe(containerizer: Containerizer, status: ExitStatus, signalled: bool) -> String {
+    match containerizer {
+        Containerizer::Docker => process::describe(status).replacen("Command", "Container", 1),
+        Containerizer::Mesos => {
+            let number = status.code().map(|code| code - SIGNALLED);
+            let by = [Signal::SIGTERM, Signal::SIGKILL].map(|signal| signal as i32);
+            match number.filter(|number| signalled && by.contains(number)) {
+                Some(signal) => process::describe(ExitStatus::from_raw(signal)),
+                None => process::describe(status),
+            }
+        }
+    }
+}
+
+/// What a memory limit's update has.
+#[derive(Debug)]
+pub(crate) struct Limited {
+    pub(crate) message: String,
+    pub(crate) limitation: Value,
+}
+
+/// A container that has started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    network_info: Option<Value>,
+    ip: Option<String>,
+    text: String,
+    containerizer: Containerizer,
+}
+
+impl Started {
+    /// The `NetworkInfo` of the updates while it runs.
+    pub(crate) fn network_info(&self) -> Option<Value> {
+        self.network_info.clone()
+    }
+
+    /// Adds to the first `TASK_RUNNING` what Docker's executor does.
+    pub(crate) fn add_to(&self, update: &mut AgentUpdate) {
+        if self.containerizer == Containerizer::Docker {
+            update.data = Some(base64::engine::general_purpose::STANDARD.encode(&self.text));
+            update.labels = self.ip.as_deref().map(task::address_label);
+        }
+    }
+}
+
+/// The task's own description of its network, with the address.
+fn network_info(asked: Option<&Value>, ip: &str) -> Value {
+    let mut info = doc::object(asked.cloned().unwrap_or_else(|| json!({})));
+    let protocol = if ip.contains(':') { "IPv6" } else { "IPv4" };
+    info.insert(
+        "ip_addresses".to_owned(),
+        json!([{"protocol": protocol, "ip_address": ip}]),
+    );
+    Value::Object(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_described_as_each_containerizer_does() {
+        use Containerizer::{Docker, Mesos};
+        let cases = [
+            (Docker, 3, false, "Container exited with status 3"),
+            (Docker, 137, true, "Container exited with status 137"),
+            (Mesos, 3, true, "Command exited with status 3"),
+            (Mesos, 143, true, "Command terminated with signal Terminated"),
+            (Mesos, 137, true, "Command terminated with signal Killed"),
+            (Mesos, 137, false, "Command exited with status 137"),
+        ];
+        for (containerizer, code, signalled, expected) in cases {
+            let status = ExitStatus::from_raw(code << 8);
+            assert_eq!(describe(containerizer, status, signalled), expected);
+        }
+    }
+
+    #[test]
+    fn network_of_the_status_keeps_what_the_task_asked_for() {
+        let address = json!([{"protocol": "IPv4", "ip_address": "10.0.0.2"}]);
+        assert_eq!(network_info(None, "10.0.0.2"), json!({"ip_addresses": address}));
+        let asked = json!({"name": "web", "ip_addresses": [{}]});
+        assert_eq!(
+            network_info(Some(&asked), "10.0.0.2"),
+            json!({"name": "web", "ip_addresses": address})
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! What a container is made from, for any runtime.
+
+use super::limits::Limits;
+use serde_json::Value;
+use std::{net::IpAddr, path::PathBuf};
+
+/// Where every container finds its sandbox.
+pub(super) const SANDBOX: &str = "/mnt/mesos/sandbox";
+
+/// Which of a real agent's containerizers would run the task: its updates differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Containerizer {
+    /// `ContainerInfo` of type DOCKER.
+    Docker,
+    /// `ContainerInfo` of type MESOS with an image.
+    Mesos,
+}
+
+/// An image and how it is pulled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Image {
+    pub(super) name: String,
+    /// Pull it although it is present.
+    pub(super) force_pull: bool,
+    /// A Docker configuration with the credentials of registries.
+    pub(super) config: Option<Vec<u8>>,
+}
+
+/// The network of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    /// That of the agent.
+    Host,
+    /// Loopback only.
+    None,
+    /// The runtime's default bridge.
+    Bridge,
+    /// One of the runtime's networks.
+    Named(String),
+    /// That of another container.
+    Of(String),
+}
+
+impl Network {
+    /// The runtime's name for it.
+    pub(super) fn argument(&self) -> String {
+        match self {
+            Self::Host => "host".to_owned(),
+            Self::None => "none".to_owned(),
+            Self::Bridge => "bridge".to_owned(),
+            Self::Named(name) => name.clone(),
+            Self::Of(container) => format!("container:{container}"),
+        }
+    }
+
+    /// Whether a container has an address of its own in it.
+    pub(super) fn has_address(&self) -> bool {
+        matches!(self, Self::Bridge | Self::Named(_))
+    }
+}
+
+/// A port of the agent that leads into the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Published {
+    pub(super) address: IpAddr,
+    pub(super) host: u16,
+    pub(super) container: u16,
+    pub(super) protocol: String,
+}
+
+/// A directory or a named volume in the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// A path of this machine or the name of a volume; `None`: an anonymous volume.
+    pub(super) source: Option<String>,
+    pub(super) target: String,
+    pub(super) read_only: bool,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spec {
+    pub(super) containerizer: Containerizer,
+    pub(super) name: String,
+    pub(super) labels: Vec<(&'static str, String)>,
+    pub(super) image: Image,
+    pub(super) network: Network,
+    pub(super) published: Vec<Published>,
+    /// The task's own description of its network, for the status.
+    pub(super) network_info: Option<Value>,
+    pub(super) hostname: Option<String>,
+    pub(super) mounts: Vec<Mount>,
+    pub(super) volume_driver: Option<String>,
+    /// Directories that are created before the start.
+    pub(super) directories: Vec<PathBuf>,
+    pub(super) environment: Vec<(String, String)>,
+    pub(super) limits: Limits,
+    /// `None`: the image's user.
+    pub(super) user: Option<String>,
+    /// `None`: the image's directory.
+    pub(super) workdir: Option<String>,
+    pub(super) privileged: bool,
+    /// Options of `docker run`.
+    pub(super) parameters: Vec<(String, String)>,
+    pub(super) shm_size_mb: Option<u64>,
+    /// `None`: that of the image.
+    pub(super) entrypoint: Option<String>,
+    /// Empty and without an entry point: those of the image.
+    pub(super) arguments: Vec<String>,
+}

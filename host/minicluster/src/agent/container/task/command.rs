@@ -1,0 +1,130 @@
+//! The program of a container and its variables.
+
+use super::{
+    super::spec::{Containerizer, SANDBOX},
+    process, secret,
+};
+use crate::{state::Launch, wire::json as doc};
+use serde_json::{Value, json};
+
+/// The program of a container.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Command {
+    pub(super) entrypoint: Option<String>,
+    pub(super) arguments: Vec<String>,
+}
+
+/// A `CommandInfo` is a shell command unless it says otherwise.
+fn is_shell(info: &Value) -> bool {
+    info["shell"] != false
+}
+
+fn arguments(info: &Value) -> Vec<String> {
+    let arguments = doc::list(info, &["arguments"]).iter();
+    arguments.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The program of a `CommandInfo`. Docker's containerizer passes `value` and the arguments to the
+/// image's entry point; the Mesos containerizer runs `value` instead of it, and the first argument
+/// is the program's name.
+pub(super) fn of(info: &Value, containerizer: Containerizer) -> Result<Command, String> {
+    let value = doc::text(info, &["value"]).map(str::to_owned);
+    if is_shell(info) {
+        let line = value.ok_or("Shell specified but no command value provided")?;
+        return Ok(Command {
+            entrypoint: Some("/bin/sh".to_owned()),
+            arguments: vec!["-c".to_owned(), line],
+        });
+    }
+    let given = arguments(info);
+    Ok(match (value, containerizer) {
+        (Some(program), Containerizer::Mesos) => Command {
+            entrypoint: Some(program),
+            arguments: given.into_iter().skip(1).collect(),
+        },
+        (value, _) => Command {
+            entrypoint: None,
+            arguments: value.into_iter().chain(given).collect(),
+        },
+    })
+}
+
+/// The words of a check or of a nested container, which are run inside a container.
+pub(crate) fn exec(info: &Value, containerizer: Containerizer) -> Option<Vec<String>> {
+    let value = doc::text(info, &["value"])?.to_owned();
+    if is_shell(info) {
+        return Some(vec!["/bin/sh".to_owned(), "-c".to_owned(), value]);
+    }
+    let skip = usize::from(containerizer == Containerizer::Mesos);
+    let rest = arguments(info).into_iter().skip(skip);
+    Some(std::iter::once(value).chain(rest).collect())
+}
+
+/// The variables of a container.
+pub(super) fn environment(
+    launch: &Launch,
+    containerizer: Containerizer,
+    name: &str,
+) -> Result<Vec<(String, String)>, String> {
+    let own = variables(&launch.info["command"])?;
+    let sandbox = ("MESOS_SANDBOX".to_owned(), SANDBOX.to_owned());
+    let mut all: Vec<(String, String)> = Vec::new();
+    match containerizer {
+        Containerizer::Docker => {
+            all.extend(own);
+            all.push(sandbox);
+            all.push(("MESOS_CONTAINER_NAME".to_owned(), name.to_owned()));
+        }
+        Containerizer::Mesos => {
+            // The image has its own PATH.
+            let agents = process::environment(launch).into_iter();
+            let agents = agents.filter(|(name, _)| !["PATH", "MESOS_SANDBOX"].contains(name));
+            all.extend(agents.map(|(name, value)| (name.to_owned(), value)));
+            all.push(sandbox);
+            all.extend(own);
+        }
+    }
+    Ok(all)
+}
+
+/// The variables of a `CommandInfo`.
+pub(crate) fn variables(info: &Value) -> Result<Vec<(String, String)>, String> {
+    let mut all = Vec::new();
+    for variable in doc::list(info, &["environment", "variables"]) {
+        let Some(name) = variable["name"]
+            .as_str()
+            .filter(|name| !name.is_empty() && !name.contains(['=', '\0']))
+        else {
+            continue;
+        };
+        let value = match variable.get("secret") {
+            Some(value) => String::from_utf8(secret(value)?)
+                .map_err(|_| format!("The secret of the variable '{name}' is no text"))?,
+            None => variable["value"].as_str().unwrap_or_default().to_owned(),
+        };
+        if value.contains('\0') {
+            return Err(format!("The value of the variable '{name}' contains a zero byte"));
+        }
+        all.push((name.to_owned(), value));
+    }
+    Ok(all)
+}
+
+/// The task with commands that run as processes, without its container; `None` if it relies on the image's own command.
+pub(super) fn without_image(info: &Value, containerizer: Containerizer) -> Option<Value> {
+    doc::text(info, &["command", "value"])?;
+    let mut info = info.clone();
+    if containerizer == Containerizer::Docker {
+        for path in ["/command", "/health_check/command", "/check/command/command"] {
+            if let Some(command) = info.pointer_mut(path).filter(|command| !is_shell(command)) {
+                // The name of a process is its first argument.
+                let named: Vec<String> = exec(command, containerizer)?;
+                command["arguments"] = json!(named);
+            }
+        }
+    }
+    if let Value::Object(fields) = &mut info {
+        fields.remove("container");
+    }
+    Some(info)
+}
