@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::Check;
+use super::{Check, HealthCheck, ReadinessCheck};
 use crate::config::Checks;
 use crate::ids::AppId;
 use crate::time::Moment;
@@ -44,6 +44,10 @@ pub(crate) struct App {
     pub(crate) max_launch_delay_seconds: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) check: Option<Check>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) health_checks: Vec<HealthCheck>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) readiness_checks: Vec<ReadinessCheck>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task_kill_grace_period_seconds: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -75,6 +79,7 @@ impl App {
         let effects = changed.map(|field| match field.name {
             // A check that the agent makes is part of the task.
             "check" if self.has_agent_check(checks) || next.has_agent_check(checks) => Effect::Replace,
+            "healthChecks" if self.agent_health_check() != next.agent_health_check() => Effect::Replace,
             _ => field.effect,
         });
         effects.max().unwrap_or(Effect::Nothing)
@@ -84,6 +89,13 @@ impl App {
         self.check
             .as_ref()
             .is_some_and(|check| !check.is_made_here(checks))
+    }
+
+    /// The health check that the agent makes. There is one in a task; the first of several.
+    pub(crate) fn agent_health_check(&self) -> Option<&HealthCheck> {
+        self.health_checks
+            .iter()
+            .find(|check| !check.protocol.is_made_here())
     }
 }
 
@@ -123,7 +135,7 @@ macro_rules! fields {
     clippy::float_cmp,
     reason = "a number that a client did not change is the same"
 )]
-static EFFECTS: [Field; 30] = fields![
+static EFFECTS: [Field; 32] = fields![
     "id" id Nothing,
     "cmd" cmd Replace,
     "args" args Replace,
@@ -144,6 +156,8 @@ static EFFECTS: [Field; 30] = fields![
     "backoffFactor" backoff_factor InPlace,
     "maxLaunchDelaySeconds" max_launch_delay_seconds InPlace,
     "check" check InPlace,
+    "healthChecks" health_checks InPlace,
+    "readinessChecks" readiness_checks InPlace,
     "taskKillGracePeriodSeconds" task_kill_grace_period_seconds InPlace,
     "dependencies" dependencies InPlace,
     "upgradeStrategy" upgrade_strategy InPlace,
@@ -301,6 +315,7 @@ mod tests {
             "unreachableStrategy": "disabled", "killSelection": "OLDEST_FIRST",
             "upgradeStrategy": {"minimumHealthCapacity": 0.5, "maximumOverCapacity": 0.5},
             "check": {"http": {"path": "/", "portIndex": 0}, "intervalSeconds": 5, "timeoutSeconds": 2},
+            "healthChecks": [{}], "readinessChecks": [{"portName": "http"}],
         }));
         app.args = vec!["a".to_owned()];
         app.version_info = Some(VersionInfo {
@@ -339,6 +354,7 @@ mod tests {
             .map(|field| {
                 let effect = match (field.name, field.effect) {
                     ("check", _) => "in place, unless agents make the check",
+                    ("healthChecks", _) => "in place, unless agents make one that changes",
                     (_, Effect::Nothing) => "",
                     (_, Effect::InPlace) => "in place",
                     (_, Effect::Scale) => "scales",
@@ -384,6 +400,29 @@ mod tests {
         }
         assert_eq!(changed, EFFECTS.len() - 1);
         assert_eq!(full.effect_of(&full, Checks::default()), Effect::Nothing);
+    }
+
+    #[test]
+    fn changed_health_check_of_the_agent_replaces_instances() {
+        let with = |checks: Value| app(&json!({"id": "/a", "cmd": "sleep 1", "healthChecks": checks}));
+        let (http, mesos, none) = (
+            with(json!([{}])),
+            with(json!([{}, {"protocol": "MESOS_TCP"}])),
+            with(json!([])),
+        );
+        let effect = |old: &App, new: &App| old.effect_of(new, Checks::default());
+        let version = |app: &App| App {
+            health_checks: app.health_checks.clone(),
+            ..none.clone()
+        };
+        assert_eq!(effect(&none, &version(&http)), Effect::InPlace);
+        assert_eq!(effect(&none, &version(&mesos)), Effect::Replace);
+        assert_eq!(effect(&version(&mesos), &none), Effect::Replace);
+        let only = App {
+            health_checks: mesos.health_checks[1..].to_vec(),
+            ..none.clone()
+        };
+        assert_eq!(effect(&version(&mesos), &only), Effect::InPlace);
     }
 
     #[test]

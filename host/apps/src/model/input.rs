@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::app::{Network, NetworkMode};
 use super::check_input::{self, CheckInput};
+use super::health_check::{self, HealthCheck};
 use super::reader::Reader;
+use super::readiness::{self, ReadinessCheck};
 use super::{
     App, Artifact, Constraint, KillSelection, PortDefinition, Protocol, UnreachableStrategy, UpgradeStrategy,
     app, unsupported,
@@ -49,6 +51,8 @@ pub(crate) struct AppUpdate {
     backoff_factor: Option<f64>,
     max_launch_delay_seconds: Option<u32>,
     check: Option<CheckInput>,
+    health_checks: Option<Vec<HealthCheck>>,
+    readiness_checks: Option<Vec<ReadinessCheck>>,
     grace: Option<u32>,
     dependencies: Option<Vec<AppId>>,
     upgrade_strategy: Option<UpgradeStrategy>,
@@ -102,6 +106,8 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     update.constraints = read_constraints(reader);
     update.fetch = read_fetch(reader, broken);
     update.check = reader.nested("check", check_input::read);
+    update.health_checks = reader.list("healthChecks", health_check::read);
+    update.readiness_checks = reader.list("readinessChecks", readiness::read);
     update.dependencies = read_dependencies(reader, broken);
     update.upgrade_strategy = reader.nested("upgradeStrategy", read_upgrade).flatten();
     update.labels = reader.texts("labels");
@@ -213,14 +219,19 @@ fn read_ports(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Prob
 }
 
 fn read_port_name(port: &mut Reader<'_>) -> Option<String> {
-    let name = port.string("name")?;
+    read_name(port, "name")
+}
+
+/// The name of a port.
+pub(super) fn read_name(reader: &mut Reader<'_>, key: &str) -> Option<String> {
+    let name = reader.string(key)?;
     let valid = name
         .bytes()
         .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if !valid || name.is_empty() || name.starts_with('-') || name.ends_with('-') {
-        port.problem("name", "error.pattern");
-        port.problem(
-            "name",
+        reader.problem(key, "error.pattern");
+        reader.problem(
+            key,
             "must fully match regular expression '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
         );
     }
@@ -237,7 +248,7 @@ fn read_protocol(port: &mut Reader<'_>) -> Protocol {
     read_choice(port, "protocol", &choices).unwrap_or(Protocol::Tcp)
 }
 
-fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
+pub(super) fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
     let text = reader.string(key)?;
     let choice = choices
         .iter()
@@ -407,6 +418,7 @@ impl AppUpdate {
             max_launch_delay_seconds => max_launch_delay_seconds, dependencies => dependencies,
             upgrade_strategy => upgrade_strategy, labels => labels, accepted_resource_roles => accepted_resource_roles,
             unreachable_strategy => unreachable_strategy, kill_selection => kill_selection, role => role,
+            health_checks => health_checks, readiness_checks => readiness_checks,
         );
         app.cmd = self.cmd.take().or(app.cmd);
         app.user = self.user.take().or(app.user);
@@ -414,6 +426,7 @@ impl AppUpdate {
         if let Some(check) = self.check.take() {
             app.check = check_input::resolve(check, app.port_definitions.len(), &mut self.broken);
         }
+        health_check::resolve(&mut app.health_checks, app.port_definitions.len());
         app
     }
 }
@@ -447,6 +460,8 @@ fn defaults(id: AppId, role: &str, version: Moment) -> App {
         backoff_factor: 1.15,
         max_launch_delay_seconds: 300,
         check: None,
+        health_checks: Vec::new(),
+        readiness_checks: Vec::new(),
         task_kill_grace_period_seconds: None,
         dependencies: Vec::new(),
         upgrade_strategy: UpgradeStrategy {

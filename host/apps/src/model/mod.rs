@@ -9,10 +9,12 @@
 mod app;
 mod check;
 mod check_input;
+mod health_check;
 mod input;
 mod label;
 pub(crate) mod ports;
 mod reader;
+mod readiness;
 pub(crate) mod rules;
 mod unsupported;
 
@@ -21,5 +23,7 @@ pub(crate) use app::{
     UpgradeStrategy, VersionInfo,
 };
 pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort};
+pub(crate) use health_check::{HealthCheck, HealthProtocol};
 pub(crate) use input::{AppUpdate, Invalid, read};
 pub(crate) use label::Selector;
+pub(crate) use readiness::{ReadinessCheck, Scheme};

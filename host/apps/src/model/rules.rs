@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{App, Check, CheckKind, CheckPort};
+use super::{App, Check, CheckKind, CheckPort, health_check, readiness};
 use transom_web::Problems;
 
 /// Apps with this label run at most one instance, even during an upgrade.
@@ -19,6 +19,17 @@ pub(crate) fn check(app: &App, role: &str) -> Problems {
     if let Some(check) = &app.check {
         looks(check, app.port_definitions.len(), &mut problems);
     }
+    health_check::rules(
+        &app.health_checks,
+        app.port_definitions.len(),
+        false,
+        &mut problems,
+    );
+    let names = app
+        .port_definitions
+        .iter()
+        .filter_map(|port| port.name.as_deref());
+    readiness::rules(&app.readiness_checks, names, &mut problems);
     for (index, artifact) in app.fetch.iter().enumerate() {
         if !is_uri(&artifact.uri) {
             problems.add(format!("/fetch({index})/uri"), "URI has invalid syntax.");

@@ -1,17 +1,15 @@
 //! Fields that upstream has and this version does not support yet. They are rejected by name:
-//! running an app without its volumes or its health checks would be worse than not running it.
+//! running an app without its volumes would be worse than not running it.
 
 use serde_json::{Map, Value};
 
 use transom_web::Problems;
 
 /// Fields that are rejected whenever they are not empty.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 7] = [
     "container",
     "executorResources",
-    "healthChecks",
     "ipAddress",
-    "readinessChecks",
     "residency",
     "resourceLimits",
     "secrets",
@@ -89,7 +87,7 @@ mod tests {
     #[test]
     fn unsupported_fields_without_effect_are_accepted() {
         let document = json!({
-            "container": null, "healthChecks": [], "readinessChecks": [], "secrets": {}, "tty": false,
+            "container": null, "secrets": {}, "tty": false,
             "networks": [{"mode": "host"}], "env": {"A": "b"}, "executor": "",
         });
         let mut problems = Problems::default();
@@ -101,8 +99,6 @@ mod tests {
     fn unsupported_fields_in_use_are_reported_with_their_path() {
         for (document, path) in [
             (json!({"container": {"type": "DOCKER"}}), "/container"),
-            (json!({"healthChecks": [{}]}), "/healthChecks"),
-            (json!({"readinessChecks": [{}]}), "/readinessChecks"),
             (
                 json!({"residency": {"taskLostBehavior": "WAIT_FOREVER"}}),
                 "/residency",
