@@ -7,6 +7,9 @@ use transom_web::{BoundPort, PortConfig};
 use crate::bus::PlanForm;
 use crate::{Error, Result};
 
+/// Attempts of probes under way at a time, by default.
+pub const CONCURRENCY: usize = 1000;
+
 /// Settings of the apps service; all have defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -22,6 +25,10 @@ pub struct Config {
     pub role: String,
     /// Where checks run.
     pub checks: Checks,
+    /// How many attempts of checks may be under way at a time.
+    pub check_concurrency: usize,
+    /// The same of health and readiness checks together.
+    pub health_concurrency: usize,
     /// Prefix of the variable `HOST` and of the `PORT` variables of tasks; upstream's
     /// `--env_vars_prefix`.
     pub env_vars_prefix: String,
@@ -84,6 +91,8 @@ impl Default for Config {
             framework_name: "apps".to_owned(),
             role: "*".to_owned(),
             checks: Checks::default(),
+            check_concurrency: CONCURRENCY,
+            health_concurrency: CONCURRENCY,
             env_vars_prefix: String::new(),
             events: Events::default(),
             launch_timeout: Duration::from_mins(5),

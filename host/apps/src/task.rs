@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use transom_cluster::v1::{TaskInfo, Uri, Visibility};
-use transom_launch::{Command, Discovery, Environment, Port, Probe, ProbeTimes, Program, Task};
+use transom_launch::{Command, Discovery, Environment, HealthCheck, Port, Probe, ProbeTimes, Program, Task};
 use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::config::Checks;
-use crate::model::{App, Check, CheckCommand, CheckKind, CheckPort, Constraint};
+use crate::model::{
+    self, App, Check, CheckCommand, CheckKind, CheckPort, Constraint, HealthProtocol, IpProtocol,
+};
 use crate::time::Moment;
 
 /// Settings for the tasks of all apps of this daemon.
@@ -92,6 +94,9 @@ impl BuildTask for Build {
             labels: app.labels.clone(),
             discovery: Some(discovery(app, &placement.host_ports)),
             check,
+            health_check: app
+                .agent_health_check()
+                .and_then(|check| agent_health_check(check, &placement.host_ports)),
             kill_grace: grace.map(|seconds| Duration::from_secs(u64::from(seconds))),
             ..Task::new(app.id.task_name(), self.command(placement))
         };
@@ -243,6 +248,52 @@ pub(crate) fn check_port(port: CheckPort, host_ports: &[u16]) -> Option<u16> {
     }
 }
 
+/// The port that a health check probes.
+pub(crate) fn health_port(check: &model::HealthCheck, host_ports: &[u16]) -> Option<u16> {
+    let by_index = || host_ports.get(usize::from(check.port_index?)).copied();
+    check.port.or_else(by_index)
+}
+
+/// The port with a name.
+pub(crate) fn port_named(app: &App, name: &str, host_ports: &[u16]) -> Option<u16> {
+    let mut ports = app.port_definitions.iter().zip(host_ports);
+    ports
+        .find(|(definition, _)| definition.name.as_deref() == Some(name))
+        .map(|(_, port)| *port)
+}
+
+/// The health check for the agent, which kills the task after too many failures.
+fn agent_health_check(check: &model::HealthCheck, host_ports: &[u16]) -> Option<HealthCheck> {
+    let probe = match check.protocol {
+        HealthProtocol::MesosHttp | HealthProtocol::MesosHttps => Probe::Http {
+            port: health_port(check, host_ports)?,
+            path: check.path.clone(),
+        },
+        HealthProtocol::MesosTcp => Probe::Tcp {
+            port: health_port(check, host_ports)?,
+        },
+        HealthProtocol::Command => Probe::Command(Program::Shell(check.command.as_ref()?.value.clone())),
+        HealthProtocol::Http | HealthProtocol::Https | HealthProtocol::Tcp => return None,
+    };
+    let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
+    Some(HealthCheck {
+        probe,
+        times: ProbeTimes {
+            delay: seconds(check.delay_seconds),
+            interval: seconds(check.interval_seconds),
+            timeout: seconds(check.timeout_seconds),
+        },
+        grace_period: seconds(check.grace_period_seconds),
+        // An agent takes 0 for "the first failure kills"; here it means that none does.
+        consecutive_failures: Some(match check.max_consecutive_failures {
+            0 => u32::MAX,
+            most => most,
+        }),
+        https: check.protocol == HealthProtocol::MesosHttps,
+        ipv6: check.ip_protocol == IpProtocol::IPv6,
+    })
+}
+
 /// The check for the agent; `None` when this daemon makes it.
 fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<transom_launch::Check> {
     if check.is_made_here(checks) {
@@ -260,6 +311,7 @@ fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<tran
             CheckCommand::Shell(line) => Program::Shell(line.clone()),
             CheckCommand::Argv(argv) => Program::Argv(argv.clone()),
         }),
+        CheckKind::Plugin(_) => return None,
     };
     let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
     let times = ProbeTimes {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::query::Query;
 use super::task;
 use crate::core::snapshot::{AppView, Snapshot};
+use crate::instance::Instance;
 use transom_replicas::Condition;
 
 /// The embedded parts of an app's document.
@@ -57,9 +58,10 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
     };
     shown["tasksStaged"] = json!(count(&Condition::LAUNCHING));
     shown["tasksRunning"] = json!(count(&[Condition::Running]));
-    // Instances without health information count as neither healthy nor unhealthy.
-    shown["tasksHealthy"] = json!(0);
-    shown["tasksUnhealthy"] = json!(0);
+    let (healthy, unhealthy) = by_health(view.instances.iter());
+    shown["tasksHealthy"] = json!(healthy);
+    shown["tasksUnhealthy"] = json!(unhealthy);
+    let deploying = !deployments.is_empty();
     shown["deployments"] = json!(deployments);
     if embed.tasks {
         shown["tasks"] = json!(task::of_app(view, embed.check_failure));
@@ -68,12 +70,30 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
         shown["lastTaskFailure"] = json!(failure);
     }
     if embed.readiness {
-        shown["readinessCheckResults"] = json!([]);
+        // As upstream, the results are those of a deployment.
+        let results = if deploying {
+            task::readiness_results(view)
+        } else {
+            Vec::new()
+        };
+        shown["readinessCheckResults"] = json!(results);
     }
     if embed.tasks_stats {
         shown["tasksStats"] = stats(view);
     }
     shown
+}
+
+/// The numbers of healthy and of unhealthy tasks. Tasks without health information count as
+/// neither.
+fn by_health<'a>(instances: impl Iterator<Item = &'a Instance>) -> (usize, usize) {
+    instances.fold((0, 0), |(healthy, unhealthy), instance| {
+        match instance.is_healthy() {
+            Some(true) => (healthy + 1, unhealthy),
+            Some(false) => (healthy, unhealthy + 1),
+            None => (healthy, unhealthy),
+        }
+    })
 }
 
 /// Counts of tasks by the age of their configuration; groups without tasks are omitted.
@@ -89,13 +109,15 @@ fn stats(view: &AppView) -> Value {
         .iter()
         .filter(|instance| instance.record.is_some())
         .collect();
-    let mut group = |name: &str, chosen: Vec<&&crate::instance::Instance>| {
+    let mut group = |name: &str, chosen: Vec<&&Instance>| {
         if !chosen.is_empty() {
             let count =
                 |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition())).count();
             let staged = count(Condition::is_launching);
             let running = count(|condition| condition == Condition::Running);
-            let counts = json!({"staged": staged, "running": running, "healthy": 0, "unhealthy": 0});
+            let (healthy, unhealthy) = by_health(chosen.iter().map(|one| **one));
+            let counts =
+                json!({"staged": staged, "running": running, "healthy": healthy, "unhealthy": unhealthy});
             stats[name] = json!({"stats": {"counts": counts}});
         }
     };

@@ -9,16 +9,19 @@ use transom_web::{ApiError, Json};
 use super::Api;
 use super::apps::deployed;
 use super::query::Query;
+use super::task::readiness_results;
 use crate::core::command::{Change, Command, Origin, Refusal};
+use crate::core::snapshot::Snapshot;
 use crate::deploy::Deployment;
+use crate::ids::AppId;
 
 /// `GET /v2/deployments`
 pub(super) async fn list(State(api): State<Api>) -> Response {
-    let shown: Vec<Value> = api
-        .snapshot()
+    let snapshot = api.snapshot();
+    let shown: Vec<Value> = snapshot
         .deployments
         .iter()
-        .map(|deployment| shown(deployment))
+        .map(|deployment| shown(deployment, &snapshot))
         .collect();
     Json(shown).into_response()
 }
@@ -58,12 +61,18 @@ pub(super) async fn delete(
     deployed(&written)
 }
 
-fn shown(deployment: &Deployment) -> Value {
+fn shown(deployment: &Deployment, snapshot: &Snapshot) -> Value {
+    let readiness = |app: &AppId| {
+        snapshot
+            .apps
+            .get(app)
+            .map_or_else(Vec::new, |view| readiness_results(view))
+    };
     let current: Vec<Value> = deployment
         .step()
         .into_iter()
         .flat_map(|step| &step.actions)
-        .map(|action| json!({"action": action.action, "app": action.app, "readinessCheckResults": []}))
+        .map(|action| json!({"action": action.action, "app": action.app, "readinessCheckResults": readiness(&action.app)}))
         .collect();
     json!({
         "id": deployment.id,

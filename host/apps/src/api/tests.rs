@@ -5,6 +5,7 @@ mod apps;
 mod checks;
 mod deployments;
 mod events;
+mod health;
 mod responses;
 mod routes;
 mod tasks;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use transom_framework::ActorError;
-use transom_plugin_host::probe::{Failure, Outcome};
 use transom_store::typed;
 
-use crate::ids::{AppId, InstanceId};
+use crate::ids::AppId;
 use crate::instance::Instance;
 use crate::model::{App, AppUpdate, Invalid};
 use crate::time::Moment;
@@ -128,23 +127,4 @@ pub(crate) struct Killed {
     pub(crate) instances: Vec<Instance>,
     /// The deployment, if the app was scaled.
     pub(crate) deployment: Option<Written>,
-}
-
-/// The result of one attempt of a check.
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) instance: InstanceId,
-    pub(crate) incarnation: u32,
-    pub(crate) look: Look,
-}
-
-/// How an attempt ended.
-#[derive(Debug)]
-pub(crate) enum Look {
-    Found(Outcome),
-    /// The check could not be made, or had no result.
-    Failed(Failure),
-    /// The plugin that failed was replaced: the earlier version's failure does not apply to the new
-    /// one.
-    Obsolete,
 }

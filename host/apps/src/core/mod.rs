@@ -12,6 +12,7 @@ mod follow;
 mod kill;
 pub(crate) mod mirror;
 mod persist;
+mod probing;
 pub(crate) mod snapshot;
 pub(crate) mod term;
 mod write;
@@ -33,15 +34,15 @@ use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
 use crate::bus::{Bus, Draft, PlanForm, shapes};
-use crate::checks::{Checker, Occasion};
 use crate::deploy::{self, ActionKind, Deployment, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
+use crate::probes::{Checker, Occasion, Report};
 use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::{Config, Result};
 use app_state::AppState;
-use command::{Command, Report};
+use command::Command;
 use persist::{AppRecord, Changes, Repository, Touched};
 use snapshot::{Snapshot, TaskFailure};
 
@@ -56,7 +57,7 @@ pub(crate) struct Parts {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
-    pub(crate) reports: mpsc::Receiver<Report>,
+    pub(crate) reports: mpsc::Receiver<Vec<Report>>,
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
     pub(crate) role: String,
@@ -169,7 +170,7 @@ pub(crate) fn start(
                     Some(event) => core.event(event).await,
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
-                Some(report) = reports.recv() => core.report(report),
+                Some(batch) = reports.recv() => core.reports(batch).await,
                 _ = ticks.tick() => core.tick().await,
             }
             core.publish();
@@ -231,6 +232,7 @@ impl Core {
     /// done.
     async fn reconcile(&mut self, id: &AppId) {
         self.dirty.insert(id.clone());
+        self.update_readiness(id);
         for _ in 0..MAX_PASSES {
             let running = self.deployments.get(id);
             let action = running
@@ -452,32 +454,6 @@ impl Core {
             }
         }
         Ok(changes)
-    }
-
-    /// Starts or stops the check of an instance, depending on its condition and on the app's check.
-    fn update_check(&mut self, id: &AppId, instance: &InstanceId, occasion: Occasion) {
-        let Some(state) = self.apps.get(id) else { return };
-        let Some(known) = state.instances.get(instance) else {
-            return;
-        };
-        let own = state
-            .record
-            .versions
-            .iter()
-            .find(|app| app.version == known.version());
-        // A changed check applies to running instances that are not being replaced.
-        let definition = own
-            .filter(|_| state.is_outdated(known))
-            .unwrap_or(&state.record.app);
-        let ours = definition
-            .check
-            .as_ref()
-            .is_some_and(|check| check.is_made_here(self.launch.checks));
-        if ours && known.condition() == Condition::Running {
-            self.checker.begin(definition, known, occasion);
-        } else {
-            self.checker.end(instance);
-        }
     }
 
     /// A version that no other definition or deployment has.

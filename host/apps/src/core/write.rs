@@ -11,7 +11,6 @@ use super::app_state::AppState;
 use super::command::{Change, Command, Origin, Refusal, Written};
 use super::persist::{AppRecord, Changes, MAX_VERSIONS};
 use crate::bus::shapes;
-use crate::checks::Occasion;
 use crate::deploy::{Deployment, plan};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -461,7 +460,8 @@ impl Core {
         if present.is_none_or(|present| present.config_version() != app.config_version()) {
             state.backoff = LaunchBackoff::default();
         }
-        let check_changed = state.record.app.check != record.app.check;
+        let before = Arc::clone(&state.record.app);
+        let gone = record.gone;
         state.set_record(record, &self.launch);
         // Unlaunched instances are launched from the new definition, unless the deployment replaces
         // them.
@@ -481,28 +481,8 @@ impl Core {
             }
         }
         self.scheduler.submit(requests);
-        if check_changed {
-            self.restart_checks(id);
-        }
+        self.definition_changed(id, present.map(|_| &*before), Some(&*app).filter(|_| !gone));
         Some(app)
-    }
-
-    /// Drops the results of instances that a changed check applies to, and starts it there.
-    fn restart_checks(&mut self, id: &AppId) {
-        let Some(state) = self.apps.get_mut(id) else {
-            return;
-        };
-        let current = &state.current;
-        let mut affected = Vec::new();
-        for instance in state.instances.values_mut() {
-            if current.contains(&instance.version()) {
-                (instance.found, instance.failure) = (None, None);
-                affected.push(instance.id.clone());
-            }
-        }
-        for instance in &affected {
-            self.update_check(id, instance, Occasion::CheckChanged);
-        }
     }
 
     /// Stops the app's deployment, if there is one, in its current step; instances are left

@@ -22,8 +22,8 @@ pub(crate) use app::{
     App, Artifact, Constraint, Effect, KillSelection, PortDefinition, Protocol, UnreachableStrategy,
     UpgradeStrategy, VersionInfo,
 };
-pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort};
-pub(crate) use health_check::{HealthCheck, HealthProtocol};
+pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort, PluginCheck};
+pub(crate) use health_check::{HealthCheck, HealthProtocol, IpProtocol};
 pub(crate) use input::{AppUpdate, Invalid, read};
 pub(crate) use label::Selector;
 pub(crate) use readiness::{ReadinessCheck, Scheme};
