@@ -10,6 +10,9 @@ use crate::bus::PlanForm;
 use crate::deploy::OnDeadline;
 use crate::{Error, Result};
 
+/// Attempts of probes under way at a time, by default.
+pub const CONCURRENCY: usize = 1000;
+
 /// Settings of the apps service; all have defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -47,6 +50,10 @@ pub struct Config {
     pub service_ports: RangeInclusive<u16>,
     /// Where checks run.
     pub checks: Checks,
+    /// How many attempts of checks may be under way at a time.
+    pub check_concurrency: usize,
+    /// The same of health and readiness checks together.
+    pub health_concurrency: usize,
     /// Prefix of the variable `HOST` and of the `PORT` variables of tasks; upstream's
     /// `--env_vars_prefix`.
     pub env_vars_prefix: String,
@@ -152,6 +159,8 @@ impl Default for Config {
             max_versions: 50,
             service_ports: 10_000..=20_000,
             checks: Checks::default(),
+            check_concurrency: CONCURRENCY,
+            health_concurrency: CONCURRENCY,
             env_vars_prefix: String::new(),
             events: Events::default(),
             deployments: Deployments::default(),

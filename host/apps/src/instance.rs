@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use transom_cluster::TaskId;
 use transom_cluster::v1::CheckStatusInfo;
 use transom_plugin_host::probe::{Failure, Outcome};
 use transom_plugin_host::shown;
-use transom_replicas::{Condition, Member, Replica, TaskView};
+use transom_replicas::{Condition, Fitness, Member, Replica, TaskView};
 use transom_scheduler::TaskRecord;
 
 use crate::bus::shapes::TaskFacts;
+use crate::health::HealthState;
 use crate::ids::{AppId, InstanceId};
+use crate::model::App;
 use crate::time::Moment;
 
 /// An instance: the life of a replica, and what the service knows about its current task.
@@ -27,6 +30,32 @@ pub(crate) struct Instance {
     pub(crate) found: Option<Outcome>,
     /// The error of this daemon's check, if the last attempt failed.
     pub(crate) failure: Option<Failure>,
+    /// The results of each health check of its definition; empty without health checks.
+    pub(crate) health: Vec<HealthState>,
+    /// The result of its readiness check, since the first attempt.
+    pub(crate) readiness: Option<Arc<Readiness>>,
+}
+
+/// The result of a readiness check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Readiness {
+    /// The name of the check.
+    pub(crate) name: String,
+    /// Whether the response meant that the task is ready.
+    pub(crate) ready: bool,
+    /// The last response, if the check shows it.
+    pub(crate) response: Option<Response>,
+}
+
+/// A response to a readiness check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    #[serde(default)]
+    pub(crate) content_type: String,
+    #[serde(default)]
+    pub(crate) body: String,
 }
 
 impl Instance {
@@ -38,6 +67,8 @@ impl Instance {
             record: None,
             found: None,
             failure: None,
+            health: Vec::new(),
+            readiness: None,
         }
     }
 
@@ -51,6 +82,8 @@ impl Instance {
             record: Some(Arc::clone(record)),
             found: None,
             failure: None,
+            health: Vec::new(),
+            readiness: None,
         })
     }
 
@@ -80,13 +113,46 @@ impl Instance {
             self.record = None;
             self.found = None;
             self.failure = None;
+            self.health = Vec::new();
+            self.readiness = None;
         }
         self.replica = replica;
     }
 
     /// The instance as deployments see it. `outdated`: its configuration is not the app's.
-    pub(crate) fn member(&self, outdated: bool) -> Member<InstanceId> {
-        self.replica.member(self.id.clone(), outdated)
+    pub(crate) fn member(&self, outdated: bool, fitness: Fitness) -> Member<InstanceId> {
+        self.replica.member(self.id.clone(), outdated, fitness)
+    }
+
+    /// Whether all its health checks say that it is healthy. `None`: there are none, or not all of
+    /// them have a result and those that have one are successes.
+    pub(crate) fn is_healthy(&self) -> Option<bool> {
+        let mut known = self.health.iter().filter(|state| state.is_known());
+        if known.any(|state| !state.is_alive()) {
+            return Some(false);
+        }
+        let all = !self.health.is_empty() && self.health.iter().all(HealthState::is_alive);
+        all.then_some(true)
+    }
+
+    /// Whether its readiness check has succeeded.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.readiness.as_ref().is_some_and(|readiness| readiness.ready)
+    }
+
+    /// What its checks say, with those of this definition. `new`: it has to be ready.
+    pub(crate) fn fitness(&self, definition: &App, new: bool) -> Fitness {
+        let health = !definition.health_checks.is_empty();
+        let readiness = new && !definition.readiness_checks.is_empty();
+        if !health && !readiness {
+            return Fitness::Unchecked;
+        }
+        let healthy = !health || self.is_healthy() == Some(true);
+        if healthy && (!readiness || self.is_ready()) {
+            Fitness::Fit
+        } else {
+            Fitness::Unfit
+        }
     }
 
     /// The last check result, of this daemon or of the agent, in the form of `checkResult`.

@@ -12,8 +12,9 @@
 //!   [`transom_replicas`]. `instance`: what apps add to it.
 //! * `core`: one actor that owns apps, groups, instances and deployments; readers see snapshots.
 //!   `task`: turns an instance into a task, and says where its ports are reached.
-//! * `checks`: runs checks with the check-probe components. `bus`: events, filtered by the events
-//!   component.
+//! * `probes`: one schedule of all checks, health checks and readiness checks, made with the
+//!   check-probe components. `health`: what results of health checks mean; pure. `core::probing`:
+//!   what follows from results. `bus`: events, filtered by the events component.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
 //!   `core::mirror`: the view of a standby.
 //! * `api`: HTTP, one file per resource. `seams`: the plugins as traits, so that tests can script
@@ -26,12 +27,12 @@
 //! * Fields that are valid upstream but not supported yet are rejected by name (422), never
 //!   dropped.
 //! * Reads never wait for writers, and publishing an event never waits for a subscriber.
-//! * A check never affects health, deployments or kills.
+//! * A check never affects health, deployments or kills. A health check and a readiness check do.
 //!
 //! # Not here
 //!
-//! Not supported yet: persistent volumes, custom executors, health and readiness checks, pods,
-//! callback subscribers and resumable streams. The scheduler and the attributes component decide on
+//! Not supported yet: persistent volumes, custom executors, pods, callback subscribers and
+//! resumable streams. The scheduler and the attributes component decide on
 //! placement.
 //!
 //! # Failures
@@ -46,14 +47,15 @@
 
 mod api;
 mod bus;
-mod checks;
 mod config;
 mod core;
 mod deploy;
 mod error;
+mod health;
 mod ids;
 mod instance;
 mod model;
+mod probes;
 mod runner;
 mod seams;
 mod start;
@@ -65,7 +67,7 @@ mod tree;
 
 pub use self::core::term::Dependencies;
 pub use bus::PlanForm;
-pub use config::{Checks, Config, Deployments, Events, Exec, Feature, Network};
+pub use config::{CONCURRENCY, Checks, Config, Deployments, Events, Exec, Feature, Network};
 pub use deploy::OnDeadline;
 pub use error::Error;
 pub use runner::Runner;

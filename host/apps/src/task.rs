@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use transom_cluster::v1::{TaskInfo, Uri};
-use transom_launch::{Command, Limit, Limits, Probe, ProbeTimes, Program, Task};
+use transom_launch::{Command, HealthCheck, Limit, Limits, Probe, ProbeTimes, Program, Task};
 use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, RunSpec, TaskRecord};
 
 use self::ports::InstancePort;
 use crate::config::Checks;
-use crate::model::{App, Check, CheckCommand, CheckKind, CheckPort, Constraint, ResourceLimit};
+use crate::model::{
+    self, App, Check, CheckCommand, CheckKind, CheckPort, Constraint, HealthProtocol, IpProtocol,
+    ResourceLimit,
+};
 use crate::time::Moment;
 
 /// Settings for the tasks of all apps of this daemon.
@@ -93,6 +96,9 @@ impl BuildTask for Build {
             labels: app.labels.clone(),
             discovery: Some(discovery::discovery(app, &ports)),
             check,
+            health_check: app
+                .agent_health_check()
+                .and_then(|check| agent_health_check(check, &ports)),
             kill_grace: grace.map(|seconds| Duration::from_secs(u64::from(seconds))),
             limits: limits(app),
             ..Task::new(app.id.task_name(), self.command(placement, &ports))
@@ -163,6 +169,43 @@ fn check_port(port: CheckPort, ports: &[InstancePort<'_>]) -> Option<u16> {
     }
 }
 
+/// Which port a health check probes.
+pub(crate) fn health_port(check: &model::HealthCheck) -> Option<CheckPort> {
+    let by_index = || check.port_index.map(CheckPort::PortIndex);
+    check.port.map(CheckPort::Port).or_else(by_index)
+}
+
+/// The health check for the agent, which kills the task after too many failures.
+fn agent_health_check(check: &model::HealthCheck, ports: &[InstancePort<'_>]) -> Option<HealthCheck> {
+    let port = || check_port(health_port(check)?, ports);
+    let probe = match check.protocol {
+        HealthProtocol::MesosHttp | HealthProtocol::MesosHttps => Probe::Http {
+            port: port()?,
+            path: check.path.clone(),
+        },
+        HealthProtocol::MesosTcp => Probe::Tcp { port: port()? },
+        HealthProtocol::Command => Probe::Command(Program::Shell(check.command.as_ref()?.value.clone())),
+        HealthProtocol::Http | HealthProtocol::Https | HealthProtocol::Tcp => return None,
+    };
+    let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
+    Some(HealthCheck {
+        probe,
+        times: ProbeTimes {
+            delay: seconds(check.delay_seconds),
+            interval: seconds(check.interval_seconds),
+            timeout: seconds(check.timeout_seconds),
+        },
+        grace_period: seconds(check.grace_period_seconds),
+        // An agent takes 0 for "the first failure kills"; here it means that none does.
+        consecutive_failures: Some(match check.max_consecutive_failures {
+            0 => u32::MAX,
+            most => most,
+        }),
+        https: check.protocol == HealthProtocol::MesosHttps,
+        ipv6: check.ip_protocol == IpProtocol::IPv6,
+    })
+}
+
 /// The check for the agent; `None` when this daemon makes it.
 fn agent_check(check: &Check, checks: Checks, ports: &[InstancePort<'_>]) -> Option<transom_launch::Check> {
     if check.is_made_here(checks) {
@@ -180,6 +223,7 @@ fn agent_check(check: &Check, checks: Checks, ports: &[InstancePort<'_>]) -> Opt
             CheckCommand::Shell(line) => Program::Shell(line.clone()),
             CheckCommand::Argv(argv) => Program::Argv(argv.clone()),
         }),
+        CheckKind::Plugin(_) => return None,
     };
     let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
     let times = ProbeTimes {

@@ -213,7 +213,7 @@ impl View for ScriptedView {
 }
 
 /// The only agent.
-fn agent() -> AgentLocation {
+pub(crate) fn agent() -> AgentLocation {
     AgentLocation {
         id: "a-S0".into(),
         hostname: "127.0.0.1".to_owned(),

@@ -58,6 +58,10 @@ pub struct HealthCheck {
     pub grace_period: Option<Duration>,
     /// The number of failures that ends the task; `None`: the master's default.
     pub consecutive_failures: Option<u32>,
+    /// Whether the GET is sent over TLS. The agent does not verify the certificate.
+    pub https: bool,
+    /// Whether the agent connects over IPv6, in a container that has such an address.
+    pub ipv6: bool,
 }
 
 impl Check {
@@ -97,6 +101,7 @@ impl Check {
 impl HealthCheck {
     /// The message for a task in this container; `None`: a process without one.
     pub(crate) fn into_info(self, container: Option<&Container>) -> v1::HealthCheck {
+        let protocol = self.ipv6.then(|| "IPV6".to_owned());
         let mut info = v1::HealthCheck {
             delay_seconds: seconds(self.times.delay),
             interval_seconds: seconds(self.times.interval),
@@ -111,6 +116,8 @@ impl HealthCheck {
                 info.http = Some(HealthHttp {
                     port: u32::from(port),
                     path,
+                    protocol,
+                    scheme: self.https.then(|| "https".to_owned()),
                     ..HealthHttp::default()
                 });
             }
@@ -118,7 +125,7 @@ impl HealthCheck {
                 info.r#type = Some(CheckType::Tcp);
                 info.tcp = Some(HealthTcp {
                     port: u32::from(port),
-                    ..HealthTcp::default()
+                    protocol,
                 });
             }
             Probe::Command(program) => {
@@ -198,9 +205,35 @@ mod tests {
                 times: times(),
                 grace_period: Some(Duration::from_secs(10)),
                 consecutive_failures: Some(3),
+                https: false,
+                ipv6: false,
             };
             let info = check.into_info(Some(&docker));
             assert_eq!(serde_json::to_value(info).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn health_check_names_scheme_and_address_family_where_they_differ_from_the_default() {
+        let [http, tcp, _] = probes();
+        for (probe, kind, expected) in [
+            (
+                http,
+                "http",
+                json!({"port": 80, "path": "/p", "scheme": "https", "protocol": "IPV6"}),
+            ),
+            (tcp, "tcp", json!({"port": 53, "protocol": "IPV6"})),
+        ] {
+            let check = HealthCheck {
+                probe,
+                times: times(),
+                grace_period: None,
+                consecutive_failures: None,
+                https: true,
+                ipv6: true,
+            };
+            let info = serde_json::to_value(check.into_info(None)).unwrap();
+            assert_eq!(info[kind], expected);
         }
     }
 }

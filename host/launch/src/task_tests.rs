@@ -144,6 +144,8 @@ fn docker_container_has_volumes_health_check_and_limits() {
             times: ProbeTimes::default(),
             grace_period: None,
             consecutive_failures: None,
+            https: false,
+            ipv6: false,
         }),
         limits: Limits {
             cpus: Some(Limit::Amount(1.0)),

@@ -6,6 +6,7 @@
 //! * [`UnreachableStrategy`]: when an unreachable replica is replaced and expunged
 //! * [`LaunchBackoff`], [`BackoffPolicy`]: the delay before a run spec whose tasks keep ending is
 //!   launched again
+//! * [`Fitness`]: what health and readiness checks say of a running replica
 //! * [`advance`], with [`Member`], [`Action`], [`ScalingPolicy`] and [`Directive`]: which replicas
 //!   to remove and how many to start, for scaling, rolling restarts and stopping
 //! * [`propose`] and [`allow`]: the arithmetic of these, on their own
@@ -24,7 +25,8 @@
 //!
 //! # Not here
 //!
-//! Placement, health, deployments with several steps, and everything that clients see.
+//! Placement, the making of health checks, deployments with several steps, and everything that
+//! clients see.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
@@ -38,7 +40,7 @@ mod unreachable;
 
 pub use backoff::{BackoffPolicy, LaunchBackoff};
 pub use condition::Condition;
-pub use replica::{Goal, Replica, TaskView};
+pub use replica::{Fitness, Goal, Replica, TaskView};
 pub use scaling::restart::{Allowance, Progress, UpgradeStrategy, allow};
 pub use scaling::selection::{Candidate, KillSelection, Proposal, kill_order, propose};
 pub use scaling::{Action, Directive, Member, ScalingPolicy, advance};

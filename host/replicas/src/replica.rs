@@ -30,6 +30,19 @@ pub struct Replica<V> {
     pub restarting: bool,
     /// Whether a task of the current version has run.
     pub has_run: bool,
+    /// Whether a task of the current version was fit; see [`Replica::judged`].
+    pub has_been_fit: bool,
+}
+
+/// What health and readiness checks say of a replica, as far as it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fitness {
+    /// There are no such checks: a running replica is healthy.
+    Unchecked,
+    /// It is unhealthy or not ready, or that is not known yet.
+    Unfit,
+    /// It is healthy and ready.
+    Fit,
 }
 
 /// The state that the service wants a replica to reach.
@@ -71,6 +84,7 @@ impl<V> Replica<V> {
             unreachable_since: None,
             restarting: false,
             has_run: false,
+            has_been_fit: false,
         }
     }
 
@@ -98,7 +112,13 @@ impl<V> Replica<V> {
             unreachable_since,
             restarting: false,
             has_run: started_at.is_some(),
+            has_been_fit: false,
         }
+    }
+
+    /// Takes note of what its checks say: a replica that was fit once does not hold up scaling.
+    pub fn judged(&mut self, fitness: Fitness) {
+        self.has_been_fit |= fitness == Fitness::Fit && self.condition == Condition::Running;
     }
 
     /// Whether its goal is to run.
@@ -135,9 +155,11 @@ impl<V> Replica<V> {
     where
         V: PartialEq,
     {
+        let same = self.version == version;
         Self {
             incarnation: self.incarnation + 1,
-            has_run: self.has_run && self.version == version,
+            has_run: self.has_run && same,
+            has_been_fit: self.has_been_fit && same,
             ..Self::new(version, now)
         }
     }

@@ -156,6 +156,23 @@ impl ScriptedScheduler {
         self.send(Event::Updated(record));
     }
 
+    /// Sends a result of the agent's health check of a running task.
+    pub fn report_health(&self, task: &str, healthy: bool) {
+        let mut inner = self.inner();
+        let Some(record) = inner.tasks.get_mut(&TaskId::from(task)) else {
+            return;
+        };
+        let changed = Arc::make_mut(record);
+        changed.updated_at = Timestamp::now();
+        if let Some(status) = &mut changed.status {
+            status.healthy = Some(healthy);
+            status.reason = Some("REASON_TASK_HEALTH_CHECK_STATUS_UPDATED".to_owned());
+        }
+        let record = Arc::clone(record);
+        drop(inner);
+        self.send(Event::Updated(record));
+    }
+
     /// The ids of the running tasks.
     pub fn running(&self) -> Vec<TaskId> {
         let inner = self.inner();

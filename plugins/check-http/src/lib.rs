@@ -1,17 +1,27 @@
 //! http checks: the status code of a GET of the check's path.
 //!
+//! The same serves health and readiness checks: the request says whether it is sent over TLS, with
+//! the certificate verified or not, and whether the whole response is the result.
+//!
 //! Any status is a result, 500 as well as 200: a check reports and does not interpret. Redirects
 //! are followed only if the configuration allows it; otherwise the 302 is the result. No response
 //! is a failure, and the check keeps its last result, as with checks by the agent.
 
 use serde::Deserialize;
 use transom_sdk::probe::{
-    Answer, Attempt, Failure, HttpRequest, Outcome, Probe, Reason, Request, Step, failed,
+    Answer, Attempt, Failure, HttpRequest, HttpResponse, Outcome, Probe, Reason, Request, Step, Tls, failed,
 };
 use transom_sdk::{ConfigError, Description, Plugin, export_probe};
 
 /// More redirects than this are a loop.
 const MOST_REDIRECTS: u8 = 10;
+
+/// Bytes of a body that are read when the whole response is the result.
+const MOST_BODY: u32 = 3072;
+/// Characters of a content type that are shown.
+const MOST_TYPE: usize = 100;
+/// The host takes no larger outcome.
+const MOST_OUTCOME: usize = 4096;
 
 /// The operator's configuration.
 #[derive(Debug, Deserialize)]
@@ -70,6 +80,33 @@ pub struct Look {
 }
 
 impl Look {
+    /// An addition to the request.
+    fn extension(&self, name: &str) -> Option<&str> {
+        let mut extensions = self.request.extensions.iter();
+        extensions
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    fn tls(&self) -> Option<Tls> {
+        (self.extension("scheme") == Some("https")).then(|| Tls {
+            server_name: String::new(),
+            verify: self.extension("tls-verify") != Some("false"),
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.extension("response") == Some("whole")
+    }
+
+    fn outcome(&self, response: &HttpResponse) -> Outcome {
+        if self.is_whole() {
+            Outcome::Custom(whole(response))
+        } else {
+            Outcome::Http(response.status)
+        }
+    }
+
     fn get(&self) -> Step {
         let Some(endpoint) = self.request.endpoint.clone() else {
             return failed(Reason::Invalid, "an http check needs a port; this one names none");
@@ -78,7 +115,7 @@ impl Look {
         Step::Http(HttpRequest {
             method: "GET".to_owned(),
             endpoint,
-            tls: None,
+            tls: self.tls(),
             path: if path.starts_with('/') {
                 path.clone()
             } else {
@@ -89,10 +126,35 @@ impl Look {
                 concat!("transom-check-http/", env!("CARGO_PKG_VERSION")).to_owned(),
             )],
             body: Vec::new(),
-            // The status is all there is to learn.
-            max_body: 0,
+            // Else the status is all there is to learn.
+            max_body: if self.is_whole() { MOST_BODY } else { 0 },
             redirects: self.redirects,
         })
+    }
+}
+
+/// The response as a JSON object that fits into an outcome: the body is cut where it does not.
+fn whole(response: &HttpResponse) -> String {
+    let content_type = response
+        .headers
+        .iter()
+        .find(|(name, _)| name == "content-type")
+        .map_or("", |(_, value)| value.as_str());
+    let content_type: String = content_type.chars().take(MOST_TYPE).collect();
+    let text = String::from_utf8_lossy(&response.body);
+    let mut most = text.chars().count();
+    loop {
+        let document = serde_json::json!({
+            "status": response.status,
+            "contentType": content_type,
+            "body": text.chars().take(most).collect::<String>(),
+        })
+        .to_string();
+        if document.len() <= MOST_OUTCOME || most == 0 {
+            return document;
+        }
+        // Escapes take up to six bytes a character.
+        most = most.saturating_sub((document.len() - MOST_OUTCOME).div_ceil(6).max(1));
     }
 }
 
@@ -100,7 +162,7 @@ impl Attempt for Look {
     fn next(&mut self, last: Option<Answer>) -> Step {
         match last {
             None => self.get(),
-            Some(Answer::Http(Ok(response))) => Step::Done(Outcome::Http(response.status)),
+            Some(Answer::Http(Ok(response))) => Step::Done(self.outcome(&response)),
             Some(Answer::Http(Err(error))) => {
                 Step::Failed(Failure::of(&error, &format!("GET {}", self.request.path)))
             }
@@ -161,6 +223,68 @@ mod tests {
             );
             assert_eq!((http.redirects, http.max_body, &http.tls), (redirects, 0, &None));
         }
+    }
+
+    fn extended(extensions: &[(&str, &str)]) -> Request {
+        Request {
+            extensions: extensions
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..request()
+        }
+    }
+
+    #[test]
+    fn request_is_sent_over_tls_when_its_scheme_is_https() {
+        let check = plugin::<CheckHttp>("{}").unwrap();
+        for (extensions, verify) in [
+            (&[("scheme", "https")][..], Some(true)),
+            (&[("scheme", "https"), ("tls-verify", "true")], Some(true)),
+            (&[("tls-verify", "false"), ("scheme", "https")], Some(false)),
+            (&[("scheme", "http")], None),
+            (&[("tls-verify", "false")], None),
+        ] {
+            let (_, steps) = drive(&*check, extended(extensions), 4, |_| response(200));
+            let Step::Http(http) = &steps[0] else {
+                panic!("{:?}", steps[0])
+            };
+            let found = http.tls.as_ref().map(|tls| tls.verify);
+            assert_eq!(found, verify, "{extensions:?}");
+        }
+    }
+
+    #[test]
+    fn whole_response_is_the_result_when_it_is_asked_for() {
+        let check = plugin::<CheckHttp>("{}").unwrap();
+        let asked = || extended(&[("response", "whole")]);
+        let answer = |body: &[u8]| {
+            Answer::Http(Ok(HttpResponse {
+                status: 503,
+                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+                body: body.to_vec(),
+                elapsed: 3,
+            }))
+        };
+        let (end, steps) = drive(&*check, asked(), 4, |_| answer(b"{}"));
+        assert!(matches!(&steps[0], Step::Http(http) if http.max_body == MOST_BODY));
+        let End::Done(Outcome::Custom(document)) = end else {
+            panic!("{end:?}")
+        };
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        let expected = serde_json::json!({"status": 503, "contentType": "application/json", "body": "{}"});
+        assert_eq!(document, expected);
+
+        // The largest body, of characters that need six bytes each.
+        let (end, _) = drive(&*check, asked(), 4, |_| answer(&[1; MOST_BODY as usize]));
+        let End::Done(Outcome::Custom(document)) = end else {
+            panic!("{end:?}")
+        };
+        assert!(
+            document.len() <= MOST_OUTCOME && document.len() > MOST_OUTCOME - 12,
+            "{}",
+            document.len()
+        );
     }
 
     #[test]

@@ -61,9 +61,10 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
     };
     shown["tasksStaged"] = json!(count(&Condition::LAUNCHING));
     shown["tasksRunning"] = json!(count(&[Condition::Running]));
-    // Instances without health information count as neither healthy nor unhealthy.
-    shown["tasksHealthy"] = json!(0);
-    shown["tasksUnhealthy"] = json!(0);
+    let (healthy, unhealthy) = by_health(view.instances.values().map(AsRef::as_ref));
+    shown["tasksHealthy"] = json!(healthy);
+    shown["tasksUnhealthy"] = json!(unhealthy);
+    let deploying = !deployments.is_empty();
     shown["deployments"] = json!(deployments);
     if embed.tasks {
         shown["tasks"] = json!(task::of_app(view, embed.check_failure));
@@ -72,12 +73,30 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
         shown["lastTaskFailure"] = json!(failure);
     }
     if embed.readiness {
-        shown["readinessCheckResults"] = json!([]);
+        // As upstream, the results are those of a deployment.
+        let results = if deploying {
+            task::readiness_results(view)
+        } else {
+            Vec::new()
+        };
+        shown["readinessCheckResults"] = json!(results);
     }
     if embed.tasks_stats {
         shown["tasksStats"] = stats(view);
     }
     shown
+}
+
+/// The numbers of healthy and of unhealthy tasks. Tasks without health information count as
+/// neither.
+fn by_health<'a>(instances: impl Iterator<Item = &'a Instance>) -> (usize, usize) {
+    instances.fold((0, 0), |(healthy, unhealthy), instance| {
+        match instance.is_healthy() {
+            Some(true) => (healthy + 1, unhealthy),
+            Some(false) => (healthy, unhealthy + 1),
+            None => (healthy, unhealthy),
+        }
+    })
 }
 
 /// Counts of tasks by the age of their configuration; groups without tasks are omitted.
@@ -99,7 +118,9 @@ fn stats(view: &AppView) -> Value {
                 |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition())).count();
             let staged = count(Condition::is_launching);
             let running = count(|condition| condition == Condition::Running);
-            let counts = json!({"staged": staged, "running": running, "healthy": 0, "unhealthy": 0});
+            let (healthy, unhealthy) = by_health(chosen.iter().map(|one| one.as_ref()));
+            let counts =
+                json!({"staged": staged, "running": running, "healthy": healthy, "unhealthy": unhealthy});
             stats[name] = json!({"stats": {"counts": counts}});
         }
     };

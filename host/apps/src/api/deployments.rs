@@ -9,8 +9,11 @@ use transom_web::{ApiError, Json};
 use super::Api;
 use super::apps::{deployed, write};
 use super::query::Query;
+use super::task::readiness_results;
 use crate::core::command::{Command, Edit, Options, Origin};
+use crate::core::snapshot::Snapshot;
 use crate::deploy::Deployment;
+use crate::ids::AppId;
 
 /// `GET /v2/deployments`; with `embed=deadline` each also has Transom's own `deadline`.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
@@ -19,7 +22,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
     let shown: Vec<Value> = snapshot
         .deployments
         .values()
-        .map(|deployment| shown(deployment, deadline))
+        .map(|deployment| shown(deployment, &snapshot, deadline))
         .collect();
     Json(shown).into_response()
 }
@@ -47,12 +50,18 @@ pub(super) async fn delete(
     deployed(&write(&api, Edit::Revert(id), options, origin).await?)
 }
 
-fn shown(deployment: &Deployment, deadline: bool) -> Value {
+fn shown(deployment: &Deployment, snapshot: &Snapshot, deadline: bool) -> Value {
+    let readiness = |app: &AppId| {
+        snapshot
+            .apps
+            .get(app)
+            .map_or_else(Vec::new, |view| readiness_results(view))
+    };
     let current: Vec<Value> = deployment
         .step()
         .into_iter()
         .flat_map(|step| &step.actions)
-        .map(|action| json!({"action": action.action, "app": action.app, "readinessCheckResults": []}))
+        .map(|action| json!({"action": action.action, "app": action.app, "readinessCheckResults": readiness(&action.app)}))
         .collect();
     let mut shown = json!({
         "id": deployment.id,

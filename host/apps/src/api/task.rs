@@ -17,6 +17,48 @@ pub(super) fn of_app(view: &AppView, check_failure: bool) -> Vec<Value> {
         .collect()
 }
 
+/// The results of the health checks of an instance that have one.
+fn health_results(instance: &Instance) -> Vec<Value> {
+    let known = instance.health.iter().filter(|state| state.is_known());
+    known
+        .map(|state| {
+            let mut result = json!({
+                "alive": state.is_alive(),
+                "consecutiveFailures": state.consecutive_failures,
+                "instanceId": instance.id,
+            });
+            let times = [
+                ("firstSuccess", state.first_success),
+                ("lastSuccess", state.last_success),
+                ("lastFailure", state.last_failure),
+            ];
+            for (name, time) in times {
+                if let Some(time) = time {
+                    result[name] = json!(time);
+                }
+            }
+            if let Some(cause) = &state.last_failure_cause {
+                result["lastFailureCause"] = json!(cause);
+            }
+            result
+        })
+        .collect()
+}
+
+/// The results of the readiness checks of an app's tasks.
+pub(super) fn readiness_results(view: &AppView) -> Vec<Value> {
+    let results = view.instances.values().filter_map(|instance| {
+        let readiness = instance.readiness.as_ref()?;
+        let mut result =
+            json!({"name": readiness.name, "taskId": instance.task().as_str(), "ready": readiness.ready});
+        if let Some(response) = &readiness.response {
+            result["lastResponse"] = json!(response);
+        }
+        Some(result)
+    });
+    results.collect()
+}
+
 /// One task; `None` while the instance is not launched. `check_failure` adds why its check has no
 /// newer result.
 pub(super) fn shown(view: &AppView, instance: &Instance, check_failure: bool) -> Option<Value> {
@@ -28,7 +70,7 @@ pub(super) fn shown(view: &AppView, instance: &Instance, check_failure: bool) ->
     let moment = |timestamp: Timestamp| json!(Moment::from(timestamp));
     let mut task = json!({
         "appId": view.app.id,
-        "healthCheckResults": [],
+        "healthCheckResults": health_results(instance),
         "host": record.agent.hostname,
         "id": record.id.as_str(),
         "ipAddresses": record.status.as_ref().map(ip_addresses).unwrap_or_default(),

@@ -7,6 +7,7 @@ mod definitions;
 mod deployments;
 mod events;
 mod groups;
+mod health;
 mod limits;
 mod port;
 mod responses;

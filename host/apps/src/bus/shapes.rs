@@ -12,7 +12,7 @@ use transom_plugin_host::Change;
 use super::{Listener, MAX_EVENT};
 use crate::deploy::{Deployment, Step};
 use crate::ids::{AppId, GroupId, InstanceId};
-use crate::model::App;
+use crate::model::{App, HealthCheck};
 use crate::time::Moment;
 use transom_replicas::Condition;
 
@@ -215,6 +215,59 @@ pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &Va
         "checkResult": result,
     });
     Draft::new("check_result_changed_event", Some(facts.app), body)
+}
+
+/// A health check belongs to the definition of an app now.
+pub(crate) fn health_check_added(app: &AppId, check: &HealthCheck, version: Moment) -> Draft {
+    let body = json!({"appId": app, "healthCheck": check, "version": version});
+    Draft::new("add_health_check_event", Some(app), body)
+}
+
+/// A health check belongs to the definition of an app no more.
+pub(crate) fn health_check_removed(app: &AppId, check: &HealthCheck) -> Draft {
+    let body = json!({"appId": app, "healthCheck": check});
+    Draft::new("remove_health_check_event", Some(app), body)
+}
+
+/// A health check of an instance failed; as upstream, `taskId` is the id of the instance.
+pub(crate) fn health_check_failed(app: &AppId, instance: &InstanceId, check: &HealthCheck) -> Draft {
+    let body = json!({"appId": app, "taskId": instance, "healthCheck": check});
+    Draft::new("failed_health_check_event", Some(app), body)
+}
+
+/// One health check of an instance has another result than before.
+pub(crate) fn health_status_changed(app: &AppId, instance: &InstanceId, version: &str, alive: bool) -> Draft {
+    let body = json!({"appId": app, "instanceId": instance, "version": version, "alive": alive});
+    Draft::new("health_status_changed_event", Some(app), body)
+}
+
+/// The health of an instance, by all its health checks, has changed.
+pub(crate) fn instance_health_changed(facts: TaskFacts<'_>, healthy: Option<bool>) -> Draft {
+    let body = json!({
+        "instanceId": facts.instance,
+        "runSpecId": facts.app,
+        "healthy": healthy,
+        "runSpecVersion": facts.version,
+    });
+    Draft::new("instance_health_changed_event", Some(facts.app), body)
+}
+
+/// A task is killed for its health: upstream's event, and that of the specification.
+pub(crate) fn unhealthy_kill(facts: TaskFacts<'_>, task: &str, reason: &str) -> [Draft; 2] {
+    let mut body = json!({
+        "appId": facts.app,
+        "taskId": task,
+        "version": facts.version,
+        "reason": reason,
+        "host": facts.host.unwrap_or_default(),
+    });
+    if let Some(agent) = facts.agent {
+        body["slaveId"] = json!(agent);
+    }
+    let of_task = Draft::new("unhealthy_task_kill_event", Some(facts.app), body.clone());
+    body["instanceId"] = json!(facts.instance);
+    let of_instance = Draft::new("unhealthy_instance_kill_event", Some(facts.app), body);
+    [of_instance, of_task]
 }
 
 /// An executor sent a message; `message` is base64.

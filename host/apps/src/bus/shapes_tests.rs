@@ -7,20 +7,10 @@ use crate::deploy::plan::{Action, ActionKind};
 use crate::testing::app;
 
 /// Kinds of events that are not supported yet.
-const NOT_YET: [&str; 9] = [
-    "pod_created_event",
-    "pod_updated_event",
-    "pod_deleted_event",
-    "instance_health_changed_event",
-    "add_health_check_event",
-    "remove_health_check_event",
-    "failed_health_check_event",
-    "health_status_changed_event",
-    "unhealthy_instance_kill_event",
-];
+const NOT_YET: [&str; 3] = ["pod_created_event", "pod_updated_event", "pod_deleted_event"];
 
 /// Fields that the specification adds to upstream's.
-const ADDED: [&str; 2] = ["clientIp", "callbackUrl"];
+const ADDED: [&str; 3] = ["clientIp", "callbackUrl", "healthCheck"];
 
 fn deployment(id: &AppId) -> Deployment {
     let step = |action| Step {
@@ -48,8 +38,9 @@ fn deployment(id: &AppId) -> Deployment {
 }
 
 fn draft(kind: &str) -> Draft {
-    let definition = app(&json!({"id": "/foo", "cmd": "sleep 30"}));
+    let definition = app(&json!({"id": "/foo", "cmd": "sleep 30", "healthChecks": [{"path": "/"}]}));
     let id = &definition.id;
+    let check = &definition.health_checks[0];
     let instance = InstanceId::new(id);
     let facts = TaskFacts {
         app: id,
@@ -85,6 +76,15 @@ fn draft(kind: &str) -> Draft {
         "deployment_step_success" => deployment_step("deployment_step_success", &deployment(id), form),
         "deployment_step_failure" => deployment_step("deployment_step_failure", &deployment(id), form),
         "app_terminated_event" => app_terminated(id),
+        "add_health_check_event" => health_check_added(id, check, Moment::now()),
+        "remove_health_check_event" => health_check_removed(id, check),
+        "failed_health_check_event" => health_check_failed(id, &instance, check),
+        "health_status_changed_event" => health_status_changed(id, &instance, "v", true),
+        "instance_health_changed_event" => instance_health_changed(facts, Some(true)),
+        "unhealthy_instance_kill_event" => {
+            let [of_instance, _] = unhealthy_kill(facts, "t", "down");
+            of_instance
+        }
         other => panic!("{other} is not posted"),
     }
 }
@@ -119,7 +119,31 @@ fn event_bodies_have_the_fields_of_the_fixtures() {
         assert_eq!((draft.kind, &draft.body["eventType"]), (kind, &json!(kind)));
         replayed += 1;
     }
-    assert_eq!(replayed, 18);
+    assert_eq!(replayed, 24);
+}
+
+/// The fixtures have upstream's events only.
+#[test]
+fn specified_event_of_a_kill_has_its_fields() {
+    let definition = app(&json!({"id": "/foo", "cmd": "sleep 30"}));
+    let instance = InstanceId::new(&definition.id);
+    let facts = TaskFacts {
+        app: &definition.id,
+        instance: &instance,
+        version: "v",
+        agent: Some("a"),
+        host: Some("h"),
+        ports: &[],
+    };
+    let [of_instance, of_task] = unhealthy_kill(facts, "t", "503 Service Unavailable");
+    assert_eq!(of_instance.body["instanceId"], json!(instance));
+    let mut body = of_task.body;
+    assert!(body.as_object_mut().unwrap().remove("timestamp").is_some());
+    let expected = json!({
+        "eventType": "unhealthy_task_kill_event", "appId": "/foo", "taskId": "t", "version": "v",
+        "reason": "503 Service Unavailable", "host": "h", "slaveId": "a",
+    });
+    assert_eq!(body, expected);
 }
 
 #[test]

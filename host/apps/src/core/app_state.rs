@@ -80,7 +80,7 @@ impl AppState {
     pub(super) fn members(&self) -> Vec<Member<InstanceId>> {
         let instances = self.instances.values();
         instances
-            .map(|instance| instance.member(self.is_outdated(instance)))
+            .map(|instance| instance.member(self.is_outdated(instance), self.fitness(instance)))
             .collect()
     }
 

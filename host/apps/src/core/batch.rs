@@ -19,10 +19,8 @@ use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, Written};
 use super::history::History;
 use super::persist::{AppRecord, Changes, PastVersion};
 use crate::bus::shapes;
-use crate::checks::Occasion;
 use crate::deploy::{ActionKind, Change, Deployment, OnDeadline, Step, plan};
 use crate::ids::{AppId, GroupId, InstanceId};
-use crate::instance::Instance;
 use crate::model::{App, Effect, Invalid};
 use crate::time::Moment;
 use crate::tree::Tree;
@@ -614,13 +612,14 @@ impl Core {
         self.pending.insert(id.clone());
         let app = Arc::clone(&record.app);
         let Some(state) = self.apps.get_mut(&id) else {
-            self.apps.insert(id, AppState::new(record, &self.launch));
-            return;
+            self.apps.insert(id.clone(), AppState::new(record, &self.launch));
+            return self.definition_changed(&id, None, Some(&app));
         };
         if state.record.app.config_version() != app.config_version() {
             state.backoff = LaunchBackoff::default();
         }
-        let check_changed = state.record.app.check != app.check;
+        let (before, existed) = (Arc::clone(&state.record.app), !state.record.gone);
+        let exists = !record.gone;
         state.set_record(record, &self.launch);
         // Unlaunched instances are launched from the new definition, unless the deployment replaces
         // them.
@@ -640,31 +639,8 @@ impl Core {
             }
         }
         self.scheduler.submit(requests);
-        if check_changed {
-            self.restart_checks(&id);
-        }
-    }
-
-    /// Drops the results of instances that a changed check applies to, and starts it there.
-    fn restart_checks(&mut self, id: &AppId) {
-        let Some(state) = self.apps.get_mut(id) else {
-            return;
-        };
-        let kept = |instance: &&Arc<Instance>| state.current.contains(&instance.version());
-        let affected: Vec<InstanceId> = state
-            .instances
-            .values()
-            .filter(kept)
-            .map(|instance| instance.id.clone())
-            .collect();
-        for instance in &affected {
-            if let Some(known) = state.instance_mut(instance) {
-                (known.found, known.failure) = (None, None);
-            }
-        }
-        for instance in &affected {
-            self.update_check(id, instance, Occasion::CheckChanged);
-        }
+        let (before, after) = (Some(&*before), Some(&*app));
+        self.definition_changed(&id, before.filter(|_| existed), after.filter(|_| exists));
     }
 
     /// Stops a deployment in its current step; instances are left unchanged.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use transom_framework::ActorError;
-use transom_plugin_host::probe::{Failure, Outcome};
 use transom_store::typed;
 
 use crate::deploy::{Deadline, Step};
-use crate::ids::{AppId, GroupId, InstanceId};
+use crate::ids::{AppId, GroupId};
 use crate::instance::Instance;
 use crate::model::{App, AppUpdate, GroupUpdate, Invalid};
 use crate::time::Moment;
@@ -218,23 +217,4 @@ pub(crate) struct KilledOfApp {
     pub(crate) app: Arc<App>,
     /// The instances before they were killed.
     pub(crate) instances: Vec<Arc<Instance>>,
-}
-
-/// The result of one attempt of a check.
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) instance: InstanceId,
-    pub(crate) incarnation: u32,
-    pub(crate) look: Look,
-}
-
-/// How an attempt ended.
-#[derive(Debug)]
-pub(crate) enum Look {
-    Found(Outcome),
-    /// The check could not be made, or had no result.
-    Failed(Failure),
-    /// The plugin that failed was replaced: the earlier version's failure does not apply to the new
-    /// one.
-    Obsolete,
 }

@@ -9,11 +9,10 @@ use transom_replicas::{Condition, Input};
 use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
-use super::command::{Look, Report};
 use crate::bus::shapes;
-use crate::checks::Occasion;
 use crate::ids::{AppId, InstanceId};
 use crate::instance::{Instance, view};
+use crate::probes::Occasion;
 
 impl Core {
     pub(super) fn event(&mut self, event: Event) {
@@ -82,6 +81,7 @@ impl Core {
             return;
         };
         let before = known.check_result();
+        let healthy_before = known.record.as_ref().and_then(|record| record.healthy());
         known.record = Some(Arc::clone(record));
         let found = known
             .check_result()
@@ -101,11 +101,12 @@ impl Core {
             self.drafts.push(draft);
         }
         self.update_check(&app, &instance, Occasion::TaskRuns);
+        self.agent_health(&app, &instance, record, healthy_before);
         self.pending.insert(app.clone());
         self.dirty.insert(app);
     }
 
-    fn instance_mut(&mut self, app: &AppId, instance: &InstanceId) -> Option<&mut Instance> {
+    pub(super) fn instance_mut(&mut self, app: &AppId, instance: &InstanceId) -> Option<&mut Instance> {
         self.apps.get_mut(app)?.instance_mut(instance)
     }
 
@@ -143,54 +144,6 @@ impl Core {
             tracing::warn!(task = %status.task_id, "killing an orphaned task");
             self.scheduler.kill(vec![status.task_id.clone()], None);
         }
-    }
-
-    /// Handles the result of a check.
-    pub(super) fn report(&mut self, report: Report) {
-        let Some(app) = report.instance.app() else { return };
-        let Some(known) = self
-            .apps
-            .get_mut(&app)
-            .and_then(|state| state.instance_mut(&report.instance))
-        else {
-            return;
-        };
-        // A report about an earlier task of the instance.
-        if known.replica.incarnation != report.incarnation {
-            return;
-        }
-        match report.look {
-            Look::Found(found) => {
-                let failed_before = known.failure.take().is_some();
-                if known.found.as_ref() == Some(&found) {
-                    if failed_before {
-                        self.dirty.insert(app);
-                    }
-                    return;
-                }
-                known.found = Some(found);
-                let version = known.version().to_string();
-                let facts = known.facts(&app, &version);
-                // As when the agent makes the check.
-                if let Some(status) = known.record.as_ref().and_then(|record| record.status.as_ref()) {
-                    self.drafts.push(shapes::status_update(facts, status));
-                }
-                if let Some(result) = known.check_result() {
-                    let task = known.task();
-                    let draft = shapes::check_result_changed(facts, task.as_str(), &result);
-                    self.drafts.push(draft);
-                }
-            }
-            // The last result stays, and the failure explains why there is no newer one.
-            Look::Failed(failure) => {
-                if known.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
-                    tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "check failed without a result");
-                }
-                known.failure = Some(failure);
-            }
-            Look::Obsolete => known.failure = None,
-        }
-        self.dirty.insert(app);
     }
 
     /// Handles the periodic tick.

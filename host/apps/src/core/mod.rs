@@ -14,6 +14,7 @@ mod history;
 mod kill;
 pub(crate) mod mirror;
 pub(crate) mod persist;
+mod probing;
 mod progress;
 pub(crate) mod snapshot;
 pub(crate) mod term;
@@ -37,17 +38,17 @@ use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
 use crate::bus::{Bus, Draft, PlanForm, shapes};
-use crate::checks::{Checker, Occasion};
 use crate::deploy::{Deadline, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
 use crate::model::Settings;
+use crate::probes::{Checker, Occasion, Report};
 use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::{Config, Error, Result};
 use app_state::AppState;
-use command::{Command, Report};
+use command::Command;
 use history::History;
 use persist::{Changes, Records, Repository, Touched};
 use progress::Running;
@@ -63,7 +64,7 @@ pub(crate) struct Parts {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
-    pub(crate) reports: mpsc::Receiver<Report>,
+    pub(crate) reports: mpsc::Receiver<Vec<Report>>,
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
     pub(crate) definitions: Settings,
@@ -231,7 +232,7 @@ pub(crate) fn start(
                     Some(event) => core.event(event),
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
-                Some(report) = reports.recv() => core.report(report),
+                Some(batch) = reports.recv() => core.reports(batch),
                 _ = ticks.tick() => core.tick().await,
             }
             for _ in 1..TURN {
@@ -255,7 +256,7 @@ impl Core {
         requests: &mut Vec<Command>,
         commands: &mut mpsc::Receiver<Command>,
         events: &mut Events,
-        reports: &mut mpsc::Receiver<Report>,
+        reports: &mut mpsc::Receiver<Vec<Report>>,
     ) -> bool {
         let event: Option<Event> = events.next().now_or_never().flatten();
         let command = commands.try_recv().ok();
@@ -266,7 +267,7 @@ impl Core {
         }
         requests.extend(command);
         if let Some(report) = report {
-            self.report(report);
+            self.reports(report);
         }
         any
     }
@@ -463,28 +464,6 @@ impl Core {
             }
         }
         Ok(changes)
-    }
-
-    /// Starts or stops the check of an instance, depending on its condition and on the app's check.
-    fn update_check(&mut self, id: &AppId, instance: &InstanceId, occasion: Occasion) {
-        let Some(state) = self.apps.get(id) else { return };
-        let Some(known) = state.instances.get(instance) else {
-            return;
-        };
-        // A changed check applies to running instances that are not being replaced.
-        let own = state.definition(known.version());
-        let definition = own
-            .filter(|_| state.is_outdated(known))
-            .unwrap_or(&state.record.app);
-        let ours = definition
-            .check
-            .as_ref()
-            .is_some_and(|check| check.is_made_here(self.launch.checks));
-        if ours && known.condition() == Condition::Running {
-            self.checker.begin(definition, known, occasion);
-        } else {
-            self.checker.end(instance);
-        }
     }
 
     /// A version that no other definition or deployment has.

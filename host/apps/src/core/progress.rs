@@ -95,6 +95,7 @@ impl Core {
     /// Applies the app's action in its deployment, or else keeps its number of instances.
     fn reconcile(&mut self, id: &AppId) {
         self.dirty.insert(id.clone());
+        self.update_readiness(id);
         let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
         let action = running.and_then(|running| running.action(id));
         if action.is_none() && running.is_some_and(|running| running.deployment.waits(id)) {

@@ -16,17 +16,15 @@ use super::command::Command;
 use super::snapshot::Snapshot;
 use super::{Parts, Stored};
 use crate::bus::{self, Bus};
-use crate::checks::{self, Checker};
 use crate::deploy::Deadline;
 use crate::model::Settings;
+use crate::probes::{self, BATCHES, Checker, Limits};
 use crate::seams::Policies;
 use crate::task::LaunchSettings;
 use crate::{Config, Result};
 
 /// Capacity of the queue of requests to the core.
 const COMMANDS: usize = 256;
-/// Capacity of the queue of check results to the core.
-const REPORTS: usize = 1024;
 
 /// The handles that only a leader has.
 #[derive(Debug)]
@@ -47,14 +45,14 @@ impl LeaderHandles for Handles {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     bus: bus::Metrics,
-    checks: checks::Metrics,
+    probes: probes::Metrics,
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
             bus: bus::Metrics::register(registry),
-            checks: checks::Metrics::register(registry),
+            probes: probes::Metrics::register(registry),
         }
     }
 }
@@ -91,7 +89,7 @@ impl Dependencies {
         // Every task of this term ends with it.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMANDS);
-        let (reports_in, reports) = mpsc::channel(REPORTS);
+        let (reports_in, reports) = mpsc::channel(BATCHES);
         let bus = Bus::new(
             stored.term,
             Arc::clone(&self.policies),
@@ -100,12 +98,17 @@ impl Dependencies {
             token.clone(),
         );
         tracker.spawn(bus.clone().tell_of_plugins());
-        let checker = Checker::new(
+        let limits = Limits {
+            checks: config.check_concurrency,
+            health: config.health_concurrency,
+        };
+        let checker = Checker::start(
             Arc::clone(&self.policies),
             self.agents.clone(),
+            limits,
             reports_in,
-            self.metrics.checks.clone(),
-            tracker.clone(),
+            self.metrics.probes.clone(),
+            &tracker,
             token.clone(),
         );
         let parts = Parts {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Check, Container, Engine, EnvValue, ExecutorResources, Network, NetworkMode, PortDefinition, PortMapping,
-    ResourceLimits, SecretDef, Volume,
+    Check, Container, Engine, EnvValue, ExecutorResources, HealthCheck, Network, NetworkMode, PortDefinition,
+    PortMapping, ReadinessCheck, ResourceLimits, SecretDef, Volume,
 };
 use crate::config::Checks;
 use crate::ids::AppId;
@@ -63,6 +63,10 @@ pub(crate) struct App {
     pub(crate) max_launch_delay_seconds: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) check: Option<Check>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) health_checks: Vec<HealthCheck>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) readiness_checks: Vec<ReadinessCheck>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task_kill_grace_period_seconds: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -115,7 +119,7 @@ impl App {
     }
 
     /// The names of the ports.
-    pub(crate) fn port_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn port_names(&self) -> impl Iterator<Item = &str> + Clone {
         let defined = self.port_definitions().iter().map(|port| &port.name);
         let mapped = self.port_mappings().iter().map(|port| &port.name);
         defined.chain(mapped).flatten().map(String::as_str)
@@ -152,6 +156,7 @@ impl App {
         let effects = changed.map(|field| match field.name {
             // A check that the agent makes is part of the task.
             "check" if self.has_agent_check(checks) || next.has_agent_check(checks) => Effect::Replace,
+            "healthChecks" if self.agent_health_check() != next.agent_health_check() => Effect::Replace,
             _ => field.effect,
         });
         effects.max().unwrap_or(Effect::Nothing)
@@ -183,6 +188,13 @@ impl App {
         self.check
             .as_ref()
             .is_some_and(|check| !check.is_made_here(checks))
+    }
+
+    /// The health check that the agent makes. There is one in a task; the first of several.
+    pub(crate) fn agent_health_check(&self) -> Option<&HealthCheck> {
+        self.health_checks
+            .iter()
+            .find(|check| !check.protocol.is_made_here())
     }
 }
 
@@ -222,7 +234,7 @@ macro_rules! fields {
     clippy::float_cmp,
     reason = "a number that a client did not change is the same"
 )]
-static EFFECTS: [Field; 36] = fields![
+static EFFECTS: [Field; 38] = fields![
     "id" id Nothing,
     "cmd" cmd Replace,
     "args" args Replace,
@@ -249,6 +261,8 @@ static EFFECTS: [Field; 36] = fields![
     "backoffFactor" backoff_factor InPlace,
     "maxLaunchDelaySeconds" max_launch_delay_seconds InPlace,
     "check" check InPlace,
+    "healthChecks" health_checks InPlace,
+    "readinessChecks" readiness_checks InPlace,
     "taskKillGracePeriodSeconds" task_kill_grace_period_seconds InPlace,
     "dependencies" dependencies InPlace,
     "upgradeStrategy" upgrade_strategy InPlace,
@@ -376,6 +390,7 @@ mod tests {
             "secrets": {"s": {"source": "/s"}}, "resourceLimits": {"mem": "unlimited"}, "executorResources": {},
             "container": {"type": "MESOS", "volumes": [{"containerPath": "/c", "hostPath": "/h", "mode": "RO"}]},
             "tty": true, "residency": {},
+            "healthChecks": [{}], "readinessChecks": [{"portName": "http"}],
         }));
         app.args = vec!["a".to_owned()];
         app.version_info = Some(VersionInfo {
@@ -414,6 +429,7 @@ mod tests {
             .map(|field| {
                 let effect = match (field.name, field.effect) {
                     ("check", _) => "in place, unless agents make the check",
+                    ("healthChecks", _) => "in place, unless agents make one that changes",
                     (_, Effect::Nothing) => "",
                     (_, Effect::InPlace) => "in place",
                     (_, Effect::Scale) => "scales",
@@ -460,6 +476,29 @@ mod tests {
             );
         }
         assert_eq!(full.effect_of(&full, Checks::default()), Effect::Nothing);
+    }
+
+    #[test]
+    fn changed_health_check_of_the_agent_replaces_instances() {
+        let with = |checks: Value| app(&json!({"id": "/a", "cmd": "sleep 1", "healthChecks": checks}));
+        let (http, mesos, none) = (
+            with(json!([{}])),
+            with(json!([{}, {"protocol": "MESOS_TCP"}])),
+            with(json!([])),
+        );
+        let effect = |old: &App, new: &App| old.effect_of(new, Checks::default());
+        let version = |app: &App| App {
+            health_checks: app.health_checks.clone(),
+            ..none.clone()
+        };
+        assert_eq!(effect(&none, &version(&http)), Effect::InPlace);
+        assert_eq!(effect(&none, &version(&mesos)), Effect::Replace);
+        assert_eq!(effect(&version(&mesos), &none), Effect::Replace);
+        let only = App {
+            health_checks: mesos.health_checks[1..].to_vec(),
+            ..none.clone()
+        };
+        assert_eq!(effect(&version(&mesos), &only), Effect::InPlace);
     }
 
     #[test]

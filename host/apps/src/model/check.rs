@@ -2,6 +2,7 @@
 //! shown and has no effect.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::config::{Checks, Exec, Network};
 
@@ -24,6 +25,7 @@ impl Check {
         match self.kind {
             CheckKind::Http { .. } | CheckKind::Tcp { .. } => checks.network == Network::Host,
             CheckKind::Exec { .. } => checks.exec == Exec::Host,
+            CheckKind::Plugin(_) => true,
         }
     }
 }
@@ -48,6 +50,22 @@ pub(crate) enum CheckKind {
     },
     /// A command inside the task; the result is its exit code.
     Exec { command: CheckCommand },
+    /// A probe of the daemon's; the result is the JSON object that it reports.
+    Plugin(PluginCheck),
+}
+
+/// The component of a check, and what it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PluginCheck {
+    /// The name of a check-probe component.
+    pub(crate) name: String,
+    /// An object.
+    #[serde(default = "no_settings")]
+    pub(crate) settings: Value,
+}
+
+fn no_settings() -> Value {
+    Value::Object(Map::new())
 }
 
 /// The port of a check, by number or by index.
@@ -82,7 +100,7 @@ impl Check {
     pub(crate) fn port(&self) -> Option<CheckPort> {
         match &self.kind {
             CheckKind::Http { port, .. } | CheckKind::Tcp { port } => Some(*port),
-            CheckKind::Exec { .. } => None,
+            CheckKind::Exec { .. } | CheckKind::Plugin(_) => None,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::check::CheckScheme;
 use super::reader::Reader;
-use super::{Check, CheckCommand, CheckKind, CheckPort};
+use super::{Check, CheckCommand, CheckKind, CheckPort, PluginCheck};
+use serde_json::Value;
 use transom_web::Problems;
 
 /// A check whose port is not resolved yet.
@@ -19,6 +20,7 @@ enum KindInput {
     Http(PortInput, Option<String>),
     Tcp(PortInput),
     Exec(CheckCommand),
+    Plugin(PluginCheck),
     /// No kind or several kinds were given; the problem is recorded.
     Unclear,
 }
@@ -31,7 +33,7 @@ struct PortInput {
 
 /// Parses the `check` member.
 pub(super) fn read(check: &mut Reader<'_>) -> CheckInput {
-    let kinds: Vec<&str> = ["http", "tcp", "exec"]
+    let kinds: Vec<&str> = ["http", "tcp", "exec", "plugin"]
         .into_iter()
         .filter(|kind| check.raw(kind).is_some())
         .collect();
@@ -41,17 +43,14 @@ pub(super) fn read(check: &mut Reader<'_>) -> CheckInput {
             .nested("tcp", |tcp| KindInput::Tcp(read_port(tcp)))
             .unwrap_or(KindInput::Unclear),
         ["exec"] => check.nested("exec", read_exec).unwrap_or(KindInput::Unclear),
-        [] if check.raw("plugin").is_some() => {
-            check.problem("plugin", "checks of the kind plugin are not supported yet");
-            KindInput::Unclear
-        }
+        ["plugin"] => check.nested("plugin", read_plugin).unwrap_or(KindInput::Unclear),
         [] => {
-            check.problem_here("exactly one of http, tcp or exec must be given; there is none");
+            check.problem_here("exactly one of http, tcp, exec or plugin must be given; there is none");
             KindInput::Unclear
         }
         several => {
             check.problem_here(format!(
-                "exactly one of http, tcp or exec must be given; there are {}",
+                "exactly one of http, tcp, exec or plugin must be given; there are {}",
                 several.join(", ")
             ));
             KindInput::Unclear
@@ -116,6 +115,24 @@ fn read_exec(exec: &mut Reader<'_>) -> KindInput {
     command.flatten().map_or(KindInput::Unclear, KindInput::Exec)
 }
 
+fn read_plugin(plugin: &mut Reader<'_>) -> KindInput {
+    let name = plugin.string("name");
+    if name.as_ref().is_none_or(String::is_empty) {
+        plugin.problem("name", "the name of a check-probe component must be given");
+    }
+    let settings = match plugin.raw("settings") {
+        Some(_) => plugin.object("settings").cloned(),
+        None => Some(serde_json::Map::new()),
+    };
+    match (name, settings) {
+        (Some(name), Some(settings)) => KindInput::Plugin(PluginCheck {
+            name,
+            settings: Value::Object(settings),
+        }),
+        _ => KindInput::Unclear,
+    }
+}
+
 /// A check with neither port nor index uses the first port, and its document shows that index.
 pub(super) fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) -> Option<Check> {
     let mut port = |input: PortInput, kind: &str| match (input.port, input.index) {
@@ -140,6 +157,7 @@ pub(super) fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) ->
             port: port(ports, "tcp")?,
         },
         KindInput::Exec(command) => CheckKind::Exec { command },
+        KindInput::Plugin(plugin) => CheckKind::Plugin(plugin),
         KindInput::Unclear => return None,
     };
     Some(Check {

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::check_input::{self, CheckInput};
+use super::health_check::{self, HealthCheck};
 use super::network_input::{self, NetworkInput};
 use super::reader::Reader;
+use super::readiness::{self, ReadinessCheck};
 use super::{
     App, Artifact, Constraint, EnvValue, ExecutorResources, KillSelection, Residency, ResourceLimits,
     SecretDef, Settings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
-    unsupported,
 };
 use crate::ids::{AppId, IdError};
 use crate::time::Moment;
@@ -55,6 +56,8 @@ pub(crate) struct AppUpdate {
     backoff_factor: Option<f64>,
     max_launch_delay_seconds: Option<u32>,
     check: Option<CheckInput>,
+    health_checks: Option<Vec<HealthCheck>>,
+    readiness_checks: Option<Vec<ReadinessCheck>>,
     grace: Option<u32>,
     dependencies: Option<Vec<AppId>>,
     upgrade_strategy: Option<UpgradeStrategy>,
@@ -78,9 +81,6 @@ pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
         members: members.len(),
         ..AppUpdate::default()
     };
-    unsupported::find(members, &mut update.broken);
-    // An unsupported field must not be rejected a second time for its shape.
-    let refused = update.broken.clone();
     let mut broken = Problems::default();
     read_members(
         &mut Reader::new(members, "", &mut shape),
@@ -91,7 +91,6 @@ pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
     if shape.is_empty() {
         Ok(update)
     } else {
-        shape.extend(refused);
         Err(Invalid::Shape(shape))
     }
 }
@@ -110,6 +109,8 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     update.constraints = read_constraints(reader);
     update.fetch = read_fetch(reader, broken);
     update.check = reader.nested("check", check_input::read);
+    update.health_checks = reader.list("healthChecks", health_check::read);
+    update.readiness_checks = reader.list("readinessChecks", readiness::read);
     update.dependencies = read_dependencies(reader, broken);
     update.upgrade_strategy = reader.nested("upgradeStrategy", read_upgrade).flatten();
     update.labels = reader.texts("labels");
@@ -366,6 +367,7 @@ impl AppUpdate {
             max_launch_delay_seconds => max_launch_delay_seconds, dependencies => dependencies,
             upgrade_strategy => upgrade_strategy, labels => labels, accepted_resource_roles => accepted_resource_roles,
             unreachable_strategy => unreachable_strategy, kill_selection => kill_selection, role => role,
+            health_checks => health_checks, readiness_checks => readiness_checks,
         );
         // Upstream ignores it in other networks.
         if let Some(require) = self.require_ports.filter(|_| app.uses_host_network()) {
@@ -381,6 +383,8 @@ impl AppUpdate {
         if let Some(check) = self.check.take() {
             app.check = check_input::resolve(check, app.port_count(), &mut self.broken);
         }
+        let ports = app.port_count();
+        health_check::resolve(&mut app.health_checks, ports);
         app
     }
 }
@@ -427,6 +431,8 @@ fn defaults(id: AppId, role: &str, version: Moment) -> App {
         backoff_factor: 1.15,
         max_launch_delay_seconds: 300,
         check: None,
+        health_checks: Vec::new(),
+        readiness_checks: Vec::new(),
         task_kill_grace_period_seconds: None,
         dependencies: Vec::new(),
         upgrade_strategy: UpgradeStrategy {

@@ -17,6 +17,7 @@ mod container;
 mod container_input;
 mod container_rules;
 mod group;
+mod health_check;
 mod input;
 mod label;
 mod limits;
@@ -28,6 +29,7 @@ mod port;
 mod port_input;
 pub(crate) mod ports;
 mod reader;
+mod readiness;
 mod resident_rules;
 pub(crate) mod rules;
 mod secret;
@@ -41,17 +43,19 @@ pub(crate) use app::{
     App, Artifact, Constraint, Effect, KillSelection, Residency, TaskLostBehavior, UnreachableStrategy,
     UpgradeStrategy, VersionInfo,
 };
-pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort};
+pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort, PluginCheck};
 pub(crate) use container::{
     Container, Docker, Engine, IpcInfo, IpcMode, LinuxInfo, Parameter, PullConfig, Seccomp,
 };
 pub(crate) use group::{GroupUpdate, read_group};
+pub(crate) use health_check::{HealthCheck, HealthProtocol, IpProtocol};
 pub(crate) use input::{AppUpdate, Invalid, read};
 pub(crate) use label::Selector;
 pub(crate) use limits::{ExecutorResources, ResourceLimit, ResourceLimits};
 pub(crate) use network::{Network, NetworkMode};
 pub(crate) use network_input::BRIDGE;
 pub(crate) use port::{PortDefinition, PortMapping, Protocol};
+pub(crate) use readiness::{ReadinessCheck, Scheme};
 pub(crate) use secret::{EnvValue, SecretDef};
 pub(crate) use settings::Settings;
 pub(crate) use volume::{

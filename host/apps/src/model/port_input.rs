@@ -12,7 +12,7 @@ pub(super) fn read_definitions(reader: &mut Reader<'_>) -> Option<Vec<PortDefini
     reader.list("portDefinitions", |port| {
         Some(PortDefinition {
             port: port.port("port").unwrap_or(0),
-            name: read_name(port),
+            name: read_name(port, "name"),
             protocol: read_protocol(port),
             labels: port.texts("labels").unwrap_or_default(),
         })
@@ -53,7 +53,7 @@ pub(super) fn read_mappings(container: &mut Reader<'_>) -> Option<Vec<PortMappin
             container_port: mapping.port("containerPort").unwrap_or(0),
             host_port: mapping.port("hostPort"),
             service_port: mapping.port("servicePort").unwrap_or(0),
-            name: read_name(mapping),
+            name: read_name(mapping, "name"),
             protocol: read_protocol(mapping),
             labels: mapping.texts("labels").unwrap_or_default(),
             network_names: networks,
@@ -62,10 +62,10 @@ pub(super) fn read_mappings(container: &mut Reader<'_>) -> Option<Vec<PortMappin
 }
 
 /// Parses the name of a port.
-pub(super) fn read_name(port: &mut Reader<'_>) -> Option<String> {
-    let name = port.string("name")?;
+pub(super) fn read_name(reader: &mut Reader<'_>, key: &str) -> Option<String> {
+    let name = reader.string(key)?;
     if !is_name(&name, false) {
-        bad_name(port, "name", NAME);
+        bad_name(reader, key, NAME);
     }
     Some(name)
 }

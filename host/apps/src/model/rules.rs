@@ -2,8 +2,8 @@
 //! component are made elsewhere.
 
 use super::{
-    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, Settings, container_rules, network_rules,
-    resident_rules, unsupported,
+    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, Settings, container_rules, health_check,
+    network_rules, readiness, resident_rules, unsupported,
 };
 use crate::config::Feature;
 use transom_web::Problems;
@@ -28,6 +28,13 @@ pub(crate) fn check(app: &App, settings: &Settings) -> Problems {
     if let Some(check) = &app.check {
         looks(check, app.port_count(), &mut problems);
     }
+    health_check::rules(
+        &app.health_checks,
+        app.port_count(),
+        app.engine() == Some(Engine::Docker),
+        &mut problems,
+    );
+    readiness::rules(&app.readiness_checks, app.port_names(), &mut problems);
     for (index, artifact) in app.fetch.iter().enumerate() {
         if !is_uri(&artifact.uri) {
             problems.add(format!("/fetch({index})/uri"), "URI has invalid syntax.");

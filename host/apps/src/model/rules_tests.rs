@@ -74,25 +74,8 @@ fn cases(text: &str) -> Vec<Value> {
 /// Cases of app-validation with unsupported fields: the test requires that the field is rejected by
 /// name.
 const NOT_YET: &[(&str, &str)] = &[
-    ("ipv6-docker-MESOS_HTTP", "/healthChecks"),
-    ("ipv6-docker-MESOS_HTTPS", "/healthChecks"),
-    ("ipv6-docker-COMMAND", "/healthChecks"),
-    ("ipv6-docker-TCP", "/healthChecks"),
-    ("ipv4-ucr-MESOS_HTTPS", "/healthChecks"),
     ("vol-pers-ok", "/container/volumes(0)/persistent"),
     ("vol-pers-hidden-ok", "/container/volumes(0)/persistent"),
-    ("ready-1-ok", "/readinessChecks"),
-    ("ready-noports", "/readinessChecks"),
-    ("ready-named-port-ok", "/readinessChecks"),
-    ("ready-empty-path", "/readinessChecks"),
-    ("ready-empty-portname", "/readinessChecks"),
-    ("ready-interval-neg", "/readinessChecks"),
-    ("ready-timeout-0", "/readinessChecks"),
-    ("ready-timeout-lt", "/readinessChecks"),
-    ("ready-no-codes", "/readinessChecks"),
-    ("hc-mesos-two", "/healthChecks"),
-    ("hc-index-mesos-no-ports", "/healthChecks"),
-    ("hc-index-ok", "/healthChecks"),
 ];
 
 /// Cases of upstream's internal validators, with what the HTTP API, including upstream's, does
@@ -127,7 +110,7 @@ fn validation_matches_the_app_validation_fixtures() {
             replayed += 1;
         }
     }
-    assert!(replayed >= 56, "only {replayed} cases were replayed");
+    assert!(replayed >= 70, "only {replayed} cases were replayed");
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub struct Request {
     pub previous: Option<Outcome>,
     /// For the attempt as a whole; whole milliseconds count.
     pub timeout: Duration,
-    /// For what later versions may add.
+    /// Additions; see `transom:probe`.
     pub extensions: Vec<(String, String)>,
 }
 

@@ -7,7 +7,7 @@ pub(crate) mod selection;
 
 use jiff::Timestamp;
 
-use crate::{Condition, Replica};
+use crate::{Condition, Fitness, Replica};
 use restart::{Progress, UpgradeStrategy};
 use selection::{Candidate, KillSelection};
 
@@ -48,21 +48,29 @@ pub struct Member<I> {
     pub wanted: bool,
     /// Whether its configuration is older than the current one.
     pub old: bool,
-    /// Whether it runs or has run; a replica that ended and is launched again does not hold up
-    /// scaling.
-    pub has_run: bool,
+    /// Whether it runs, and its health and readiness checks say that it can be counted on.
+    pub healthy: bool,
+    /// Whether it is healthy or was once; a replica that ended and is launched again does not hold
+    /// up scaling.
+    pub has_been_healthy: bool,
 }
 
 impl<V> Replica<V> {
     /// The replica as scaling and restarts see it. `old`: its configuration is not the current one.
-    pub fn member<I>(&self, id: I, old: bool) -> Member<I> {
+    pub fn member<I>(&self, id: I, old: bool, fitness: Fitness) -> Member<I> {
+        let healthy = self.condition == Condition::Running && fitness != Fitness::Unfit;
+        let before = match fitness {
+            Fitness::Unchecked => self.has_run,
+            Fitness::Unfit | Fitness::Fit => self.has_been_fit,
+        };
         Member {
             id,
             condition: self.condition,
             since: self.active_since(),
             wanted: self.is_wanted(),
             old,
-            has_run: self.has_run,
+            healthy,
+            has_been_healthy: healthy || before,
         }
     }
 }
@@ -79,6 +87,7 @@ impl<I: Clone + PartialEq> Member<I> {
             id: self.id.clone(),
             condition: self.condition,
             since: self.since,
+            healthy: self.healthy,
         }
     }
 }
@@ -140,7 +149,7 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     // Reached once, not at one moment: a replica that keeps ending would hold up the deployment.
     let reached = members
         .iter()
-        .all(|seen| seen.wanted && (seen.has_run || !seen.counts()));
+        .all(|seen| seen.wanted && (seen.has_been_healthy || !seen.counts()));
     Directive {
         done: settled && reached,
         decommission: proposal.decommission,
@@ -157,8 +166,7 @@ fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) 
     if old.is_empty() {
         return scale(policy, members);
     }
-    let running = |seen: &&&Member<I>| seen.condition == Condition::Running;
-    let healthy = old.iter().filter(running).count() + new.iter().filter(running).count();
+    let healthy = old.iter().chain(&new).filter(|seen| seen.healthy).count();
     let now = Progress {
         wanted: policy.replicas,
         running: old.len() as u32,
@@ -167,11 +175,11 @@ fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) 
     };
     let allowance = restart::allow(now, policy.upgrade);
 
-    // Replicas that are not running, unlaunched ones among them, are replaced before the running
+    // Replicas that are not healthy, unlaunched ones among them, are replaced before the healthy
     // ones.
     let mut order = old.clone();
     order.sort_by(|a, b| {
-        let by_health = running(&&&**a).cmp(&running(&&&**b));
+        let by_health = a.healthy.cmp(&b.healthy);
         by_health.then_with(|| selection::kill_order(&a.candidate(), &b.candidate(), policy.kill_selection))
     });
     let unlaunched = order
@@ -185,13 +193,9 @@ fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) 
     let occupied = |kill: usize| old.len() - kill + new.len() + ending;
     let room = |kill: usize| (allowance.capacity as usize).saturating_sub(occupied(kill));
     if missing > 0 && room(kill) == 0 && kill == 0 && ending == 0 {
-        // Old replicas that are not running must not block the new ones: removing one of them
-        // loses no capacity.
-        kill = usize::from(
-            order
-                .first()
-                .is_some_and(|seen| seen.condition != Condition::Running),
-        );
+        // Old replicas that are not healthy must not block the new ones: removing one of them loses
+        // no capacity.
+        kill = usize::from(order.first().is_some_and(|seen| !seen.healthy));
     }
     let decommission: Vec<I> = order.iter().take(kill).map(|seen| seen.id.clone()).collect();
     // A killed replica takes its place until it has ended; an unlaunched one does not.

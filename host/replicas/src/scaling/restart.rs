@@ -17,7 +17,7 @@ pub struct Progress {
     pub wanted: u32,
     /// Replicas of the old configuration that should still run.
     pub running: u32,
-    /// Running replicas, old and new.
+    /// Healthy replicas, old and new.
     pub healthy: u32,
     /// Whether replicas are bound to their agents by volumes.
     pub resident: bool,
@@ -32,8 +32,8 @@ pub struct Allowance {
     pub capacity: u32,
 }
 
-/// Applies the upgrade strategy. Checks are ignored: a running replica is healthy, whatever its
-/// check returns.
+/// Applies the upgrade strategy. The result of a check is none of health: a running replica without
+/// health checks is healthy, whatever its check returns.
 pub fn allow(now: Progress, strategy: UpgradeStrategy) -> Allowance {
     let wanted = f64::from(now.wanted);
     let least = (wanted * strategy.minimum_health_capacity).ceil() as u32;

@@ -22,6 +22,8 @@ pub struct Candidate<I> {
     pub condition: Condition,
     /// The time since which it is running, staging or in its current condition.
     pub since: Timestamp,
+    /// Whether it is healthy; of running replicas those that are not are removed first.
+    pub healthy: bool,
 }
 
 /// The actions that change the number of replicas.
@@ -61,7 +63,8 @@ pub fn propose<I: Clone + PartialEq>(
     }
 }
 
-/// The order of removal: the smaller weight first, then the youngest or the oldest.
+/// The order of removal: the smaller weight first, then the unhealthy, then the youngest or the
+/// oldest.
 pub fn kill_order<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection) -> std::cmp::Ordering {
     let by_age = match selection {
         KillSelection::YoungestFirst => b.since.cmp(&a.since),
@@ -70,6 +73,7 @@ pub fn kill_order<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelectio
     a.condition
         .kill_weight()
         .cmp(&b.condition.kill_weight())
+        .then(a.healthy.cmp(&b.healthy))
         .then(by_age)
 }
 
@@ -115,6 +119,7 @@ mod tests {
                     id: 0,
                     condition: condition(&side["condition"]),
                     since: since(side.get("since")),
+                    healthy: true,
                 };
                 let order = kill_order(&candidate(&input["a"]), &candidate(&input["b"]), selection(input));
                 assert_eq!(
@@ -139,6 +144,7 @@ mod tests {
                     id: instance["id"].as_u64().unwrap(),
                     condition: condition(&instance["condition"]),
                     since: since(None) + SignedDuration::from_millis(instance["started"].as_i64().unwrap()),
+                    healthy: true,
                 })
                 .collect();
             let sentenced: Vec<u64> = serde_json::from_value(input["sentenced"].clone()).unwrap();
@@ -155,11 +161,25 @@ mod tests {
     }
 
     #[test]
+    fn unhealthy_replicas_are_removed_before_younger_healthy_ones() {
+        let candidate = |id: i64, healthy| Candidate {
+            id,
+            condition: Condition::Running,
+            since: since(None) + SignedDuration::from_secs(id),
+            healthy,
+        };
+        let instances = [candidate(1, false), candidate(2, true), candidate(3, true)];
+        let found = propose(&instances, &[], 1, KillSelection::YoungestFirst);
+        assert_eq!(found.decommission, [1, 3]);
+    }
+
+    #[test]
     fn unlaunched_replicas_are_removed_first() {
         let candidate = |id, condition| Candidate {
             id,
             condition,
             since: since(None),
+            healthy: true,
         };
         let instances = [
             candidate(1, Condition::Running),

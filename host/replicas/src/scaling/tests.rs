@@ -11,6 +11,8 @@ struct World {
     next_id: u32,
     least_running: usize,
     most: usize,
+    /// Whether started replicas run and never become healthy.
+    sick: bool,
 }
 
 fn now() -> Timestamp {
@@ -23,6 +25,7 @@ impl World {
             policy,
             least_running: usize::MAX,
             most: 0,
+            sick: false,
             members: Vec::new(),
             next_id: 0,
         };
@@ -41,7 +44,8 @@ impl World {
             since: now(),
             wanted: true,
             old,
-            has_run: condition == Condition::Running,
+            healthy: condition == Condition::Running,
+            has_been_healthy: condition == Condition::Running,
         });
     }
 
@@ -67,7 +71,7 @@ impl World {
             }
             for seen in &mut self.members {
                 if directive.decommission.contains(&seen.id) {
-                    seen.wanted = false;
+                    (seen.wanted, seen.healthy) = (false, false);
                     seen.condition = Condition::Killing;
                 }
             }
@@ -82,11 +86,18 @@ impl World {
                 .iter_mut()
                 .find(|seen| !seen.old && seen.condition == Condition::Staging)
             {
-                (seen.condition, seen.has_run) = (Condition::Running, true);
+                seen.condition = Condition::Running;
+                if !self.sick {
+                    (seen.healthy, seen.has_been_healthy) = (true, true);
+                }
             }
             self.measure();
         }
         false
+    }
+
+    fn healthy(&self) -> usize {
+        self.members.iter().filter(|seen| seen.healthy).count()
     }
 }
 
@@ -168,7 +179,7 @@ fn surplus_replicas_are_removed_when_scaling_and_all_when_stopping() {
 }
 
 #[test]
-fn scaling_is_done_when_every_replica_has_run_once() {
+fn scaling_is_done_when_every_replica_has_been_healthy_once() {
     let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
     world.add(Condition::Staging, false);
     world.policy.replicas = 3;
@@ -176,7 +187,9 @@ fn scaling_is_done_when_every_replica_has_run_once() {
     world.members[1].condition = Condition::Unreachable;
     let done = |world: &World| advance(Action::Scale, &world.policy, &world.members).done;
     assert!(!done(&world), "the third has not run");
-    world.members[2].has_run = true;
+    world.members[2].condition = Condition::Running;
+    assert!(!done(&world), "the third runs and is not healthy yet");
+    world.members[2].has_been_healthy = true;
     assert!(done(&world), "the first runs again later, the second may return");
 }
 
@@ -196,4 +209,59 @@ fn inactive_replica_is_replaced_and_its_replacement_removed_when_it_returns() {
         [world.members[2].id],
         "the replacement is the youngest"
     );
+}
+
+#[test]
+fn restart_keeps_healthy_replicas_while_new_ones_are_not_healthy() {
+    for (instances, health, over, left) in [(4, 1.0, 1.0, 4), (4, 0.5, 0.0, 2), (1, 1.0, 0.0, 1)] {
+        let mut world = World::new(upgrading(instances, health, over), instances, Condition::Running);
+        world.sick = true;
+        assert!(!world.run(Action::Restart), "{instances} {health} {over}");
+        assert_eq!(world.healthy(), left, "{instances} {health} {over}");
+        world.sick = false;
+        for seen in world.members.iter_mut().filter(|seen| !seen.old) {
+            (seen.healthy, seen.has_been_healthy) = (true, true);
+        }
+        assert!(world.run(Action::Restart), "{instances} {health} {over}");
+    }
+}
+
+#[test]
+fn restart_replaces_unhealthy_replicas_first_and_without_room() {
+    let mut world = World::new(upgrading(3, 1.0, 0.0), 3, Condition::Running);
+    world.members[0].since -= SignedDuration::from_secs(60);
+    world.members[0].healthy = false;
+    let directive = advance(Action::Restart, &world.policy, &world.members);
+    assert_eq!(
+        directive.decommission,
+        [world.members[0].id],
+        "although it is the oldest"
+    );
+    assert!(world.run(Action::Restart));
+    assert_eq!(world.healthy(), 3);
+}
+
+#[test]
+fn fitness_decides_whether_a_running_replica_is_healthy() {
+    let mut replica = Replica::new(1, now());
+    replica.condition = Condition::Running;
+    replica.has_run = true;
+    let of = |replica: &Replica<i32>, fitness| {
+        let seen = replica.member(0, false, fitness);
+        (seen.healthy, seen.has_been_healthy)
+    };
+    assert_eq!(of(&replica, Fitness::Unchecked), (true, true));
+    assert_eq!(of(&replica, Fitness::Unfit), (false, false));
+    replica.judged(Fitness::Unfit);
+    assert_eq!(of(&replica, Fitness::Unfit), (false, false));
+    replica.judged(Fitness::Fit);
+    assert_eq!(of(&replica, Fitness::Fit), (true, true));
+    assert_eq!(of(&replica, Fitness::Unfit), (false, true));
+    assert!(
+        replica.next(1, now()).has_been_fit,
+        "the next task of the same version"
+    );
+    assert!(!replica.next(2, now()).has_been_fit);
+    replica.condition = Condition::Unreachable;
+    assert_eq!(of(&replica, Fitness::Fit), (false, true));
 }

@@ -4,6 +4,7 @@
 mod discovery;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -430,6 +431,7 @@ pub(crate) struct Apps {
     pub(crate) task_launch_timeout_seconds: u64,
     pub(crate) checks: Checks,
     pub(crate) deployments: Deployments,
+    pub(crate) health: Health,
     pub(crate) events: Events,
 }
 
@@ -465,6 +467,7 @@ impl Default for Apps {
             task_launch_timeout_seconds: 300,
             checks: Checks::default(),
             deployments: Deployments::default(),
+            health: Health::default(),
             events: Events::default(),
         }
     }
@@ -541,6 +544,8 @@ pub(crate) struct Checks {
     pub(crate) network_from: CheckRunner,
     /// Where `exec` checks run: in the tasks' agents, or in this daemon, by `check-command`.
     pub(crate) exec_from: CheckRunner,
+    /// How many checks this daemon makes at a time.
+    pub(crate) concurrency: NonZeroUsize,
 }
 
 impl Default for Checks {
@@ -548,9 +553,29 @@ impl Default for Checks {
         Checks {
             network_from: CheckRunner::Daemon,
             exec_from: CheckRunner::Agent,
+            concurrency: CONCURRENCY,
         }
     }
 }
+
+/// `[apps.health]`: health and readiness checks that this daemon makes.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Health {
+    /// How many of them it makes at a time.
+    pub(crate) concurrency: NonZeroUsize,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health {
+            concurrency: CONCURRENCY,
+        }
+    }
+}
+
+/// Probes that are made at a time, unless the settings say otherwise.
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(transom_apps::CONCURRENCY).unwrap();
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

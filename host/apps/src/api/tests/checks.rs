@@ -69,6 +69,31 @@ async fn check_results_and_failures_are_shown_with_the_task() {
     world.stop().await;
 }
 
+#[tokio::test]
+async fn check_of_the_kind_plugin_asks_the_component_that_it_names() {
+    let world = World::start().await;
+    *world.components.probe.lock().unwrap() = Ok(Outcome::Custom(r#"{"lag": 3}"#.to_owned()));
+    let plugin = json!({"name": "redis-lag", "settings": {"database": 1}});
+    let check = json!({"plugin": plugin, "intervalSeconds": 60, "timeoutSeconds": 5, "delaySeconds": 0});
+    let app = json!({"id": "/web", "cmd": "sleep 1", "check": check});
+    let created = world.send("POST", "/v2/apps", app).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    wait_for("the result is shown", async || {
+        let tasks = world.get("/v2/apps/web/tasks").await;
+        tasks["tasks"][0]["checkResult"] == json!({"plugin": {"lag": 3}})
+    })
+    .await;
+    let (kind, request) = world.components.asked.lock().unwrap().clone().unwrap();
+    assert_eq!(kind, Kind::Named("redis-lag".to_owned()));
+    assert_eq!(
+        (request.settings.as_str(), request.endpoint),
+        (r#"{"database":1}"#, None)
+    );
+    let shown = world.get("/v2/apps/web").await["app"]["check"].clone();
+    assert_eq!(shown["plugin"], plugin);
+    world.stop().await;
+}
+
 /// The check's interval is an hour, so the result after the swap does not come from the next
 /// interval.
 #[tokio::test]

@@ -172,6 +172,8 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
                 CheckRunner::Agent => transom_apps::Exec::Cluster,
             },
         },
+        check_concurrency: section.checks.concurrency.get(),
+        health_concurrency: section.health.concurrency.get(),
         events: transom_apps::Events {
             plan_format: match section.events.plan_format {
                 PlanFormat::Specification => transom_apps::PlanForm::Specification,

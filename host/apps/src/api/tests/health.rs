@@ -1,0 +1,232 @@
+//! Health and readiness: results, events, kills, and what deployments wait for.
+
+use serde_json::{Value, json};
+use transom_plugin_host::probe::{Failure, Outcome, Reason};
+use transom_testkit::wait_for;
+
+use crate::testing::World;
+
+/// A health check each second, without a grace period.
+fn check(more: &Value) -> Value {
+    let mut check = json!({"intervalSeconds": 1, "gracePeriodSeconds": 0, "timeoutSeconds": 1});
+    check
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    check
+}
+
+impl World {
+    fn answers(&self, result: Result<Outcome, Failure>) {
+        *self.components.probe.lock().unwrap() = result;
+    }
+
+    async fn task(&self) -> Value {
+        self.get("/v2/apps/web/tasks").await["tasks"][0].clone()
+    }
+
+    async fn post(&self, more: &Value) {
+        let mut app =
+            json!({"id": "/web", "cmd": "sleep 1", "portDefinitions": [{"port": 0, "name": "http"}]});
+        app.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let created = self.send("POST", "/v2/apps", app).await;
+        assert_eq!(created.status, 201, "{created:?}");
+    }
+
+    async fn until_health_is(&self, counts: (u64, u64)) {
+        wait_for(&format!("{counts:?} are healthy and unhealthy"), async || {
+            let app = &self.get("/v2/apps/web?embed=app.taskStats").await["app"];
+            let total = &app["tasksStats"]["totalSummary"]["stats"]["counts"];
+            (&app["tasksHealthy"], &app["tasksUnhealthy"]) == (&json!(counts.0), &json!(counts.1))
+                && (&total["healthy"], &total["unhealthy"]) == (&json!(counts.0), &json!(counts.1))
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn unhealthy_task_is_killed_and_its_instance_launched_again() {
+    let world = World::start().await;
+    let kinds = "?event_type=failed_health_check_event&event_type=health_status_changed_event\
+                 &event_type=instance_health_changed_event&event_type=unhealthy_instance_kill_event\
+                 &event_type=unhealthy_task_kill_event&event_type=add_health_check_event";
+    let mut events = world.listen(kinds).await;
+    world.answers(Ok(Outcome::Http(200)));
+    world
+        .post(&json!({"healthChecks": [check(&json!({"maxConsecutiveFailures": 1}))]}))
+        .await;
+    world.until_health_is((1, 0)).await;
+    let task = world.task().await["id"].clone();
+    world.answers(Ok(Outcome::Http(503)));
+    for (kind, field, value) in [
+        ("add_health_check_event", "/appId", json!("/web")),
+        ("health_status_changed_event", "/alive", json!(true)),
+        ("instance_health_changed_event", "/healthy", json!(true)),
+        (
+            "failed_health_check_event",
+            "/healthCheck/maxConsecutiveFailures",
+            json!(1),
+        ),
+        ("health_status_changed_event", "/alive", json!(false)),
+        ("instance_health_changed_event", "/healthy", json!(false)),
+        ("failed_health_check_event", "/appId", json!("/web")),
+        (
+            "unhealthy_instance_kill_event",
+            "/reason",
+            json!("503 Service Unavailable"),
+        ),
+        ("unhealthy_task_kill_event", "/taskId", task.clone()),
+    ] {
+        let event = events.next().await;
+        assert_eq!(event.kind, kind, "{:?}", event.data);
+        assert_eq!(event.data.pointer(field), Some(&value), "{:?}", event.data);
+    }
+    world.answers(Ok(Outcome::Http(200)));
+    world.until_health_is((1, 0)).await;
+    let next = world.task().await;
+    assert!(next["id"].as_str().unwrap().ends_with("._app.2"), "{next}");
+    let result = &next["healthCheckResults"][0];
+    assert_eq!(
+        (&result["alive"], &result["consecutiveFailures"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(
+        result.get("lastFailure"),
+        None,
+        "results of the killed task are gone"
+    );
+    world.stop().await;
+}
+
+/// The first look of a health check is due five seconds after the start, a changed one at once.
+#[tokio::test]
+async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
+    let world = World::start().await;
+    world.answers(Ok(Outcome::Http(200)));
+    let slow = check(&json!({"path": "/a", "intervalSeconds": 3600}));
+    world.post(&json!({"healthChecks": [slow]})).await;
+    world.until_health_is((1, 0)).await;
+    let before = world.task().await;
+    world.answers(Err(Failure {
+        reason: Reason::Plugin,
+        message: "the component is gone".to_owned(),
+    }));
+    let both = json!({"healthChecks": [check(&json!({"path": "/new", "maxConsecutiveFailures": 1})), slow]});
+    let changed = world.send("PUT", "/v2/apps/web", both).await;
+    assert_eq!(changed.status, 200, "{changed:?}");
+    wait_for("the new check is made", async || {
+        let asked = world.components.asked.lock().unwrap().clone().unwrap();
+        asked.1.path == "/new"
+    })
+    .await;
+    let after = world.task().await;
+    assert_eq!(after["id"], before["id"]);
+    let results = after["healthCheckResults"].as_array().unwrap();
+    assert_eq!(results.len(), 1, "that of the unchanged check: {after}");
+    assert_eq!(
+        results[0]["firstSuccess"],
+        before["healthCheckResults"][0]["firstSuccess"]
+    );
+
+    // A new path has no result yet, and no failure of the old one counts for it.
+    world.answers(Ok(Outcome::Http(404)));
+    let lenient = check(&json!({"path": "/b", "maxConsecutiveFailures": 0}));
+    let changed = world
+        .send("PUT", "/v2/apps/web", json!({"healthChecks": [lenient]}))
+        .await;
+    assert_eq!(changed.status, 200, "{changed:?}");
+    world.until_health_is((0, 1)).await;
+    let result = world.task().await["healthCheckResults"][0].clone();
+    assert_eq!(result["lastFailureCause"], "404 Not Found");
+    assert_eq!(
+        (result.get("firstSuccess"), &result["alive"]),
+        (None, &json!(false))
+    );
+    assert_eq!(world.task().await["id"], before["id"]);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn health_that_agents_report_is_shown_and_never_kills_here() {
+    let world = World::start().await;
+    world
+        .post(&json!({"healthChecks": [check(&json!({"protocol": "MESOS_HTTP", "maxConsecutiveFailures": 1}))]}))
+        .await;
+    wait_for("the task runs", async || {
+        world.task().await["state"] == "TASK_RUNNING"
+    })
+    .await;
+    let task = world.task().await["id"].as_str().unwrap().to_owned();
+    assert_eq!(world.task().await["healthCheckResults"], json!([]));
+    assert_ne!(
+        world.get("/v2/deployments").await,
+        json!([]),
+        "its health is not known"
+    );
+    world.scheduler.report_health(&task, true);
+    world.until_health_is((1, 0)).await;
+    world.settled("/web", 1).await;
+    for _ in 0..4 {
+        world.scheduler.report_health(&task, false);
+    }
+    wait_for("each failure counts", async || {
+        world.task().await["healthCheckResults"][0]["consecutiveFailures"] == 4
+    })
+    .await;
+    assert_eq!(world.task().await["id"], task);
+
+    let world = world.restart().await;
+    world.until_health_is((0, 1)).await;
+    world.scheduler.report_health(&task, true);
+    world.until_health_is((1, 0)).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn deployment_waits_for_readiness_and_only_then_is_it_asked() {
+    let world = World::start().await;
+    let whole = |status| {
+        let document = json!({"status": status, "contentType": "application/json", "body": "{}"});
+        Ok(Outcome::Custom(document.to_string()))
+    };
+    world.answers(whole(503));
+    let ready = json!({
+        "portName": "http", "intervalSeconds": 2, "timeoutSeconds": 1, "preserveLastResponse": true,
+    });
+    world.post(&json!({"readinessChecks": [ready]})).await;
+    let results = async || {
+        let deployments = world.get("/v2/deployments").await;
+        deployments[0]["currentActions"][0]["readinessCheckResults"].clone()
+    };
+    wait_for("the first answer", async || results().await[0]["ready"] == false).await;
+    let task = world.task().await["id"].clone();
+    let expected = json!([{
+        "name": "readinessCheck", "taskId": task, "ready": false,
+        "lastResponse": {"status": 503, "contentType": "application/json", "body": "{}"},
+    }]);
+    assert_eq!(results().await, expected);
+    let shown = world.get("/v2/apps/web?embed=app.readiness").await;
+    assert_eq!(shown["app"]["readinessCheckResults"], expected);
+    world.answers(whole(200));
+    world.settled("/web", 1).await;
+    let shown = world.get("/v2/apps/web?embed=app.readiness").await;
+    assert_eq!(
+        shown["app"]["readinessCheckResults"],
+        json!([]),
+        "there is no deployment"
+    );
+
+    // A task that is launched without a deployment is not asked.
+    *world.components.asked.lock().unwrap() = None;
+    let killed = world.send("DELETE", "/v2/apps/web/tasks", Value::Null).await;
+    assert_eq!(killed.status, 200, "{killed:?}");
+    wait_for("the next task runs", async || {
+        let next = world.task().await;
+        next["id"] != task && next["state"] == "TASK_RUNNING"
+    })
+    .await;
+    assert!(world.components.asked.lock().unwrap().is_none());
+    world.stop().await;
+}

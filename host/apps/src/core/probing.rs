@@ -1,0 +1,525 @@
+//! What probes are made of an instance, and what follows from their results: check results, health,
+//! kills for health, and readiness.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use transom_plugin_host::probe::{Failure, Outcome};
+use transom_replicas::{Condition, Fitness, Input};
+use transom_scheduler::TaskRecord;
+
+use super::Core;
+use super::app_state::AppState;
+use crate::bus::shapes;
+use crate::health::{self, Finding, HealthState, Subject, observe};
+use crate::ids::{AppId, InstanceId};
+use crate::instance::{Instance, Readiness, Response};
+use crate::model::{App, HealthCheck};
+use crate::probes::{Look, Occasion, Probe, Purpose, Report};
+use crate::time::Moment;
+
+/// The reason of a status update that reports a health check of the agent.
+const HEALTH_CHECKED: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
+
+impl AppState {
+    /// The definition whose probes apply to an instance: the app's, or its own if it is being
+    /// replaced.
+    fn definition_of(&self, instance: &Instance) -> &Arc<App> {
+        let version = instance.version();
+        if self.is_outdated(instance) {
+            self.definition(version).unwrap_or(&self.record.app)
+        } else {
+            &self.record.app
+        }
+    }
+
+    /// What the checks of an instance say.
+    pub(super) fn fitness(&self, instance: &Instance) -> Fitness {
+        instance.fitness(self.definition_of(instance), !self.is_outdated(instance))
+    }
+}
+
+impl Core {
+    /// Whether new instances of the app have to become ready.
+    fn is_deploying(&self, app: &AppId) -> bool {
+        self.locks.contains_key(app)
+    }
+
+    /// Starts or stops the probes of an instance, depending on its condition and its definition.
+    pub(super) fn update_check(&mut self, id: &AppId, instance: &InstanceId, occasion: Occasion) {
+        let deploying = self.is_deploying(id);
+        let checks = self.launch.checks;
+        let Some(state) = self.apps.get(id) else { return };
+        let Some(known) = state.instances.get(instance) else {
+            return;
+        };
+        let definition = Arc::clone(state.definition_of(known));
+        let running = known.condition() == Condition::Running;
+        let Some(record) = known.record.clone().filter(|_| running) else {
+            return self.checker.end(instance);
+        };
+        let mut purposes = Vec::new();
+        if definition
+            .check
+            .as_ref()
+            .is_some_and(|check| check.is_made_here(checks))
+        {
+            purposes.push(Purpose::Check);
+        }
+        let counts = known.replica.is_wanted() && !known.replica.restarting;
+        if counts {
+            let made_here = |index: &usize| definition.health_checks[*index].protocol.is_made_here();
+            let indices = (0..definition.health_checks.len()).filter(made_here);
+            purposes.extend(indices.map(Purpose::Health));
+        }
+        let has_to_be_ready = deploying && !definition.readiness_checks.is_empty() && !known.is_ready();
+        if counts && has_to_be_ready && !state.is_outdated(known) {
+            purposes.push(Purpose::Readiness);
+        }
+        let probes = purposes.into_iter().map(|purpose| Probe {
+            instance: instance.clone(),
+            incarnation: known.replica.incarnation,
+            purpose,
+            app: Arc::clone(&definition),
+            record: Arc::clone(&record),
+        });
+        self.checker.set(instance, probes.collect(), occasion);
+        if let Some(known) = self.instance_mut(id, instance) {
+            known
+                .health
+                .resize(definition.health_checks.len(), HealthState::default());
+        }
+        if occasion == Occasion::NewLeader {
+            self.recall_agent_health(id, instance, &record);
+        }
+        self.judge(id, instance);
+    }
+
+    /// Probes whether instances are ready, if a deployment waits for that.
+    pub(super) fn update_readiness(&mut self, id: &AppId) {
+        let Some(state) = self.apps.get(id) else { return };
+        if state.record.app.readiness_checks.is_empty() || !self.is_deploying(id) {
+            return;
+        }
+        let waits = |instance: &&Arc<Instance>| {
+            instance.condition() == Condition::Running && !instance.is_ready() && !state.is_outdated(instance)
+        };
+        let waiting: Vec<InstanceId> = state
+            .instances
+            .values()
+            .filter(waits)
+            .map(|instance| instance.id.clone())
+            .collect();
+        for instance in &waiting {
+            self.update_check(id, instance, Occasion::TaskRuns);
+        }
+    }
+
+    /// Tells of health checks that were added and removed, drops the results of probes that have
+    /// changed, and makes these anew. `before` and `after` are the definitions, as far as the app
+    /// existed and exists.
+    pub(super) fn definition_changed(&mut self, id: &AppId, before: Option<&App>, after: Option<&App>) {
+        let checks = |app: Option<&App>| app.map(|app| app.health_checks.clone()).unwrap_or_default();
+        let (old, new) = (checks(before), checks(after));
+        for check in old.iter().filter(|check| !new.contains(check)) {
+            self.drafts.push(shapes::health_check_removed(id, check));
+        }
+        if let Some(app) = after {
+            for check in new.iter().filter(|check| !old.contains(check)) {
+                self.drafts
+                    .push(shapes::health_check_added(id, check, app.version));
+            }
+        }
+        let (Some(before), Some(after)) = (before, after) else {
+            return;
+        };
+        let check_changed = before.check != after.check;
+        let readiness_changed = before.readiness_checks != after.readiness_checks;
+        let ports_changed = before.port_definitions != after.port_definitions
+            || before.port_mappings() != after.port_mappings();
+        if !check_changed && !readiness_changed && !ports_changed && old == new {
+            return;
+        }
+        let Some(state) = self.apps.get(id) else { return };
+        let current: BTreeSet<InstanceId> = state
+            .instances
+            .values()
+            .filter(|instance| !state.is_outdated(instance))
+            .map(|instance| instance.id.clone())
+            .collect();
+        for instance in &current {
+            if let Some(known) = self.instance_mut(id, instance) {
+                if check_changed {
+                    (known.found, known.failure) = (None, None);
+                }
+                if readiness_changed {
+                    known.readiness = None;
+                }
+                known.health = kept(&known.health, &old, &new);
+            }
+            self.update_check(id, instance, Occasion::Changed);
+        }
+    }
+
+    /// Handles results of probes.
+    pub(super) fn reports(&mut self, batch: Vec<Report>) {
+        for report in batch {
+            let changed = self.report(report);
+            self.pending.extend(changed);
+        }
+    }
+
+    /// Handles one result. Returns the app if its deployment or its instances may go on.
+    fn report(&mut self, report: Report) -> Option<AppId> {
+        let Report { probe, look } = report;
+        let id = probe.instance.app()?;
+        let state = self.apps.get(&id)?;
+        let known = state.instances.get(&probe.instance)?;
+        // A report about an earlier task or an earlier definition.
+        if known.replica.incarnation != probe.incarnation
+            || !probe.is_defined_by(state.definition_of(known), probe.purpose)
+        {
+            return None;
+        }
+        match (probe.purpose, look) {
+            (Purpose::Check, look) => {
+                self.check_report(&id, &probe.instance, look);
+                None
+            }
+            (Purpose::Health(index), Look::Ended(result)) => {
+                let check = probe.app.health_checks.get(index)?;
+                let finding = health::finding(check, &result);
+                if let (Finding::Nothing, Err(failure)) = (&finding, &result) {
+                    tracing::warn!(
+                        task = %probe.record.id, reason = ?failure.reason, message = failure.message,
+                        "health check could not be made; the task keeps its health"
+                    );
+                }
+                let observed = self.observe(&id, &probe.instance, index, &finding, Moment::now());
+                observed.then_some(id)
+            }
+            (Purpose::Readiness, Look::Ended(result)) => {
+                let changed = self.readiness_report(&id, &probe, &result);
+                changed.then_some(id)
+            }
+            (Purpose::Health(_) | Purpose::Readiness, Look::Obsolete) => None,
+        }
+    }
+
+    /// Handles the result of a check.
+    fn check_report(&mut self, app: &AppId, instance: &InstanceId, look: Look) {
+        let Some(known) = self.instance_mut(app, instance) else {
+            return;
+        };
+        match look {
+            Look::Ended(Ok(found)) => {
+                let failed_before = known.failure.take().is_some();
+                if known.found.as_ref() == Some(&found) {
+                    if failed_before {
+                        self.dirty.insert(app.clone());
+                    }
+                    return;
+                }
+                known.found = Some(found);
+                let version = known.version().to_string();
+                let facts = known.facts(app, &version);
+                let status = known.record.as_ref().and_then(|record| record.status.as_ref());
+                // As when the agent makes the check.
+                let status = status.map(|status| shapes::status_update(facts, status));
+                let checked = known.check_result().map(|result| {
+                    let task = known.task();
+                    shapes::check_result_changed(facts, task.as_str(), &result)
+                });
+                self.drafts.extend(status);
+                self.drafts.extend(checked);
+            }
+            // The last result stays, and the failure explains why there is no newer one.
+            Look::Ended(Err(failure)) => {
+                if known.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
+                    tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "check failed without a result");
+                }
+                known.failure = Some(failure);
+            }
+            Look::Obsolete => known.failure = None,
+        }
+        self.dirty.insert(app.clone());
+    }
+
+    /// Applies what one health check says of an instance, tells of it, and kills the task if it is
+    /// unhealthy for too long. Returns whether its health has changed.
+    fn observe(
+        &mut self,
+        app: &AppId,
+        instance: &InstanceId,
+        index: usize,
+        finding: &Finding,
+        now: Moment,
+    ) -> bool {
+        let Some(state) = self.apps.get(app) else {
+            return false;
+        };
+        let Some(known) = state.instances.get(instance) else {
+            return false;
+        };
+        let definition = Arc::clone(state.definition_of(known));
+        let (Some(check), Some(before)) = (definition.health_checks.get(index), known.health.get(index))
+        else {
+            return false;
+        };
+        let subject = subject(known, check, now);
+        let observed = observe(before, finding, check, subject, now);
+        if observed.state == *before {
+            return false;
+        }
+        let healthy = known.is_healthy();
+        let version = known.version().to_string();
+        if observed.failed {
+            self.drafts
+                .push(shapes::health_check_failed(app, instance, check));
+        }
+        if let Some(alive) = observed.alive {
+            let draft = shapes::health_status_changed(app, instance, &version, alive);
+            self.drafts.push(draft);
+        }
+        let Some(known) = self.instance_mut(app, instance) else {
+            return false;
+        };
+        known.health[index] = observed.state;
+        let now_healthy = known.is_healthy();
+        let changed = now_healthy != healthy;
+        if changed {
+            let draft = shapes::instance_health_changed(known.facts(app, &version), now_healthy);
+            self.drafts.push(draft);
+        }
+        self.dirty.insert(app.clone());
+        self.judge(app, instance);
+        if observed.kill {
+            self.kill_unhealthy(app, instance, index);
+        }
+        changed || observed.kill
+    }
+
+    /// Kills a task for its health; the next one takes its place.
+    fn kill_unhealthy(&mut self, app: &AppId, instance: &InstanceId, index: usize) {
+        let Some(known) = self.instance_mut(app, instance) else {
+            return;
+        };
+        let cause = known
+            .health
+            .get(index)
+            .and_then(|state| state.last_failure_cause.clone());
+        let cause = cause.as_deref().unwrap_or("unknown");
+        let (version, task) = (known.version().to_string(), known.task());
+        tracing::warn!(%app, %task, cause, "task is unhealthy; killed");
+        let facts = known.facts(app, &version);
+        let drafts = shapes::unhealthy_kill(facts, task.as_str(), cause);
+        self.drafts.extend(drafts);
+        self.checker.end(instance);
+        self.step(app, instance, Input::Restart);
+    }
+
+    /// Handles the health that a status update of the agent reports.
+    pub(super) fn agent_health(
+        &mut self,
+        app: &AppId,
+        instance: &InstanceId,
+        record: &TaskRecord,
+        before: Option<bool>,
+    ) {
+        let Some(healthy) = record.healthy() else { return };
+        let status = record.status.as_ref();
+        let is_result = status.is_some_and(|status| status.reason.as_deref() == Some(HEALTH_CHECKED));
+        if before == Some(healthy) && !is_result || record.is_terminal() {
+            return;
+        }
+        let message = status.and_then(|status| status.message.as_deref());
+        let finding = if healthy {
+            Finding::Healthy
+        } else {
+            let cause = message.filter(|message| !message.is_empty());
+            Finding::Unhealthy(cause.unwrap_or("the agent's health check failed").to_owned())
+        };
+        for index in self.agents_checks(app, instance) {
+            self.observe(app, instance, index, &finding, Moment::now());
+        }
+    }
+
+    /// Takes over what the agent reported under an earlier leader; that was told then.
+    fn recall_agent_health(&mut self, app: &AppId, instance: &InstanceId, record: &TaskRecord) {
+        let Some(healthy) = record.healthy() else { return };
+        let updated = Moment::from(record.updated_at);
+        for index in self.agents_checks(app, instance) {
+            let Some(known) = self.instance_mut(app, instance) else {
+                return;
+            };
+            known.health[index] = HealthState {
+                first_success: healthy.then_some(updated),
+                last_success: healthy.then_some(updated),
+                last_failure: (!healthy).then_some(updated),
+                last_failure_cause: None,
+                consecutive_failures: u32::from(!healthy),
+            };
+        }
+    }
+
+    /// The health checks of an instance that its agent makes.
+    fn agents_checks(&self, app: &AppId, instance: &InstanceId) -> Vec<usize> {
+        let state = self.apps.get(app);
+        let Some((state, known)) = state.and_then(|state| Some((state, state.instances.get(instance)?)))
+        else {
+            return Vec::new();
+        };
+        let checks = &state.definition_of(known).health_checks;
+        let agents = checks
+            .iter()
+            .enumerate()
+            .filter(|(_, check)| !check.protocol.is_made_here());
+        agents
+            .map(|(index, _)| index)
+            .filter(|index| *index < known.health.len())
+            .collect()
+    }
+
+    /// Takes note of the fitness of an instance.
+    fn judge(&mut self, app: &AppId, instance: &InstanceId) {
+        let state = self.apps.get(app);
+        let fitness = state.and_then(|state| Some(state.fitness(state.instances.get(instance)?)));
+        if let (Some(fitness), Some(known)) = (fitness, self.instance_mut(app, instance)) {
+            known.replica.judged(fitness);
+        }
+    }
+
+    /// Handles the result of a readiness check. Returns whether the task is ready now.
+    fn readiness_report(&mut self, app: &AppId, probe: &Probe, result: &Result<Outcome, Failure>) -> bool {
+        let deploying = self.is_deploying(app);
+        let Some(known) = self.instance_mut(app, &probe.instance) else {
+            return false;
+        };
+        let Some(readiness) = probe.app.readiness_checks.first() else {
+            return false;
+        };
+        let response = response(result);
+        let ready = readiness.http_status_codes_for_ready.contains(&response.status);
+        known.readiness = Some(Arc::new(Readiness {
+            name: readiness.name.clone(),
+            ready,
+            response: Some(response).filter(|_| readiness.preserve_last_response),
+        }));
+        self.dirty.insert(app.clone());
+        if ready || !deploying {
+            // It is not asked again.
+            self.update_check(app, &probe.instance, Occasion::TaskRuns);
+        }
+        ready
+    }
+}
+
+/// The task of an instance for a health check.
+fn subject(instance: &Instance, check: &HealthCheck, now: Moment) -> Subject {
+    let replica = &instance.replica;
+    Subject {
+        started: replica.started_at.map_or(now, Moment::from),
+        may_be_killed: check.protocol.is_made_here()
+            && replica.condition == Condition::Running
+            && replica.is_wanted()
+            && !replica.restarting,
+    }
+}
+
+/// The results of the new health checks: those of an equal old one.
+fn kept(states: &[HealthState], old: &[HealthCheck], new: &[HealthCheck]) -> Vec<HealthState> {
+    let before = |check: &HealthCheck| {
+        let index = old.iter().position(|one| one == check)?;
+        states.get(index).cloned()
+    };
+    new.iter()
+        .map(|check| before(check).unwrap_or_default())
+        .collect()
+}
+
+/// The response in the result of a readiness check; as upstream, an error is a status 504.
+fn response(result: &Result<Outcome, Failure>) -> Response {
+    let failed = |cause: &str| Response {
+        status: 504,
+        content_type: "text/plain".to_owned(),
+        body: format!("Marathon could not query URL: {cause}"),
+    };
+    match result {
+        Ok(Outcome::Custom(document)) => serde_json::from_str(document)
+            .unwrap_or_else(|_| failed("the component did not report a response")),
+        // A component that reports the status only.
+        Ok(Outcome::Http(status)) => Response {
+            status: *status,
+            content_type: String::new(),
+            body: String::new(),
+        },
+        Ok(Outcome::Tcp(_) | Outcome::Command(_)) => failed("the component did not report a response"),
+        Err(failure) => failed(&failure.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::testing::app;
+    use serde_json::json;
+    use transom_plugin_host::probe::Reason;
+
+    #[test]
+    fn results_of_unchanged_health_checks_are_kept() {
+        let checks = |documents| {
+            let body = json!({"id": "/a", "cmd": "sleep 1", "healthChecks": documents});
+            app(&body).health_checks
+        };
+        let old = checks(json!([{"path": "/a"}, {"path": "/b"}]));
+        let new = checks(json!([{"path": "/b"}, {"path": "/c"}]));
+        let state = |failures| HealthState {
+            consecutive_failures: failures,
+            ..HealthState::default()
+        };
+        let found = kept(&[state(1), state(2)], &old, &new);
+        assert_eq!(found, [state(2), HealthState::default()]);
+        assert_eq!(
+            kept(&[], &old, &new),
+            [HealthState::default(), HealthState::default()]
+        );
+    }
+
+    #[test]
+    fn response_is_that_of_the_task_or_504() {
+        let whole = r#"{"status":503,"contentType":"application/json","body":"{}"}"#;
+        let failure = Failure {
+            reason: Reason::Unreachable,
+            message: "GET /: connection refused".to_owned(),
+        };
+        for (result, status, content_type, body) in [
+            (
+                Ok(Outcome::Custom(whole.to_owned())),
+                503,
+                "application/json",
+                "{}",
+            ),
+            (Ok(Outcome::Http(200)), 200, "", ""),
+            (
+                Err(failure),
+                504,
+                "text/plain",
+                "Marathon could not query URL: GET /: connection refused",
+            ),
+            (
+                Ok(Outcome::Custom("{}".to_owned())),
+                504,
+                "text/plain",
+                "Marathon could not query URL: the component did not report a response",
+            ),
+        ] {
+            let expected = Response {
+                status,
+                content_type: content_type.to_owned(),
+                body: body.to_owned(),
+            };
+            assert_eq!(response(&result), expected, "{result:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What the results of a health check say of an instance: whether it is healthy, and when it is
+//! killed. Pure.
+#![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use transom_plugin_host::probe::{Failure, Outcome, Reason};
+
+use crate::model::HealthCheck;
+use crate::time::Moment;
+
+/// The results of one health check of one task so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HealthState {
+    pub(crate) first_success: Option<Moment>,
+    pub(crate) last_success: Option<Moment>,
+    pub(crate) last_failure: Option<Moment>,
+    pub(crate) last_failure_cause: Option<Arc<str>>,
+    pub(crate) consecutive_failures: u32,
+}
+
+impl HealthState {
+    /// Whether there is a result.
+    pub(crate) fn is_known(&self) -> bool {
+        self.last_success.is_some() || self.last_failure.is_some()
+    }
+
+    /// Whether the last result was a success.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.last_success
+            .is_some_and(|success| self.last_failure.is_none_or(|failure| success > failure))
+    }
+}
+
+/// What one attempt says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    Healthy,
+    /// With the cause.
+    Unhealthy(String),
+    /// Nothing about the task: the probe could not be made, or its result is to be ignored.
+    Nothing,
+}
+
+/// The task that a health check is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    /// When the task was first seen running.
+    pub(crate) started: Moment,
+    /// Whether failures may kill it here: agents kill for the checks that they make, and an
+    /// unreachable task is never killed.
+    pub(crate) may_be_killed: bool,
+}
+
+/// What follows from a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Observed {
+    pub(crate) state: HealthState,
+    /// A failure that counts.
+    pub(crate) failed: bool,
+    /// The check turned to this.
+    pub(crate) alive: Option<bool>,
+    /// The task is to be killed.
+    pub(crate) kill: bool,
+}
+
+/// Applies the result of an attempt that ended `now`. As upstream: failures are ignored before the
+/// first success until the grace period ends, and the failure after `maxConsecutiveFailures` kills.
+pub(crate) fn observe(
+    state: &HealthState,
+    finding: &Finding,
+    check: &HealthCheck,
+    subject: Subject,
+    now: Moment,
+) -> Observed {
+    let mut next = state.clone();
+    let mut observed = Observed {
+        state: state.clone(),
+        failed: false,
+        alive: None,
+        kill: false,
+    };
+    match finding {
+        Finding::Nothing => return observed,
+        Finding::Healthy => {
+            next.first_success.get_or_insert(now);
+            // A success in the millisecond of the last failure is the later one.
+            next.last_success = Some(match state.last_failure {
+                Some(failure) if failure >= now => failure.plus_millis(1),
+                _ => now,
+            });
+            next.consecutive_failures = 0;
+        }
+        Finding::Unhealthy(cause) => {
+            let grace = i64::from(check.grace_period_seconds) * 1000;
+            if state.first_success.is_none() && now.millis_since(subject.started) < grace {
+                return observed;
+            }
+            let max = check.max_consecutive_failures;
+            observed.failed = true;
+            observed.kill = max > 0 && state.consecutive_failures >= max && subject.may_be_killed;
+            next.last_failure = Some(now.max(state.last_success.unwrap_or(now)));
+            next.last_failure_cause = Some(cause.as_str().into());
+            next.consecutive_failures = state.consecutive_failures.saturating_add(1);
+        }
+    }
+    let alive = next.is_alive();
+    observed.alive = (alive != state.is_alive()).then_some(alive);
+    observed.state = next;
+    observed
+}
+
+/// What the result of a probe of this daemon says.
+pub(crate) fn finding(check: &HealthCheck, result: &Result<Outcome, Failure>) -> Finding {
+    match result {
+        Ok(Outcome::Http(200..=399) | Outcome::Tcp(true)) => Finding::Healthy,
+        Ok(Outcome::Http(100..=199)) if check.ignore_http_1xx == Some(true) => Finding::Nothing,
+        Ok(Outcome::Http(status)) => Finding::Unhealthy(described(*status)),
+        Ok(Outcome::Tcp(false)) => Finding::Unhealthy("the connection failed".to_owned()),
+        // The result of a component that was bound to another kind of check.
+        Ok(Outcome::Command(_) | Outcome::Custom(_)) => Finding::Nothing,
+        Err(failure) => match failure.reason {
+            Reason::TimedOut | Reason::Unreachable | Reason::Invalid => {
+                Finding::Unhealthy(failure.message.clone())
+            }
+            // A missing or failing component must not kill every task.
+            Reason::Denied | Reason::Internal | Reason::Plugin => Finding::Nothing,
+        },
+    }
+}
+
+fn described(status: u16) -> String {
+    StatusCode::from_u16(status).map_or_else(|_| status.to_string(), |status| status.to_string())
+}
+
+/// The time from the start of the task to the first attempt, as upstream has it.
+pub(crate) fn first_attempt(check: &HealthCheck) -> Duration {
+    Duration::from_secs(u64::from(check.interval_seconds.min(5)))
+}
+
+#[cfg(test)]
+#[path = "health_tests.rs"]
+mod tests;

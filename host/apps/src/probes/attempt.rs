@@ -1,0 +1,314 @@
+//! One attempt of a probe: the request to the component, and its result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use transom_cluster::agent::Agents;
+use transom_cluster::v1::CommandInfo;
+use transom_cluster::{ContainerId, Error as ClusterError};
+use transom_common::HostPort;
+use transom_plugin_host::probe::{
+    CommandLine, CommandOutput, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
+};
+use transom_scheduler::TaskRecord;
+
+use super::times::Times;
+use super::wheel::{self, Lane};
+use crate::ids::InstanceId;
+use crate::model::{
+    App, Check, CheckCommand, CheckKind, HealthCheck, HealthProtocol, ReadinessCheck, Scheme,
+};
+use crate::seams::Policies;
+use crate::task::health_port;
+use crate::task::ports::{endpoint, endpoint_of, of_instance};
+
+/// Added to the timeout of an attempt before it is cancelled from outside.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// Additions to a request that a component may know; see `transom:probe`.
+const HTTPS: [(&str, &str); 2] = [("scheme", "https"), ("tls-verify", "false")];
+const WHOLE_RESPONSE: (&str, &str) = ("response", "whole");
+
+/// Which of the probes of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    Check,
+    /// The health check with this index.
+    Health(usize),
+    Readiness,
+}
+
+/// The definition of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Definition<'a> {
+    Check(&'a Check),
+    Health(&'a HealthCheck),
+    Readiness(&'a ReadinessCheck),
+}
+
+/// A probe of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct Probe {
+    pub(crate) instance: InstanceId,
+    pub(crate) incarnation: u32,
+    pub(crate) purpose: Purpose,
+    /// The definition with the probe.
+    pub(crate) app: Arc<App>,
+    pub(crate) record: Arc<TaskRecord>,
+}
+
+impl wheel::Subject for Arc<Probe> {
+    fn is_same(&self, other: &Self) -> bool {
+        self.incarnation == other.incarnation && self.is_defined_by(&other.app, other.purpose)
+    }
+}
+
+impl Probe {
+    /// Whether that definition has this probe, for the same purpose.
+    pub(crate) fn is_defined_by(&self, app: &App, purpose: Purpose) -> bool {
+        self.purpose == purpose
+            && self.definition().is_some()
+            && self.definition() == definition(app, purpose)
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        match self.purpose {
+            Purpose::Check => Lane::Checks,
+            Purpose::Health(_) | Purpose::Readiness => Lane::Health,
+        }
+    }
+
+    /// The times of its attempts on a clock on which the task started at `start`. `None`: the
+    /// definition has no such probe.
+    pub(super) fn times(&self, start: i64, now: u64) -> Option<Times> {
+        let task = self.record.id.as_str();
+        Some(match self.definition()? {
+            Definition::Check(check) => Times::of_check(check, task, start),
+            Definition::Health(check) => Times::of_health(check, task, start),
+            Definition::Readiness(check) => Times::of_readiness(check, now),
+        })
+    }
+
+    /// The kind of component that makes it.
+    pub(super) fn kind(&self) -> Kind {
+        match self.definition() {
+            Some(Definition::Check(check)) => match &check.kind {
+                CheckKind::Http { .. } => Kind::Http,
+                CheckKind::Tcp { .. } => Kind::Tcp,
+                CheckKind::Exec { .. } => Kind::Exec,
+                CheckKind::Plugin(plugin) => Kind::Named(plugin.name.clone()),
+            },
+            Some(Definition::Health(check)) if check.protocol == HealthProtocol::Tcp => Kind::Tcp,
+            _ => Kind::Http,
+        }
+    }
+
+    /// The names of its purpose and kind, for metrics.
+    pub(super) fn labels(&self) -> (&'static str, &'static str) {
+        let purpose = match self.purpose {
+            Purpose::Check => "check",
+            Purpose::Health(_) => "health",
+            Purpose::Readiness => "readiness",
+        };
+        let kind = match self.kind() {
+            Kind::Http => "http",
+            Kind::Tcp => "tcp",
+            Kind::Exec => "exec",
+            Kind::Named(_) => "plugin",
+        };
+        (purpose, kind)
+    }
+
+    fn definition(&self) -> Option<Definition<'_>> {
+        definition(&self.app, self.purpose)
+    }
+
+    /// The timeout of an attempt; 0 would fail every one.
+    fn timeout(&self) -> Duration {
+        let seconds = match self.definition() {
+            Some(Definition::Check(check)) => check.timeout_seconds,
+            Some(Definition::Health(check)) => check.timeout_seconds,
+            Some(Definition::Readiness(check)) => check.timeout_seconds,
+            None => 1,
+        };
+        Duration::from_secs(u64::from(seconds.max(1)))
+    }
+
+    /// Makes the attempt.
+    pub(super) async fn attempt(
+        &self,
+        previous: Option<Outcome>,
+        policies: &dyn Policies,
+        agents: Option<&Agents>,
+    ) -> Result<Outcome, Failure> {
+        let timeout = self.timeout();
+        let probe = policies.probe(self.kind(), self.request(previous), self.runner(agents));
+        tokio::time::timeout(timeout + MARGIN, probe)
+            .await
+            .unwrap_or_else(|_| {
+                Err(Failure {
+                    reason: Reason::TimedOut,
+                    message: format!("the probe timed out after {timeout:?}"),
+                })
+            })
+    }
+
+    fn request(&self, previous: Option<Outcome>) -> Request {
+        let (app, record) = (&*self.app, &*self.record);
+        let mut ports = Vec::new();
+        for port in of_instance(app, record.id.as_str(), &record.host_ports) {
+            let Some(endpoint) = endpoint_of(app, record, &port) else {
+                continue;
+            };
+            ports.extend(port.protocol.names().iter().map(|protocol| Port {
+                name: port.name.map(str::to_owned),
+                protocol: (*protocol).to_owned(),
+                endpoint: endpoint.clone(),
+            }));
+        }
+        let mut request = Request {
+            run_spec: self.app.id.to_string(),
+            task: self.record.id.to_string(),
+            agent: record.agent.hostname.clone(),
+            labels: self.app.labels.clone().into_iter().collect(),
+            ports,
+            endpoint: self.endpoint(),
+            path: "/".to_owned(),
+            command: None,
+            settings: "{}".to_owned(),
+            previous,
+            timeout: self.timeout(),
+            extensions: Vec::new(),
+        };
+        let mut extend = |(name, value): (&str, &str)| {
+            request.extensions.push((name.to_owned(), value.to_owned()));
+        };
+        match self.definition() {
+            Some(Definition::Check(check)) => match &check.kind {
+                CheckKind::Http { path: Some(path), .. } => request.path.clone_from(path),
+                CheckKind::Exec { command } => request.command = Some(shell(command)),
+                CheckKind::Plugin(plugin) => request.settings = plugin.settings.to_string(),
+                CheckKind::Http { path: None, .. } | CheckKind::Tcp { .. } => {}
+            },
+            Some(Definition::Health(check)) => {
+                if check.protocol == HealthProtocol::Https {
+                    HTTPS.into_iter().for_each(extend);
+                }
+                if let Some(path) = &check.path {
+                    request.path.clone_from(path);
+                }
+            }
+            Some(Definition::Readiness(check)) => {
+                if check.protocol == Scheme::Https {
+                    HTTPS.into_iter().for_each(&mut extend);
+                }
+                extend(WHOLE_RESPONSE);
+                request.path.clone_from(&check.path);
+            }
+            None => {}
+        }
+        request
+    }
+
+    /// Where the probed port is reached.
+    fn endpoint(&self) -> Option<HostPort> {
+        let (app, record) = (&*self.app, &*self.record);
+        match self.definition()? {
+            Definition::Check(check) => endpoint(app, record, check.port()?),
+            Definition::Health(check) => endpoint(app, record, health_port(check)?),
+            Definition::Readiness(check) => {
+                let ports = of_instance(app, record.id.as_str(), &record.host_ports);
+                let mut named = ports
+                    .iter()
+                    .filter(|port| port.name == Some(check.port_name.as_str()));
+                endpoint_of(app, record, named.next()?)
+            }
+        }
+    }
+
+    fn runner(&self, agents: Option<&Agents>) -> Option<Arc<dyn Runner>> {
+        if self.kind() != Kind::Exec {
+            return None;
+        }
+        let agent = self.record.agent.endpoint.clone()?;
+        let container = self
+            .record
+            .status
+            .as_ref()?
+            .container_status
+            .as_ref()?
+            .container_id
+            .clone()?;
+        Some(Arc::new(InTask {
+            agents: agents?.clone(),
+            agent,
+            container,
+        }))
+    }
+}
+
+fn definition(app: &App, purpose: Purpose) -> Option<Definition<'_>> {
+    match purpose {
+        Purpose::Check => app.check.as_ref().map(Definition::Check),
+        Purpose::Health(index) => app.health_checks.get(index).map(Definition::Health),
+        Purpose::Readiness => app.readiness_checks.first().map(Definition::Readiness),
+    }
+}
+
+/// A shell command line; arguments are quoted.
+fn shell(command: &CheckCommand) -> String {
+    match command {
+        CheckCommand::Shell(shell) => shell.clone(),
+        CheckCommand::Argv(argv) => {
+            let quoted: Vec<String> = argv
+                .iter()
+                .map(|argument| format!("'{}'", argument.replace('\'', r"'\''")))
+                .collect();
+            quoted.join(" ")
+        }
+    }
+}
+
+/// Runs commands in a task's container, through its agent.
+struct InTask {
+    agents: Agents,
+    agent: HostPort,
+    container: ContainerId,
+}
+
+#[async_trait]
+impl Runner for InTask {
+    async fn run(&self, command: CommandLine, timeout: Duration) -> Result<CommandOutput, IoError> {
+        let command = match command {
+            CommandLine::Shell(shell) => CommandInfo {
+                shell: Some(true),
+                value: Some(shell),
+                ..CommandInfo::default()
+            },
+            CommandLine::Argv(argv) => CommandInfo {
+                shell: Some(false),
+                value: argv.first().cloned(),
+                arguments: argv,
+                ..CommandInfo::default()
+            },
+        };
+        match self
+            .agents
+            .run_in_task(&self.agent, &self.container, &command, timeout)
+            .await
+        {
+            Ok(result) => Ok(CommandOutput {
+                exit_code: result.exit_code,
+                stdout: result.stdout,
+                stderr: result.stderr,
+            }),
+            Err(ClusterError::TimedOut { .. }) => Err(IoError::TimedOut),
+            Err(error) => Err(IoError::Unavailable(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "attempt_tests.rs"]
+pub(super) mod tests;

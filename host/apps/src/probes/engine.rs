@@ -1,0 +1,287 @@
+//! The task that carries out the schedule: starts attempts when they are due, and passes on results
+//! in batches.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use transom_cluster::agent::Agents;
+use transom_plugin_host::Change;
+use transom_plugin_host::probe::{Failure, Outcome, Reason};
+
+use super::attempt::Probe;
+use super::metrics::Metrics;
+use super::wheel::{Ended, Lane, ProbeId};
+use super::{Look, Report, Schedule};
+use crate::seams::Policies;
+
+/// The results that are passed on together.
+const BATCH: usize = 256;
+
+/// The end of an attempt.
+type End = (Arc<Probe>, Result<Outcome, Failure>);
+
+/// Carries out the schedule.
+pub(super) struct Engine {
+    schedule: Arc<Schedule>,
+    policies: Arc<dyn Policies>,
+    agents: Option<Agents>,
+    reports: mpsc::Sender<Vec<Report>>,
+    metrics: Metrics,
+    attempts: JoinSet<End>,
+    under_way: HashMap<tokio::task::Id, UnderWay>,
+    plugins: Replacements,
+}
+
+/// An attempt that is under way.
+struct UnderWay {
+    id: ProbeId,
+    lane: Lane,
+    handle: AbortHandle,
+    /// The number of replacements seen before it began.
+    began: u64,
+}
+
+/// When plugins were replaced, as numbers in the order of their replacement.
+#[derive(Default)]
+struct Replacements {
+    last: u64,
+    of_plugin: HashMap<String, u64>,
+    /// The last time that replacements were missed: they may include any plugin.
+    of_any: u64,
+}
+
+impl Replacements {
+    fn since(&self, plugin: &str, began: u64) -> bool {
+        let replaced = self.of_plugin.get(plugin).copied().unwrap_or(0);
+        replaced.max(self.of_any) > began
+    }
+}
+
+/// A replacement of a plugin.
+enum Replaced {
+    One(String),
+    /// Notices were missed.
+    Any,
+}
+
+impl Engine {
+    pub(super) fn new(
+        schedule: Arc<Schedule>,
+        policies: Arc<dyn Policies>,
+        agents: Option<Agents>,
+        reports: mpsc::Sender<Vec<Report>>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            schedule,
+            policies,
+            agents,
+            reports,
+            metrics,
+            attempts: JoinSet::new(),
+            under_way: HashMap::new(),
+            plugins: Replacements::default(),
+        }
+    }
+
+    /// Runs until `token` is cancelled or nobody takes the results any more.
+    pub(super) async fn run(mut self, token: CancellationToken) {
+        let mut changes = self.policies.changes();
+        loop {
+            self.start_due();
+            let due = self.schedule.lock().next_due().map(|due| self.schedule.at(due));
+            let mut batch = Vec::new();
+            tokio::select! {
+                () = token.cancelled() => break,
+                () = self.schedule.changed.notified() => {}
+                () = until(due) => {}
+                Some(ended) = self.attempts.join_next_with_id() => {
+                    // Before the result: the plugin may have been replaced since it was called.
+                    self.catch_up(&mut changes, &mut batch);
+                    self.ended(ended, &mut batch);
+                    while batch.len() < BATCH && let Some(ended) = self.attempts.try_join_next_with_id() {
+                        self.ended(ended, &mut batch);
+                    }
+                }
+                replaced = next_replacement(&mut changes) => self.replaced(replaced, &mut batch),
+            }
+            if batch.is_empty() {
+                continue;
+            }
+            tokio::select! {
+                () = token.cancelled() => break,
+                sent = self.reports.send(batch) => if sent.is_err() { break },
+            }
+        }
+        self.attempts.shutdown().await;
+        self.metrics.sizes(0, 0);
+    }
+
+    fn start_due(&mut self) {
+        let (starts, scheduled) = {
+            let mut wheel = self.schedule.lock();
+            self.give_up(&wheel);
+            (wheel.start(self.schedule.now()), wheel.len())
+        };
+        for start in starts {
+            let (purpose, _) = start.subject.labels();
+            self.metrics.started(purpose, Duration::from_millis(start.late));
+            let (policies, agents) = (Arc::clone(&self.policies), self.agents.clone());
+            let (probe, previous) = (start.subject, start.previous);
+            let handle = self.attempts.spawn(async move {
+                let result = probe.attempt(previous, &*policies, agents.as_ref()).await;
+                (probe, result)
+            });
+            self.under_way.insert(
+                handle.id(),
+                UnderWay {
+                    id: start.id,
+                    lane: start.lane,
+                    handle,
+                    began: self.plugins.last,
+                },
+            );
+        }
+        self.metrics.sizes(self.under_way.len(), scheduled);
+    }
+
+    /// Ends the attempts that nobody wants any more, so that others get their places.
+    fn give_up(&self, wheel: &super::Wheel<Arc<Probe>>) {
+        if wheel.unwanted() == 0 {
+            return;
+        }
+        for attempt in self.under_way.values().filter(|attempt| !wheel.has(attempt.id)) {
+            attempt.handle.abort();
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(tokio::task::Id, End), JoinError>, batch: &mut Vec<Report>) {
+        let (task, result) = match ended {
+            Ok((task, end)) => (task, Some(end)),
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(%error, "a probe panicked");
+                }
+                (error.id(), None)
+            }
+        };
+        let Some(attempt) = self.under_way.remove(&task) else {
+            return;
+        };
+        let Some((probe, result)) = result else {
+            let now = self.schedule.now();
+            self.schedule
+                .lock()
+                .ended(attempt.id, attempt.lane, Ended::Failed, now);
+            return;
+        };
+        let how = match &result {
+            Ok(outcome) => Ended::Found(outcome.clone()),
+            Err(failure) if failure.reason == Reason::Plugin => Ended::PluginFailed,
+            Err(_) => Ended::Failed,
+        };
+        let outcome = if result.is_ok() { "ok" } else { "error" };
+        self.metrics.ended(probe.labels(), outcome);
+        if let Err(failure) = &result {
+            tracing::debug!(
+                task = %probe.record.id, purpose = ?probe.purpose, reason = ?failure.reason,
+                message = failure.message, "probe without a result"
+            );
+        }
+        let plugin_failed = how == Ended::PluginFailed;
+        let (now, mut wheel) = (self.schedule.now(), self.schedule.lock());
+        let Some(subject) = wheel.ended(attempt.id, attempt.lane, how, now) else {
+            return;
+        };
+        batch.push(Report {
+            probe: subject,
+            look: Look::Ended(result),
+        });
+        if plugin_failed {
+            let plugin = self.policies.prober(&probe.kind());
+            if self.plugins.since(&plugin, attempt.began) {
+                let retried = wheel.retry_failed(|id, _| id == attempt.id, now);
+                batch.extend(retried.into_iter().map(obsolete));
+            }
+        }
+    }
+
+    fn catch_up(&mut self, changes: &mut broadcast::Receiver<Change>, batch: &mut Vec<Report>) {
+        loop {
+            match changes.try_recv() {
+                Ok(change) => {
+                    if let Some(name) = replaced(change) {
+                        self.replaced(Replaced::One(name), batch);
+                    }
+                }
+                Err(TryRecvError::Lagged(_)) => self.replaced(Replaced::Any, batch),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Another version of a plugin serves: it is called immediately where the earlier one failed.
+    fn replaced(&mut self, replaced: Replaced, batch: &mut Vec<Report>) {
+        self.plugins.last += 1;
+        let name = match replaced {
+            Replaced::One(name) => {
+                self.plugins.of_plugin.insert(name.clone(), self.plugins.last);
+                Some(name)
+            }
+            Replaced::Any => {
+                self.plugins.of_any = self.plugins.last;
+                None
+            }
+        };
+        let affected = |_: ProbeId, probe: &Arc<Probe>| {
+            name.as_ref()
+                .is_none_or(|name| self.policies.prober(&probe.kind()) == *name)
+        };
+        let now = self.schedule.now();
+        let retried = self.schedule.lock().retry_failed(affected, now);
+        batch.extend(retried.into_iter().map(obsolete));
+    }
+}
+
+fn obsolete(probe: Arc<Probe>) -> Report {
+    Report {
+        probe,
+        look: Look::Obsolete,
+    }
+}
+
+async fn until(due: Option<tokio::time::Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => pending().await,
+    }
+}
+
+/// The plugin that a change replaced.
+fn replaced(change: Change) -> Option<String> {
+    match change {
+        Change::Admitted { name, .. } | Change::RolledBack { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+async fn next_replacement(changes: &mut broadcast::Receiver<Change>) -> Replaced {
+    loop {
+        match changes.recv().await {
+            Ok(change) => {
+                if let Some(name) = replaced(change) {
+                    return Replaced::One(name);
+                }
+            }
+            Err(RecvError::Lagged(_)) => return Replaced::Any,
+            // The plugin host has stopped: no version changes any more.
+            Err(RecvError::Closed) => pending().await,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The probes that this daemon makes of running tasks, with the check-probe components: checks,
+//! health checks and readiness checks.
+//!
+//! [`Checker`] is the core's handle. It writes down what is wanted in one schedule (`wheel`), which
+//! one task (`engine`) carries out; the times of a probe are computed by `times`, its request by
+//! `attempt`. The core never waits for a probe. Results arrive as batches of [`Report`].
+//!
+//! # Guarantees
+//!
+//! * At most as many attempts as configured are under way, for checks and for health checks each.
+//!   A probe whose attempt takes longer than its interval is not made twice at a time.
+//! * The attempts of a task are made at times that follow from its start and its id: a change of
+//!   leader neither repeats a delay nor lets all probes coincide.
+//! * An edit of a definition replaces the probes that it changes and no others.
+//! * When a component failed and is replaced, its probes are made again immediately.
+//!
+//! There is no other implementation of a probe: without its component it has no result.
+
+mod attempt;
+mod engine;
+mod metrics;
+mod times;
+mod wheel;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_cluster::agent::Agents;
+use transom_plugin_host::probe::{Failure, Outcome};
+
+use crate::ids::InstanceId;
+use crate::seams::Policies;
+use engine::Engine;
+use wheel::{Wanted, Wheel};
+
+pub(crate) use attempt::{Probe, Purpose};
+pub(crate) use metrics::Metrics;
+pub(crate) use times::Occasion;
+
+/// Capacity of the queue of batches to the core.
+pub(crate) const BATCHES: usize = 64;
+
+/// The numbers of attempts that may be under way at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Of checks.
+    pub(crate) checks: usize,
+    /// Of health and readiness checks.
+    pub(crate) health: usize,
+}
+
+/// The result of one attempt.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) probe: Arc<Probe>,
+    pub(crate) look: Look,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// It found this, or could not be made or had no result.
+    Ended(Result<Outcome, Failure>),
+    /// The plugin that failed was replaced: the earlier version's failure does not apply to the new
+    /// one.
+    Obsolete,
+}
+
+/// The schedule, shared by the core and the task that carries it out.
+#[derive(Debug)]
+struct Schedule {
+    wheel: Mutex<Wheel<Arc<Probe>>>,
+    changed: Notify,
+    /// The zero of the schedule's clock.
+    zero: Instant,
+}
+
+impl Schedule {
+    /// Milliseconds since the zero.
+    fn now(&self) -> u64 {
+        u64::try_from(self.zero.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        // Later than any interval; an instant that cannot be represented is never waited for.
+        let far = Duration::from_hours(24);
+        self.zero
+            .checked_add(Duration::from_millis(millis))
+            .unwrap_or_else(|| Instant::now() + far)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wheel<Arc<Probe>>> {
+        self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The core's handle to the probes of running tasks.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    schedule: Arc<Schedule>,
+}
+
+impl Checker {
+    /// Starts without any probe. `agents` run `exec` checks. The probes end with `token`.
+    pub(crate) fn start(
+        policies: Arc<dyn Policies>,
+        agents: Option<Agents>,
+        limits: Limits,
+        reports: mpsc::Sender<Vec<Report>>,
+        metrics: Metrics,
+        tracker: &TaskTracker,
+        token: CancellationToken,
+    ) -> Self {
+        let schedule = Arc::new(Schedule {
+            wheel: Mutex::new(Wheel::new(limits.checks, limits.health)),
+            changed: Notify::new(),
+            zero: Instant::now(),
+        });
+        let engine = Engine::new(Arc::clone(&schedule), policies, agents, reports, metrics);
+        tracker.spawn(engine.run(token));
+        Self { schedule }
+    }
+
+    /// Makes these the probes of an instance. Probes that it has already continue.
+    pub(crate) fn set(&self, instance: &InstanceId, probes: Vec<Probe>, occasion: Occasion) {
+        let now = self.schedule.now();
+        let wanted = probes.into_iter().filter_map(|probe| {
+            let running = probe.record.started_at.map_or(0, |started_at| {
+                let running = Timestamp::now().duration_since(started_at).as_millis();
+                i64::try_from(running).unwrap_or(i64::MAX)
+            });
+            let start = i64::try_from(now)
+                .unwrap_or(i64::MAX)
+                .saturating_sub(running.max(0));
+            Some(Wanted {
+                times: probe.times(start, now)?,
+                lane: probe.lane(),
+                subject: Arc::new(probe),
+            })
+        });
+        let wanted: Vec<_> = wanted.collect();
+        self.schedule.lock().set(instance, wanted, occasion, now);
+        self.schedule.changed.notify_one();
+    }
+
+    /// Stops the probes of an instance.
+    pub(crate) fn end(&self, instance: &InstanceId) {
+        self.set(instance, Vec::new(), Occasion::TaskRuns);
+    }
+}
+
+#[cfg(test)]
+mod tests;
