@@ -21,6 +21,7 @@ mod discovery_page;
 mod discovery_source;
 mod example_plugins;
 mod examples;
+mod health;
 mod hostile;
 mod leadership;
 mod plugin_admin;
