@@ -34,6 +34,7 @@ mod swap;
 mod workflow;
 mod workflow_airflow;
 mod workflow_clients;
+mod workflow_containers;
 mod workflow_harness;
 mod workflow_standby;
 mod workflow_waits;

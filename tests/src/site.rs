@@ -86,6 +86,11 @@ impl Cluster {
         assert!(status.is_success(), "{fault}: {text}");
     }
 
+    /// The directory of the sandboxes and journals.
+    pub fn work_dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Process id of the cluster manager.
     pub fn pid(&self) -> u32 {
         self.process.pid()

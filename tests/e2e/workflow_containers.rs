@@ -1,0 +1,65 @@
+//! Jobs as real containers of the embedded cluster.
+
+use serde_json::json;
+use transom_testkit::containers::{IMAGE, Runtime};
+use transom_testkit::eventually;
+use transom_tests::site::Site;
+
+use crate::workflow_harness::Workflow;
+
+/// Jobs in containers, which share the agent's network.
+const SECTION: &str = "[workflow]\nport = 0\napi_username = \"user\"\napi_password = \"password\"\n";
+
+/// What runs containers here.
+async fn runtime(test: &str) -> Option<Runtime> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let token = tokio_util::sync::CancellationToken::new();
+    let config = transom_minicluster::Config::new(dir.path());
+    let cluster = config.start(token.clone()).await.expect("a cluster");
+    let found = cluster.container_runtime().await;
+    token.cancel();
+    cluster.stopped().await;
+    Runtime::for_test(test, found)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn docker_image_of_a_job_runs_as_a_container() {
+    let Some(runtime) = runtime("docker_image_of_a_job").await else {
+        return;
+    };
+    let workflow = Workflow {
+        site: Site::start_with(SECTION).await,
+        scratch: tempfile::tempdir().expect("a directory"),
+    };
+    let data = workflow.scratch.path().display();
+    let body = json!({"airflow_task_id": "job", "container_type": "DOCKER", "image": IMAGE, "force_pull": false, "cpus": 0.2,
+        "mem_limit": "64m", "network_mode": "bridge", "environment": {"MARK": "a b"},
+        "volumes": [format!("{data}:/data")],
+        "command": ["/bin/sh", "-c", "ls /; echo $MARK; echo made > /data/made; exit 4"]});
+    workflow.queue(body).await;
+    let seen = workflow.shows("job", "TASK_FAILED").await;
+    assert_eq!(seen["status"]["message"], "Container exited with status 4");
+    let log = workflow.log("job").await;
+    // The image has no other directories than these and those of the runtime.
+    assert!(log.contains("bin\n") && log.ends_with("a b\n"), "{log}");
+    assert!(!log.contains("home\n"), "{log}");
+    let made = std::fs::read_to_string(workflow.scratch.path().join("made"));
+    assert_eq!(made.expect("a file of the job"), "made\n");
+
+    let long = json!({"airflow_task_id": "long", "container_type": "DOCKER", "image": IMAGE, "force_pull": false,
+        "command": ["sleep", "1000"]});
+    workflow.queue(long).await;
+    workflow.shows("long", "TASK_RUNNING").await;
+    let work_dir = workflow.site.cluster.work_dir().to_owned();
+    assert_eq!(runtime.names(&work_dir).len(), 1);
+    workflow.site.cluster.stop_after(workflow.site.daemon);
+    eventually("the containers to be gone", || async {
+        let names = runtime.names(&work_dir);
+        if names.is_empty() {
+            Ok(())
+        } else {
+            Err(names.join(", "))
+        }
+    })
+    .await;
+}
