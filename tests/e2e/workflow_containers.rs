@@ -46,9 +46,9 @@ async fn docker_image_of_a_job_runs_as_a_container() {
     let made = std::fs::read_to_string(workflow.scratch.path().join("made"));
     assert_eq!(made.expect("a file of the job"), "made\n");
 
-    let long = json!({"airflow_task_id": "long", "container_type": "DOCKER", "image": IMAGE, "force_pull": false,
+    let endless = json!({"airflow_task_id": "long", "container_type": "DOCKER", "image": IMAGE, "force_pull": false,
         "command": ["sleep", "1000"]});
-    workflow.queue(long).await;
+    workflow.queue(endless).await;
     workflow.shows("long", "TASK_RUNNING").await;
     let work_dir = workflow.site.cluster.work_dir().to_owned();
     assert_eq!(runtime.names(&work_dir).len(), 1);

@@ -36,6 +36,7 @@ const UP: bool = true;
 const DOWN: bool = false;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn results_have_upstreams_consequences() {
     use Expected::{Failed, Killed, Quiet, Sick, Turned};
     type Steps<'a> = &'a [(bool, i64, Expected)];

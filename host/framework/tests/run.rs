@@ -162,7 +162,7 @@ async fn an_abdicated_lease_is_left_to_another_candidate() {
     };
     let stop = CancellationToken::new();
     let running = tokio::spawn(framework.run(service, stop.clone()));
-    let story = async {
+    let changes = async {
         starts.recv().await.unwrap();
         let other = candidate(&store, "other:2").campaign().await;
         assert!(
@@ -173,7 +173,7 @@ async fn an_abdicated_lease_is_left_to_another_candidate() {
         other.resign().await;
         starts.recv().await.unwrap();
     };
-    tokio::time::timeout(TIMEOUT, story)
+    tokio::time::timeout(TIMEOUT, changes)
         .await
         .expect("it leads again");
     stop.cancel();

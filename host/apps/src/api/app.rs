@@ -118,7 +118,7 @@ fn stats(view: &AppView) -> Value {
                 |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition())).count();
             let staged = count(Condition::is_launching);
             let running = count(|condition| condition == Condition::Running);
-            let (healthy, unhealthy) = by_health(chosen.iter().map(|one| one.as_ref()));
+            let (healthy, unhealthy) = by_health(chosen.iter().copied().map(AsRef::as_ref));
             let counts =
                 json!({"staged": staged, "running": running, "healthy": healthy, "unhealthy": unhealthy});
             stats[name] = json!({"stats": {"counts": counts}});

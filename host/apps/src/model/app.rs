@@ -119,7 +119,7 @@ impl App {
     }
 
     /// The names of the ports.
-    pub(crate) fn port_names(&self) -> impl Iterator<Item = &str> + Clone {
+    pub(crate) fn port_names(&self) -> impl Iterator<Item = &str> {
         let defined = self.port_definitions().iter().map(|port| &port.name);
         let mapped = self.port_mappings().iter().map(|port| &port.name);
         defined.chain(mapped).flatten().map(String::as_str)

@@ -40,6 +40,7 @@ pub(crate) enum Scheme {
 }
 
 /// Parses one member of `readinessChecks`.
+#[expect(clippy::unnecessary_wraps, reason = "as the readers of other lists")]
 pub(super) fn read(check: &mut Reader<'_>) -> Option<ReadinessCheck> {
     let schemes = [("HTTP", Scheme::Http), ("HTTPS", Scheme::Https)];
     for key in ["name", "path"] {
@@ -93,16 +94,17 @@ fn read_codes(check: &mut Reader<'_>) -> Option<Vec<u16>> {
 /// The rules on the readiness checks of an app whose ports have these names.
 pub(super) fn rules<'a>(
     checks: &[ReadinessCheck],
-    ports: impl Iterator<Item = &'a str> + Clone,
+    ports: impl Iterator<Item = &'a str>,
     problems: &mut Problems,
 ) {
+    let ports: Vec<&str> = ports.collect();
     if checks.len() > 1 {
         let text = format!("got {} readiness checks, expected at most 1", checks.len());
         problems.add("/readinessChecks", text);
     }
     for (index, check) in checks.iter().enumerate() {
         let path = format!("/readinessChecks({index})");
-        if !ports.clone().any(|port| port == check.port_name) {
+        if !ports.contains(&check.port_name.as_str()) {
             problems.add(
                 format!("{path}/portName"),
                 format!("No port definition reference for portName {}", check.port_name),

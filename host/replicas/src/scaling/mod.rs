@@ -37,6 +37,10 @@ pub struct ScalingPolicy {
 
 /// A replica as scaling and restarts see it.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an independent property of the replica"
+)]
 pub struct Member<I> {
     /// Its id.
     pub id: I,

@@ -100,13 +100,11 @@ impl Import {
             Some((texts.0.ok()?, texts.1.ok()?))
         });
         let text = self.read(variables).context(Misconfigured)?;
-        match &self.output {
-            Some(file) => write_new(file, &text).context(Unavailable),
-            None => {
-                print!("{text}");
-                Ok(())
-            }
+        if let Some(file) = &self.output {
+            return write_new(file, &text).context(Unavailable);
         }
+        print!("{text}");
+        Ok(())
     }
 
     fn read(&self, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<String> {
@@ -123,13 +121,11 @@ impl Import {
                     let import = config::read_mesos_dns(text.as_bytes()).with_context(|| wrong(file))?;
                     return config::toml(import);
                 }
-                match marathon::Flags::of_text(&text) {
-                    Some(flags) => flags.with_context(|| wrong(file))?,
-                    None => {
-                        self.refuse_env()?;
-                        return imported(&text, file, &here()?, shipped_components());
-                    }
-                }
+                let Some(flags) = marathon::Flags::of_text(&text) else {
+                    self.refuse_env()?;
+                    return imported(&text, file, &here()?, shipped_components());
+                };
+                flags.with_context(|| wrong(file))?
             };
             sources.push(file.display().to_string());
         }

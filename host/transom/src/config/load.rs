@@ -235,21 +235,21 @@ fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
     );
 }
 
-/// The name of a network in definitions has this form too.
+/// As in definitions, except that capital letters are accepted, as Marathon does here.
 fn refuse_network_name(settings: &Settings) -> anyhow::Result<()> {
     let name = settings
         .apps
         .as_ref()
         .map(|apps| apps.default_network_name.as_str());
     let name = name.unwrap_or_default();
-    let outer = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
+    let outer = |char: char| char.is_ascii_alphanumeric();
     let inner = |char: char| outer(char) || matches!(char, '-' | '_');
     let valid = name.starts_with(outer) && name.ends_with(outer) && name.chars().all(inner);
     if name.is_empty() || valid && name.len() <= 63 {
         return Ok(());
     }
     bail!(
-        "`apps.default_network_name` is {name:?}; expected at most 63 lower-case letters and digits, with hyphens and \
+        "`apps.default_network_name` is {name:?}; expected at most 63 letters and digits, with hyphens and \
          underscores only inside, as in \"dcos\""
     );
 }
@@ -417,7 +417,7 @@ mod tests {
             ("[apps]\nenv_vars_prefix = \"1_\"\n", "not beginning with a digit"),
             (
                 "[apps]\ndefault_network_name = \"-x\"\n",
-                "`apps.default_network_name` is \"-x\"; expected at most 63 lower-case letters",
+                "`apps.default_network_name` is \"-x\"; expected at most 63 letters",
             ),
             (
                 "[apps]\nenable_features = [\"secret\"]\n",

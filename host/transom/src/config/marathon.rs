@@ -436,8 +436,6 @@ mod tests {
         for (flag, counterpart) in FLAGS {
             let key = match counterpart {
                 Key(key, _) => key.to_owned(),
-                // Settings of features that are added in other places.
-                Same(_) if ["default_network_name", "enable_features"].contains(&flag) => continue,
                 Same(_) => format!("apps.{flag}"),
                 Credentials | Attention(_) | Nothing(_) => continue,
             };

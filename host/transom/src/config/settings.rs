@@ -372,6 +372,7 @@ impl Admin {
 /// `[apps]`: long-running apps (specification, part C).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the keys")]
 pub(crate) struct Apps {
     pub(crate) listener: IpAddr,
     pub(crate) port: u16,

@@ -134,7 +134,7 @@ async fn each_change_leaves_one_event_without_body_and_secrets() {
 #[tokio::test]
 async fn a_change_whose_client_is_gone_leaves_an_event_without_status() {
     let (log, _guard) = Log::start();
-    let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let (began, mut starts) = tokio::sync::mpsc::unbounded_channel();
     let router = Router::new().fallback(any(move || {
         let began = began.clone();
         async move {
@@ -144,7 +144,7 @@ async fn a_change_whose_client_is_gone_leaves_an_event_without_status() {
     }));
     let port = Port::start(PortConfig::new("apps", 0), router).await;
     let request = tokio::spawn(port.ask("DELETE", "/x").send());
-    begun.recv().await.unwrap();
+    starts.recv().await.unwrap();
     request.abort();
     let deadline = tokio::time::Instant::now() + super::LONG;
     let events = loop {

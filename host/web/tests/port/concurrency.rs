@@ -16,7 +16,7 @@ use super::Port;
 #[tokio::test]
 async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
     // `/slow` reports that it has begun, then waits until the test lets it go on.
-    let (began, mut begun) = mpsc::unbounded_channel();
+    let (began, mut starts) = mpsc::unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
     let slow = {
         let gate = Arc::clone(&gate);
@@ -58,7 +58,7 @@ async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
         .map(|_| tokio::spawn(port.ask("GET", "/slow").send()))
         .collect();
     for _ in 0..2 {
-        begun.recv().await.unwrap();
+        starts.recv().await.unwrap();
     }
     let refused = port.ask("GET", "/fast").header("origin", "https://ui.example");
     let refused = refused.send().await.unwrap();

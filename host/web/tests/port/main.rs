@@ -73,8 +73,8 @@ async fn standby(config: PortConfig, leader: SocketAddr) -> Port {
     let (forwarder, leader) = (bound.forwarder(VIA).unwrap(), leader.to_string());
     let router = Router::new().fallback(async move |request: axum::extract::Request| {
         let (head, _) = request.into_parts();
-        let forwarded = forwarder.forward(&leader, &head, Bytes::new()).await;
-        forwarded.map_err(ApiError::from)
+        let answer = forwarder.forward(&leader, &head, Bytes::new()).await;
+        answer.map_err(ApiError::from)
     });
     Port::serve(bound, router, AccessRules::default())
 }

@@ -260,7 +260,7 @@ impl Converted {
         }
         let sections = self.sections.iter();
         let sections = sections.map(|(name, section)| ((*name).to_owned(), Value::Table(section.clone())));
-        let mut document = toml::to_string(&Table::from_iter(sections))?;
+        let mut document = toml::to_string(&sections.collect::<Table>())?;
         document += &surroundings(here, components);
 
         let mut text = format!("# From Marathon's configuration: {source}.\n");
