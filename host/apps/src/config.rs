@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use transom_web::{BoundPort, PortConfig};
 
-use crate::bus::PlanForm;
-use crate::deploy::OnDeadline;
 use crate::{Error, Result};
 
 /// Attempts of probes under way at a time, by default.
@@ -34,7 +33,8 @@ pub struct Config {
     pub default_network_name: Option<String>,
     /// The user of tasks whose app names none, as `/v2/info` shows it.
     pub user: String,
-    /// How long the cluster keeps the tasks of a framework without a daemon, as `/v2/info` shows it.
+    /// How long the cluster keeps the tasks of a framework without a daemon, as `/v2/info` shows
+    /// it.
     pub failover_timeout: Duration,
     /// Whether other daemons can take over, because they share the store; `/v2/info` shows it.
     pub shared_store: bool,
@@ -137,6 +137,28 @@ pub struct Deployments {
     pub deadline: Option<u32>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+}
+
+/// What happens to a deployment that is not done at its deadline. Either way it has failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDeadline {
+    /// It is reverted.
+    #[default]
+    Rollback,
+    /// It stops in its current step; instances are left unchanged.
+    Fail,
+}
+
+/// The form of plan steps, unless the subscriber selects light plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanForm {
+    /// The specification's: a list of `{action, app}`.
+    #[default]
+    Specification,
+    /// Upstream's: a list of `{actions}`, and the empty `original` and `target` that its Python
+    /// client requires.
+    Upstream,
 }
 
 impl Default for Config {

@@ -8,8 +8,8 @@
 //! # Structure
 //!
 //! * `model`: definitions, their parsing and their rules. `tree`: all definitions, and their edits.
-//!   `deploy`: the steps of a deployment, and their next actions. All pure, tested with tables of cases; so is the life of instances, in
-//!   [`transom_replicas`]. `instance`: what apps add to it.
+//!   `deploy`: the steps of a deployment, and their next actions. All pure, tested with tables of
+//!   cases; so is the life of instances, in [`transom_replicas`]. `instance`: what apps add to it.
 //! * `core`: one actor that owns apps, groups, instances and deployments; readers see snapshots.
 //!   `task`: turns an instance into a task, and says where its ports are reached.
 //! * `probes`: one schedule of all checks, health checks and readiness checks, made with the
@@ -66,9 +66,9 @@ mod time;
 mod tree;
 
 pub use self::core::term::Dependencies;
-pub use bus::PlanForm;
-pub use config::{CONCURRENCY, Checks, Config, Deployments, Events, Exec, Feature, Network};
-pub use deploy::OnDeadline;
+pub use config::{
+    CONCURRENCY, Checks, Config, Deployments, Events, Exec, Feature, Network, OnDeadline, PlanForm,
+};
 pub use error::Error;
 pub use runner::Runner;
 pub use start::start;

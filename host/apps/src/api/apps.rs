@@ -12,11 +12,12 @@ use super::app::{Embed, shown};
 use super::path::{Target, target};
 use super::query::Query;
 use super::{Api, error, task};
+use crate::config::OnDeadline;
 use crate::core::command::{
     AppEdit, Command, Edit, Killed, Manner, Options, Origin, Refusal, Which, Written,
 };
 use crate::core::snapshot::{AppView, Snapshot};
-use crate::deploy::{Deadline, OnDeadline};
+use crate::deploy::Deadline;
 use crate::ids::AppId;
 use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, read};
 use crate::task::condition;

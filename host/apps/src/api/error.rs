@@ -16,6 +16,7 @@ impl From<Refusal> for ApiError {
             | Refusal::NoVersion(..)
             | Refusal::NoGroup(_)
             | Refusal::NoGroupVersion(..)
+            | Refusal::NotWaiting(_)
             | Refusal::NoTask(_)
             | Refusal::NoDeployment(_) => Self::not_found(text),
             Refusal::AppExists(_) | Refusal::GroupExists(_) | Refusal::AppHasPath(_) => {

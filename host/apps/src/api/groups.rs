@@ -130,7 +130,7 @@ impl Parts {
     }
 }
 
-/// A group's document. Its version is that of its last change, or of the last change below it.
+/// A group's document. Its version is the latest one of its definition and of the apps below it.
 fn shown(snapshot: &Snapshot, id: &GroupId, parts: &Parts) -> Value {
     let mut document = Building::new(snapshot, id);
     if parts.apps {
@@ -200,13 +200,7 @@ fn own(snapshot: &Snapshot, id: &GroupId) -> Map<String, Value> {
     let group = snapshot.groups.get(id);
     let dependencies: &[AppId] = group.map_or(&[], |group| &group.dependencies);
     let apps = snapshot.apps_below(id).map(|view| view.app.version);
-    let latest = snapshot.history.versions(id).first().copied();
-    let version = group
-        .map(|group| group.version)
-        .into_iter()
-        .chain(apps)
-        .chain(latest)
-        .max();
+    let version = group.map(|group| group.version).into_iter().chain(apps).max();
     let version = version.unwrap_or_else(|| Moment::from(jiff::Timestamp::UNIX_EPOCH));
     let members = json!({
         "id": id, "dependencies": dependencies, "version": version, "apps": [], "pods": [], "groups": [],

@@ -143,7 +143,8 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
         .route("/v2/tasks/delete", post(tasks::delete))
         .route("/v2/deployments", get(deployments::list))
         .route("/v2/deployments/{id}", delete(deployments::delete))
-        .route("/v2/queue", get(queue::list));
+        .route("/v2/queue", get(queue::list))
+        .route("/v2/queue/{*path}", delete(queue::reset_delay));
     let routes = forwarding.around(routes).with_state(api.clone());
     let (leader, scheme) = (api.0.leader.clone(), api.0.scheme);
     let headers = ServiceBuilder::new()

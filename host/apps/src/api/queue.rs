@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use http::StatusCode;
 use serde_json::{Value, json};
 use transom_scheduler::{PendingTask, Reason, Reasons};
 use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
+use crate::core::command::Command;
 use crate::core::snapshot::AppView;
 use crate::ids::AppId;
 use crate::time::Moment;
@@ -46,6 +48,17 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
         .filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now, embed_reasons)))
         .collect();
     Ok(Json(json!({"queue": queue})).into_response())
+}
+
+/// `DELETE /v2/queue/{id}/delay`: waiting instances are launched without the delay after failures.
+pub(super) async fn reset_delay(
+    State(api): State<Api>,
+    Path(path): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let app = path.strip_suffix("/delay").and_then(|id| AppId::parse(id).ok());
+    let app = app.ok_or_else(|| ApiError::not_found(format!("Not found: /v2/queue/{path}")))?;
+    api.ask(|reply| Command::ResetDelay { app, reply }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn shown(view: &AppView, waiting: &[&PendingTask], now: Moment, embed_reasons: bool) -> Value {

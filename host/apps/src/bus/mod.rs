@@ -37,7 +37,6 @@ use transom_plugin_host::events::{OpenError, Query};
 use crate::seams::{Policies, View};
 use group::Group;
 pub(crate) use shapes::Draft;
-pub use shapes::PlanForm;
 pub(crate) use stream::Subscription;
 
 /// Events that a group may be behind before its subscribers are closed.

@@ -10,22 +10,12 @@ use transom_cluster::v1::TaskStatus;
 use transom_plugin_host::Change;
 
 use super::{Listener, MAX_EVENT};
+use crate::config::PlanForm;
 use crate::deploy::{Deployment, Step};
 use crate::ids::{AppId, GroupId, InstanceId};
 use crate::model::{App, HealthCheck};
 use crate::time::Moment;
 use transom_replicas::Condition;
-
-/// The form of plan steps, unless the subscriber selects light plans.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PlanForm {
-    /// The specification's: a list of `{action, app}`.
-    #[default]
-    Specification,
-    /// Upstream's: a list of `{actions}`, and the empty `original` and `target` that its Python
-    /// client requires.
-    Upstream,
-}
 
 /// An event before it is numbered.
 #[derive(Clone, Debug)]

@@ -10,22 +10,19 @@ use std::sync::Arc;
 use transom_common::error_chain;
 use transom_framework::ActorError;
 use transom_replicas::{Condition, LaunchBackoff};
-use transom_store::typed;
-use uuid::Uuid;
 
 use super::Core;
 use super::app_state::AppState;
 use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, Written};
 use super::history::History;
-use super::persist::{AppRecord, Changes, PastVersion};
+use super::persist::{AppRecord, Changes};
 use crate::bus::shapes;
-use crate::deploy::{ActionKind, Change, Deployment, OnDeadline, Step, plan};
+use crate::config::OnDeadline;
+use crate::deploy::Deployment;
 use crate::ids::{AppId, GroupId, InstanceId};
-use crate::model::{App, Effect, Invalid};
 use crate::time::Moment;
 use crate::tree::Tree;
-use crate::tree::edit::{Edited, EditedApp, EditedGroup, Restart};
-use transom_web::Problems;
+use crate::tree::edit::{Edited, EditedApp, EditedGroup};
 
 /// Sends a reply; called once the change is visible.
 pub(super) type Respond = Box<dyn FnOnce(Result<Written, Refusal>) + Send + Sync>;
@@ -44,35 +41,35 @@ pub(super) struct Request {
 
 /// Prepared requests, and the definitions after them.
 pub(super) struct Batch {
-    tree: Tree,
-    history: History,
-    changes: Changes,
-    prepared: Vec<(Prepared, Respond)>,
+    pub(super) tree: Tree,
+    pub(super) history: History,
+    pub(super) changes: Changes,
+    pub(super) prepared: Vec<(Prepared, Respond)>,
     /// The apps that they change.
-    apps: BTreeSet<AppId>,
+    pub(super) apps: BTreeSet<AppId>,
 }
 
 /// A validated and planned change.
-struct Prepared {
-    request: Rest,
-    apps: Vec<EditedApp>,
-    groups: Vec<EditedGroup>,
+pub(super) struct Prepared {
+    pub(super) request: Rest,
+    pub(super) apps: Vec<EditedApp>,
+    pub(super) groups: Vec<EditedGroup>,
     /// The records of the changed apps.
-    records: Vec<AppRecord>,
-    tree: Tree,
-    deployment: Deployment,
+    pub(super) records: Vec<AppRecord>,
+    pub(super) tree: Tree,
+    pub(super) deployment: Deployment,
     /// Deployments that it cancels.
-    cancels: Vec<String>,
+    pub(super) cancels: Vec<String>,
     /// Whether the app or group is new.
-    created: bool,
+    pub(super) created: bool,
 }
 
 /// The part of a request that does not change definitions.
 #[derive(Default)]
-struct Rest {
-    origin: Option<Origin>,
-    sentenced: Vec<(AppId, InstanceId)>,
-    reason: Option<String>,
+pub(super) struct Rest {
+    pub(super) origin: Option<Origin>,
+    pub(super) sentenced: Vec<(AppId, InstanceId)>,
+    pub(super) reason: Option<String>,
 }
 
 /// The definitions after a request.
@@ -130,6 +127,10 @@ impl Core {
                     self.flush(&mut batch).await;
                     let meant = Ok(self.given(&tasks));
                     self.kill(&mut batch, meant, manner, reply).await;
+                }
+                Command::ResetDelay { app, reply } => {
+                    let outcome = self.reset_delay(&app);
+                    self.replies.push(Box::new(move || drop(reply.send(outcome))));
                 }
                 Command::Cancel { deployment, reply } => {
                     self.flush(&mut batch).await;
@@ -273,211 +274,6 @@ impl Core {
         }
     }
 
-    /// Plans a change without any effect.
-    async fn prepare(&mut self, batch: &Batch, edit: Edit, options: Options) -> Result<Prepared, Refusal> {
-        let (version, force) = (self.new_version(), options.force);
-        // A deployment that restores what was before must not be given up in turn.
-        let reverts = matches!(edit, Edit::Revert(_));
-        let deadline = options.deadline.or(self.deadline).filter(|_| !reverts);
-        let Outcome {
-            edited,
-            group,
-            created,
-        } = self.edit(&batch.tree, edit, force, version).await?;
-        let checks = self.launch.checks;
-        let mut affected = Vec::new();
-        let mut records = Vec::new();
-        let mut outdated = BTreeSet::new();
-        for app in &edited.apps {
-            let record = self.record(app);
-            let replaced = record.as_ref().is_some_and(|record| self.has_outdated(record));
-            if replaced {
-                outdated.insert(app.id.clone());
-            }
-            let same = match (&app.before, &app.after) {
-                (Some(before), Some(after)) => before.version == after.version,
-                (before, after) => before.is_none() && after.is_none(),
-            };
-            if !same || replaced || app.restart == Restart::Withdrawn {
-                affected.push(app);
-                records.extend(record);
-            }
-        }
-        let locks: BTreeSet<&Arc<str>> = affected
-            .iter()
-            .filter_map(|app| self.locks.get(&app.id))
-            .collect();
-        let cancels: Vec<String> = locks.iter().map(ToString::to_string).collect();
-        if !cancels.is_empty() && !force {
-            return Err(Refusal::Locked(cancels));
-        }
-        self.check_limits(batch, &edited, &cancels)?;
-        let groups: Vec<GroupId> = edited
-            .groups
-            .iter()
-            .filter_map(|group| group.after.as_ref().map(|group| group.id.clone()))
-            .collect();
-        let effect = |app: &EditedApp, old: &App, new: &App| {
-            if app.restart == Restart::All || outdated.contains(&app.id) {
-                Effect::Replace
-            } else {
-                old.effect_of(new, checks)
-            }
-        };
-        let steps = plan::steps(&edited.tree, &edited.apps, &groups, effect).map_err(|cycle| {
-            let mut problems = Problems::default();
-            problems.add("/dependencies", cycle.to_string());
-            Refusal::Invalid(Invalid::Rules(problems))
-        })?;
-        let change = Change::new(version, group, &edited, affected);
-        Ok(Prepared {
-            request: Rest::default(),
-            deployment: Deployment {
-                id: Uuid::new_v4().to_string(),
-                version,
-                current: first_step(&steps),
-                steps,
-                change,
-                deadline,
-            },
-            apps: edited.apps,
-            groups: edited.groups,
-            records,
-            tree: edited.tree,
-            cancels,
-            created,
-        })
-    }
-
-    /// The limits of running deployments and of apps. A change that cancels deployments may replace
-    /// them, and one that adds no apps is always possible.
-    fn check_limits(&self, batch: &Batch, edited: &Edited, cancels: &[String]) -> Result<(), Refusal> {
-        let waiting = batch
-            .prepared
-            .iter()
-            .filter(|(other, _)| !other.deployment.steps.is_empty());
-        let running = self.deployments.len() + waiting.count();
-        if cancels.is_empty() && running >= self.max_running_deployments {
-            return Err(Refusal::TooManyDeployments(self.max_running_deployments));
-        }
-        match self.max_apps {
-            Some(max) if edited.tree.len() > max && edited.tree.len() > batch.tree.len() => {
-                Err(Refusal::TooManyApps(max))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Adds what a prepared request stores to the changes of the batch.
-    fn store(&self, batch: &mut Batch, mut prepared: Prepared) -> Result<Prepared, Refusal> {
-        let (mut changes, mut history) = (Changes::default(), batch.history.clone());
-        let mut tree = prepared.tree.clone();
-        self.gather(&mut changes, &mut history, &mut tree, &mut prepared)?;
-        batch.changes.extend(changes);
-        (batch.tree, batch.history) = (tree, history);
-        let apps = prepared.deployment.change.apps.iter();
-        batch.apps.extend(apps.map(|app| app.id.clone()));
-        Ok(prepared)
-    }
-
-    fn gather(
-        &self,
-        changes: &mut Changes,
-        history: &mut History,
-        tree: &mut Tree,
-        prepared: &mut Prepared,
-    ) -> typed::Result<()> {
-        let deployment = &prepared.deployment;
-        let (apps, groups) = (&deployment.change.apps, &prepared.groups);
-        let mut unused = Vec::new();
-        if !apps.is_empty() || !groups.is_empty() {
-            let change = Arc::new(deployment.change.clone());
-            changes.put_change(&change)?;
-            for dropped in history.push(change) {
-                changes.delete_change(&dropped);
-                unused.extend(history.release(&dropped));
-            }
-        }
-        if !deployment.steps.is_empty() {
-            changes.put_deployment(deployment)?;
-            history.retain(&deployment.change);
-        }
-        for cancelled in &prepared.cancels {
-            changes.delete_deployment(cancelled);
-            if let Some(running) = self.deployments.get(cancelled) {
-                unused.extend(history.release(&running.deployment.change));
-            }
-        }
-        prepared
-            .records
-            .extend(self.revived(&prepared.cancels, &prepared.apps));
-        for record in &prepared.records {
-            changes.put_app(record)?;
-            if !record.gone {
-                tree.insert(Arc::clone(&record.app));
-            }
-            unused.extend(self.dropped_versions(record));
-        }
-        for app in &prepared.apps {
-            if let Some(before) = &app.before
-                && app
-                    .after
-                    .as_ref()
-                    .is_none_or(|after| after.version != before.version)
-            {
-                changes.put_version(before)?;
-            }
-        }
-        for group in groups {
-            match (&group.before, &group.after) {
-                (_, Some(after)) => changes.put_group(after)?,
-                (Some(before), None) => changes.delete_group(&before.id),
-                (None, None) => {}
-            }
-        }
-        for (id, version) in unused {
-            let record = prepared.records.iter().find(|record| record.app.id == id);
-            let kept = record.is_some_and(|record| record.versions().any(|kept| kept == version));
-            if kept || history.refers_to(&id, version) {
-                continue;
-            }
-            if record.is_some() {
-                changes.delete_version(&id, version);
-            } else {
-                self.delete_unused(changes, &id, version);
-            }
-        }
-        Ok(())
-    }
-
-    /// The versions that an app's new record no longer has.
-    fn dropped_versions(&self, record: &AppRecord) -> Vec<(AppId, Moment)> {
-        let id = &record.app.id;
-        let before = self.apps.get(id).map(|state| state.record.versions());
-        let kept: BTreeSet<Moment> = record.versions().collect();
-        let dropped = before.into_iter().flatten();
-        dropped
-            .filter(|version| !kept.contains(version))
-            .map(|version| (id.clone(), version))
-            .collect()
-    }
-
-    /// The records of apps that the cancelled deployments were deleting: they exist again, unless
-    /// `edited` names them.
-    fn revived(&self, cancelled: &[String], edited: &[EditedApp]) -> Vec<AppRecord> {
-        let named: BTreeSet<&AppId> = edited.iter().map(|app| &app.id).collect();
-        let deployments = cancelled.iter().filter_map(|id| self.deployments.get(id));
-        let apps = deployments.flat_map(|running| running.deployment.apps());
-        apps.filter(|id| !named.contains(id))
-            .filter_map(|id| self.apps.get(id))
-            .filter(|state| state.record.gone)
-            .map(|state| AppRecord {
-                gone: false,
-                ..state.record.clone()
-            })
-            .collect()
-    }
-
     /// Starts the deployment of a stored change.
     fn begin(&mut self, prepared: Prepared) -> Written {
         for cancelled in &prepared.cancels {
@@ -542,67 +338,6 @@ impl Core {
                     .push(shapes::deployment_step(kind, &at, self.plan_form));
             }
         }
-    }
-
-    /// Whether any instance of the app has to be replaced under this record.
-    fn has_outdated(&self, record: &AppRecord) -> bool {
-        let Some(state) = self.apps.get(&record.app.id).filter(|_| !record.gone) else {
-            return false;
-        };
-        let wanted = state
-            .instances
-            .values()
-            .filter(|instance| instance.replica.is_wanted());
-        let versions: BTreeSet<Moment> = wanted.map(|instance| instance.version()).collect();
-        versions.into_iter().any(|version| record.is_outdated(version))
-    }
-
-    /// The record to store: the new definition, or the last one marked as deleted.
-    fn record(&self, edited: &EditedApp) -> Option<AppRecord> {
-        let state = self.apps.get(&edited.id);
-        let present = state.map(|state| &state.record);
-        let Some(app) = &edited.after else {
-            return present.map(|record| AppRecord {
-                gone: true,
-                ..record.clone()
-            });
-        };
-        let restarted_at = match edited.restart {
-            Restart::AsBefore => present.and_then(|record| record.restarted_at),
-            Restart::All => Some(app.version),
-            Restart::Withdrawn => None,
-        };
-        let checks = self.launch.checks;
-        let config = match present {
-            // Another release of this daemon may compute another digest.
-            Some(present) if present.app.effect_of(app, checks) != Effect::Replace => {
-                Arc::clone(&present.config)
-            }
-            _ => app.config(checks).into(),
-        };
-        let mut past = present.map(|record| record.past.clone()).unwrap_or_default();
-        if let Some(present) = present.filter(|present| present.app.version != app.version) {
-            past.push(PastVersion {
-                version: present.app.version,
-                config: Arc::clone(&present.config),
-            });
-        }
-        // Versions of instances are kept: without one it is unknown what the instance runs.
-        let used = state.map(AppState::used_versions).unwrap_or_default();
-        let mut excess = (past.len() + 1).saturating_sub(self.max_versions);
-        past.retain(|past| {
-            let surplus = excess > 0 && !used.contains(&past.version);
-            excess -= usize::from(surplus);
-            !surplus
-        });
-        Some(AppRecord {
-            last_failure: present.and_then(|record| record.last_failure.clone()),
-            app: Arc::clone(app),
-            config,
-            past,
-            gone: false,
-            restarted_at,
-        })
     }
 
     /// Applies the stored definition of an app.
@@ -706,13 +441,4 @@ fn group_of(edit: &Edit, core: &Core) -> GroupId {
             .get(deployment)
             .map_or_else(GroupId::root, |running| running.deployment.change.group.clone()),
     }
-}
-
-/// Apps start with no instances: nothing is to be waited for.
-fn first_step(steps: &[Step]) -> usize {
-    let starts = |step: &Step| {
-        let mut actions = step.actions.iter();
-        actions.all(|action| action.action == ActionKind::StartApplication)
-    };
-    usize::from(steps.len() > 1 && steps.first().is_some_and(starts))
 }

@@ -104,6 +104,8 @@ pub(crate) enum Refusal {
     NoGroup(GroupId),
     #[error("Group '{0}' does not exist in version {1}")]
     NoGroupVersion(GroupId, Moment),
+    #[error("Application {0} not found in tasks queue.")]
+    NotWaiting(AppId),
     #[error("Task '{0}' does not exist")]
     NoTask(String),
     #[error("DeploymentPlan {0} does not exist")]
@@ -179,6 +181,8 @@ pub(crate) enum Command {
         manner: Manner,
         reply: Reply<Killed>,
     },
+    /// Launches the waiting instances of an app without the delay after failures.
+    ResetDelay { app: AppId, reply: Reply<()> },
     /// Stops a deployment in its current step.
     Cancel { deployment: String, reply: Reply<()> },
 }

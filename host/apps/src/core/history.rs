@@ -42,6 +42,11 @@ impl History {
         dropped
     }
 
+    /// The kept change that made this version.
+    pub(super) fn change(&self, version: Moment) -> Option<&Arc<Change>> {
+        self.changes.iter().find(|change| change.version == version)
+    }
+
     /// Keeps what the change needs to be reverted.
     pub(super) fn retain(&mut self, change: &Change) {
         for reference in references(change) {
@@ -79,8 +84,8 @@ impl History {
             .collect()
     }
 
-    /// What the changes after `version` did below a group, as one change to take back. `None` if the
-    /// group has no such version.
+    /// What the changes after `version` did below a group, as one change to take back. `None` if
+    /// the group has no such version.
     pub(super) fn since(&self, group: &GroupId, version: Moment) -> Option<Since> {
         if !self.versions(group).contains(&version) {
             return None;

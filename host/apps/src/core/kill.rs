@@ -1,10 +1,10 @@
-//! Handles requests that kill tasks.
+//! Handles requests about tasks: to kill them, or to launch them without a delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
-use transom_replicas::{Condition, Input};
+use transom_replicas::{Condition, Input, LaunchBackoff};
 
 use super::Core;
 use super::batch::{Batch, Request};
@@ -149,6 +149,23 @@ impl KilledOfApp {
             )
         });
         self.app.instances.saturating_sub(places.count() as u32)
+    }
+}
+
+impl Core {
+    /// Forgets the failures of an app, and launches its waiting instances.
+    pub(super) fn reset_delay(&mut self, id: &AppId) -> Result<(), Refusal> {
+        let state = self.apps.get_mut(id).filter(|state| !state.record.gone);
+        let state = state.ok_or_else(|| Refusal::NotWaiting(id.clone()))?;
+        state.backoff = LaunchBackoff::default();
+        let waiting = state.instances.values();
+        let waiting = waiting.filter(|instance| instance.condition() == Condition::Scheduled);
+        let requests: Vec<_> = waiting.map(|instance| state.wanted(instance)).collect();
+        if requests.is_empty() {
+            return Err(Refusal::NotWaiting(id.clone()));
+        }
+        self.scheduler.submit(requests);
+        Ok(())
     }
 }
 

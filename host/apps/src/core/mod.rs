@@ -14,6 +14,7 @@ mod history;
 mod kill;
 pub(crate) mod mirror;
 pub(crate) mod persist;
+mod prepare;
 mod probing;
 mod progress;
 pub(crate) mod snapshot;
@@ -37,7 +38,8 @@ use transom_scheduler::{Event, Events, SchedulerApi};
 use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
-use crate::bus::{Bus, Draft, PlanForm, shapes};
+use crate::bus::{Bus, Draft, shapes};
+use crate::config::PlanForm;
 use crate::deploy::{Deadline, policy};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -461,6 +463,12 @@ impl Core {
             match self.deployments.get(id) {
                 Some(running) => changes.put_deployment(&running.deployment)?,
                 None => changes.delete_deployment(id),
+            }
+        }
+        for version in &self.unstored.history {
+            match self.history.change(*version) {
+                Some(change) => changes.put_change(change)?,
+                None => changes.delete_change(*version),
             }
         }
         Ok(changes)

@@ -107,17 +107,23 @@ pub(super) struct Touched {
     pub(super) groups: BTreeSet<GroupId>,
     /// Ids of deployments.
     pub(super) deployments: BTreeSet<String>,
+    /// Versions of changes in the history.
+    pub(super) history: BTreeSet<Moment>,
 }
 
 impl Touched {
     pub(super) fn is_empty(&self) -> bool {
-        self.apps.is_empty() && self.groups.is_empty() && self.deployments.is_empty()
+        self.apps.is_empty()
+            && self.groups.is_empty()
+            && self.deployments.is_empty()
+            && self.history.is_empty()
     }
 
     pub(super) fn extend(&mut self, other: Self) {
         self.apps.extend(other.apps);
         self.groups.extend(other.groups);
         self.deployments.extend(other.deployments);
+        self.history.extend(other.history);
     }
 }
 
@@ -242,11 +248,13 @@ impl Changes {
     }
 
     pub(super) fn put_change(&mut self, change: &Change) -> typed::Result<()> {
-        self.changes.put(change_key(change), change, Expect::Any)
+        self.touched.history.insert(change.version);
+        self.changes.put(change_key(change.version), change, Expect::Any)
     }
 
-    pub(super) fn delete_change(&mut self, change: &Change) {
-        self.changes.delete(change_key(change), Expect::Any);
+    pub(super) fn delete_change(&mut self, version: Moment) {
+        self.touched.history.insert(version);
+        self.changes.delete(change_key(version), Expect::Any);
     }
 }
 
@@ -267,6 +275,6 @@ fn deployment_key(id: &str) -> String {
     format!("{DEPLOYMENTS}{id}")
 }
 
-fn change_key(change: &Change) -> String {
-    format!("{HISTORY}{}", change.version)
+fn change_key(version: Moment) -> String {
+    format!("{HISTORY}{version}")
 }

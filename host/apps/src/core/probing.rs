@@ -116,8 +116,8 @@ impl Core {
     }
 
     /// Tells of health checks that were added and removed, drops the results of probes that have
-    /// changed, and makes these anew. `before` and `after` are the definitions, as far as the app
-    /// existed and exists.
+    /// changed, and repeats these probes. `before` and `after` are the definitions, as far as the
+    /// app existed and exists.
     pub(super) fn definition_changed(&mut self, id: &AppId, before: Option<&App>, after: Option<&App>) {
         let checks = |app: Option<&App>| app.map(|app| app.health_checks.clone()).unwrap_or_default();
         let (old, new) = (checks(before), checks(after));

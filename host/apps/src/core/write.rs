@@ -1,6 +1,6 @@
 //! What a request makes of the definitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Core;
@@ -42,6 +42,7 @@ impl Core {
                 partial,
                 create,
             } => {
+                let mut seen = BTreeSet::new();
                 for (index, mut update) in updates.into_iter().enumerate() {
                     let path = format!("/({index})");
                     let Some(id) = update.id.clone() else {
@@ -52,6 +53,9 @@ impl Core {
                         editor.problems(broken.below(&path));
                         continue;
                     };
+                    if !seen.insert(id.clone()) {
+                        editor.problem(format!("{path}/id"), format!("{id} is given twice"));
+                    }
                     if tree.app(&id).is_none() && !create {
                         return Err(Refusal::NoApp(id));
                     }

@@ -17,7 +17,6 @@ use crate::model::App;
 pub(crate) use change::Change;
 #[cfg(test)]
 pub(crate) use change::ChangedApp;
-pub use plan::OnDeadline;
 pub(crate) use plan::{ActionKind, Deadline, Deployment, Step};
 
 /// The next actions of an action of the plan.

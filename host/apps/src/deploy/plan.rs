@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::Change;
+use crate::config::OnDeadline;
 use crate::ids::{AppId, GroupId};
 use crate::model::{App, Effect};
 use crate::time::Moment;
@@ -60,17 +61,6 @@ pub(crate) struct Deployment {
 pub(crate) struct Deadline {
     pub(crate) seconds: u32,
     pub(crate) on_deadline: OnDeadline,
-}
-
-/// What happens to a deployment that is not done at its deadline. Either way it has failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnDeadline {
-    /// It is reverted.
-    #[default]
-    Rollback,
-    /// It stops in its current step; instances are left unchanged.
-    Fail,
 }
 
 impl Deployment {

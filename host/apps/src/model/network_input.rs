@@ -18,7 +18,8 @@ pub(crate) const BRIDGE: &str = "mesos-bridge";
 pub(super) struct NetworkInput {
     networks: Option<Vec<Network>>,
     definitions: Option<Vec<PortDefinition>>,
-    /// Whether the definitions come from the deprecated `ports`, which are allowed in every network.
+    /// Whether the definitions come from the deprecated `ports`, which are allowed in every
+    /// network.
     from_ports: bool,
     container: Option<Container>,
 }

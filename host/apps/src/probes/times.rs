@@ -78,7 +78,8 @@ impl Times {
         }
     }
 
-    /// When the attempt after one that ended `now` is due. Turns that passed meanwhile are left out.
+    /// When the attempt after one that ended `now` is due. Turns that passed meanwhile are left
+    /// out.
     pub(super) fn next(self, now: u64) -> u64 {
         match self.repeat {
             Repeat::AfterCompletion { pause } => now.saturating_add(pause),

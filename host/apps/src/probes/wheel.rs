@@ -1,8 +1,8 @@
 //! The schedule of all probes: what is due, what waits for a place, what is under way. Pure.
 //!
-//! A probe is due once at a time: its next turn is computed when an attempt ends, so that a slow one
-//! is never doubled. Of each lane at most its limit is under way; the others wait in the order in
-//! which they were due.
+//! A probe is due once at a time: its next turn is computed when an attempt ends, so that a slow
+//! one is never doubled. Of each lane at most its limit is under way; the others wait in the order
+//! in which they were due.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(super) enum Lane {
 /// Identifies a probe in the schedule; never used twice.
 pub(super) type ProbeId = u64;
 
-/// What is probed, and for what.
+/// The subject of a probe.
 pub(super) trait Subject: Clone {
     /// Whether both are the same probe of the same task, so that results of one hold for the other.
     fn is_same(&self, other: &Self) -> bool;

@@ -326,3 +326,40 @@ async fn missing_and_invalid_app_ids_are_rejected() {
     assert_eq!(world.send("POST", "/v2/apps", sleeper("/a/bc")).await.status, 201);
     world.stop().await;
 }
+
+#[tokio::test]
+async fn delay_after_failures_is_reset_on_request() {
+    let world = World::start().await;
+    let mut definition = sleeper("/shop/web");
+    definition["backoffSeconds"] = json!(600);
+    definition["maxLaunchDelaySeconds"] = json!(3600);
+    world.send("POST", "/v2/apps", definition).await;
+    world.settled("/shop/web", 1).await;
+    let url = "/v2/queue/shop/web/delay";
+    let idle = world.call("DELETE", url, None).await;
+    assert_eq!(
+        (idle.status, &idle.body["message"]),
+        (404, &json!("Application /shop/web not found in tasks queue."))
+    );
+    world.scheduler.set_immediate_launches(false);
+    let task = world.scheduler.running()[0].clone();
+    world.scheduler.update(task.as_str(), TaskState::Failed, None);
+    wait_for("the next task waits", async || {
+        world
+            .scheduler
+            .submitted()
+            .iter()
+            .any(|next| next.not_before.is_some())
+    })
+    .await;
+    assert_eq!(world.call("DELETE", url, None).await.status, 204);
+    let next = world.scheduler.submitted()[0].clone();
+    assert_eq!(next.not_before, None);
+    world.scheduler.launch_all();
+    world.settled("/shop/web", 1).await;
+    assert_eq!(
+        world.call("DELETE", "/v2/queue/absent/delay", None).await.status,
+        404
+    );
+    world.stop().await;
+}

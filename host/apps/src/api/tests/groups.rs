@@ -375,6 +375,10 @@ async fn listed_apps_are_changed_by_one_deployment() {
     let refused = world.send("PUT", "/v2/apps", wrong).await;
     assert_eq!(refused.status, 422, "{refused:?}");
     assert_eq!(refused.body["details"][0]["path"], "/(0)/cpus");
+    let twice = world
+        .send("PUT", "/v2/apps", json!([sleeper("/a"), sleeper("/a")]))
+        .await;
+    assert_eq!(twice.body["details"][0]["path"], "/(1)/id", "{twice:?}");
     let nameless = world.send("PUT", "/v2/apps", json!([{"cmd": "sleep 1"}])).await;
     assert_eq!(nameless.body["details"][0]["path"], "/(0)/id", "{nameless:?}");
     world.stop().await;

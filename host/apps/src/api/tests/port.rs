@@ -8,7 +8,8 @@ use super::sleeper;
 use crate::Config;
 use crate::testing::World;
 
-/// A standby names its client in a header, which counts if the leader takes the sender for a daemon.
+/// A standby names its client in a header, which counts if the leader takes the sender for a
+/// daemon.
 #[tokio::test]
 async fn api_post_event_has_the_client_of_the_standby_that_forwarded_the_request() {
     let credentials = Credentials {

@@ -1,0 +1,304 @@
+//! Prepares a request: the definitions after it, its deployment, and what is stored, without any
+//! effect.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use transom_store::typed;
+use transom_web::Problems;
+use uuid::Uuid;
+
+use super::Core;
+use super::app_state::AppState;
+use super::batch::{Batch, Outcome, Prepared, Rest};
+use super::command::{Edit, Options, Refusal};
+use super::history::History;
+use super::persist::{AppRecord, Changes, PastVersion};
+use crate::deploy::{ActionKind, Change, Deployment, Step, plan};
+use crate::ids::{AppId, GroupId};
+use crate::model::{App, Effect, Invalid};
+use crate::time::Moment;
+use crate::tree::Tree;
+use crate::tree::edit::{Edited, EditedApp, Restart};
+
+impl Core {
+    /// Plans a change without any effect.
+    pub(super) async fn prepare(
+        &mut self,
+        batch: &Batch,
+        edit: Edit,
+        options: Options,
+    ) -> Result<Prepared, Refusal> {
+        let (version, force) = (self.new_version(), options.force);
+        // A deployment that restores what was before must not be given up in turn.
+        let reverts = matches!(edit, Edit::Revert(_));
+        let deadline = options.deadline.or(self.deadline).filter(|_| !reverts);
+        let Outcome {
+            edited,
+            group,
+            created,
+        } = self.edit(&batch.tree, edit, force, version).await?;
+        let checks = self.launch.checks;
+        let mut affected = Vec::new();
+        let mut records = Vec::new();
+        let mut outdated = BTreeSet::new();
+        for app in &edited.apps {
+            let record = self.record(app);
+            let replaced = record.as_ref().is_some_and(|record| self.has_outdated(record));
+            if replaced {
+                outdated.insert(app.id.clone());
+            }
+            let same = match (&app.before, &app.after) {
+                (Some(before), Some(after)) => before.version == after.version,
+                (before, after) => before.is_none() && after.is_none(),
+            };
+            if !same || replaced || app.restart == Restart::Withdrawn {
+                affected.push(app);
+                records.extend(record);
+            }
+        }
+        let locks: BTreeSet<&Arc<str>> = affected
+            .iter()
+            .filter_map(|app| self.locks.get(&app.id))
+            .collect();
+        let cancels: Vec<String> = locks.iter().map(ToString::to_string).collect();
+        if !cancels.is_empty() && !force {
+            return Err(Refusal::Locked(cancels));
+        }
+        self.check_limits(batch, &edited, &cancels)?;
+        let groups: Vec<GroupId> = edited
+            .groups
+            .iter()
+            .filter_map(|group| group.after.as_ref().map(|group| group.id.clone()))
+            .collect();
+        let effect = |app: &EditedApp, old: &App, new: &App| {
+            if app.restart == Restart::All || outdated.contains(&app.id) {
+                Effect::Replace
+            } else {
+                old.effect_of(new, checks)
+            }
+        };
+        let steps = plan::steps(&edited.tree, &edited.apps, &groups, effect).map_err(|cycle| {
+            let mut problems = Problems::default();
+            problems.add("/dependencies", cycle.to_string());
+            Refusal::Invalid(Invalid::Rules(problems))
+        })?;
+        let change = Change::new(version, group, &edited, affected);
+        Ok(Prepared {
+            request: Rest::default(),
+            deployment: Deployment {
+                id: Uuid::new_v4().to_string(),
+                version,
+                current: first_step(&steps),
+                steps,
+                change,
+                deadline,
+            },
+            apps: edited.apps,
+            groups: edited.groups,
+            records,
+            tree: edited.tree,
+            cancels,
+            created,
+        })
+    }
+
+    /// The limits of running deployments and of apps. A change that cancels deployments may replace
+    /// them, and one that adds no apps is always possible.
+    fn check_limits(&self, batch: &Batch, edited: &Edited, cancels: &[String]) -> Result<(), Refusal> {
+        let waiting = batch
+            .prepared
+            .iter()
+            .filter(|(other, _)| !other.deployment.steps.is_empty());
+        let running = self.deployments.len() + waiting.count();
+        if cancels.is_empty() && running >= self.max_running_deployments {
+            return Err(Refusal::TooManyDeployments(self.max_running_deployments));
+        }
+        match self.max_apps {
+            Some(max) if edited.tree.len() > max && edited.tree.len() > batch.tree.len() => {
+                Err(Refusal::TooManyApps(max))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds what a prepared request stores to the changes of the batch.
+    pub(super) fn store(&self, batch: &mut Batch, mut prepared: Prepared) -> Result<Prepared, Refusal> {
+        let (mut changes, mut history) = (Changes::default(), batch.history.clone());
+        let mut tree = prepared.tree.clone();
+        self.gather(&mut changes, &mut history, &mut tree, &mut prepared)?;
+        batch.changes.extend(changes);
+        (batch.tree, batch.history) = (tree, history);
+        let apps = prepared.deployment.change.apps.iter();
+        batch.apps.extend(apps.map(|app| app.id.clone()));
+        Ok(prepared)
+    }
+
+    fn gather(
+        &self,
+        changes: &mut Changes,
+        history: &mut History,
+        tree: &mut Tree,
+        prepared: &mut Prepared,
+    ) -> typed::Result<()> {
+        let deployment = &prepared.deployment;
+        let (apps, groups) = (&deployment.change.apps, &prepared.groups);
+        let mut unused = Vec::new();
+        if !apps.is_empty() || !groups.is_empty() {
+            let change = Arc::new(deployment.change.clone());
+            changes.put_change(&change)?;
+            for dropped in history.push(change) {
+                changes.delete_change(dropped.version);
+                unused.extend(history.release(&dropped));
+            }
+        }
+        if !deployment.steps.is_empty() {
+            changes.put_deployment(deployment)?;
+            history.retain(&deployment.change);
+        }
+        for cancelled in &prepared.cancels {
+            changes.delete_deployment(cancelled);
+            if let Some(running) = self.deployments.get(cancelled) {
+                unused.extend(history.release(&running.deployment.change));
+            }
+        }
+        prepared
+            .records
+            .extend(self.revived(&prepared.cancels, &prepared.apps));
+        for record in &prepared.records {
+            changes.put_app(record)?;
+            if !record.gone {
+                tree.insert(Arc::clone(&record.app));
+            }
+            unused.extend(self.dropped_versions(record));
+        }
+        for app in &prepared.apps {
+            if let Some(before) = &app.before
+                && app
+                    .after
+                    .as_ref()
+                    .is_none_or(|after| after.version != before.version)
+            {
+                changes.put_version(before)?;
+            }
+        }
+        for group in groups {
+            match (&group.before, &group.after) {
+                (_, Some(after)) => changes.put_group(after)?,
+                (Some(before), None) => changes.delete_group(&before.id),
+                (None, None) => {}
+            }
+        }
+        for (id, version) in unused {
+            let record = prepared.records.iter().find(|record| record.app.id == id);
+            let kept = record.is_some_and(|record| record.versions().any(|kept| kept == version));
+            if kept || history.refers_to(&id, version) {
+                continue;
+            }
+            if record.is_some() {
+                changes.delete_version(&id, version);
+            } else {
+                self.delete_unused(changes, &id, version);
+            }
+        }
+        Ok(())
+    }
+
+    /// The versions that an app's new record no longer has.
+    fn dropped_versions(&self, record: &AppRecord) -> Vec<(AppId, Moment)> {
+        let id = &record.app.id;
+        let before = self.apps.get(id).map(|state| state.record.versions());
+        let kept: BTreeSet<Moment> = record.versions().collect();
+        let dropped = before.into_iter().flatten();
+        dropped
+            .filter(|version| !kept.contains(version))
+            .map(|version| (id.clone(), version))
+            .collect()
+    }
+
+    /// The records of apps that the cancelled deployments were deleting: they exist again, unless
+    /// `edited` names them.
+    pub(super) fn revived(&self, cancelled: &[String], edited: &[EditedApp]) -> Vec<AppRecord> {
+        let named: BTreeSet<&AppId> = edited.iter().map(|app| &app.id).collect();
+        let deployments = cancelled.iter().filter_map(|id| self.deployments.get(id));
+        let apps = deployments.flat_map(|running| running.deployment.apps());
+        apps.filter(|id| !named.contains(id))
+            .filter_map(|id| self.apps.get(id))
+            .filter(|state| state.record.gone)
+            .map(|state| AppRecord {
+                gone: false,
+                ..state.record.clone()
+            })
+            .collect()
+    }
+
+    /// Whether any instance of the app has to be replaced under this record.
+    fn has_outdated(&self, record: &AppRecord) -> bool {
+        let Some(state) = self.apps.get(&record.app.id).filter(|_| !record.gone) else {
+            return false;
+        };
+        let wanted = state
+            .instances
+            .values()
+            .filter(|instance| instance.replica.is_wanted());
+        let versions: BTreeSet<Moment> = wanted.map(|instance| instance.version()).collect();
+        versions.into_iter().any(|version| record.is_outdated(version))
+    }
+
+    /// The record to store: the new definition, or the last one marked as deleted.
+    fn record(&self, edited: &EditedApp) -> Option<AppRecord> {
+        let state = self.apps.get(&edited.id);
+        let present = state.map(|state| &state.record);
+        let Some(app) = &edited.after else {
+            return present.map(|record| AppRecord {
+                gone: true,
+                ..record.clone()
+            });
+        };
+        let restarted_at = match edited.restart {
+            Restart::AsBefore => present.and_then(|record| record.restarted_at),
+            Restart::All => Some(app.version),
+            Restart::Withdrawn => None,
+        };
+        let checks = self.launch.checks;
+        let config = match present {
+            // Another release of this daemon may compute another digest.
+            Some(present) if present.app.effect_of(app, checks) != Effect::Replace => {
+                Arc::clone(&present.config)
+            }
+            _ => app.config(checks).into(),
+        };
+        let mut past = present.map(|record| record.past.clone()).unwrap_or_default();
+        if let Some(present) = present.filter(|present| present.app.version != app.version) {
+            past.push(PastVersion {
+                version: present.app.version,
+                config: Arc::clone(&present.config),
+            });
+        }
+        // Versions of instances are kept: without one it is unknown what the instance runs.
+        let used = state.map(AppState::used_versions).unwrap_or_default();
+        let mut excess = (past.len() + 1).saturating_sub(self.max_versions);
+        past.retain(|past| {
+            let surplus = excess > 0 && !used.contains(&past.version);
+            excess -= usize::from(surplus);
+            !surplus
+        });
+        Some(AppRecord {
+            last_failure: present.and_then(|record| record.last_failure.clone()),
+            app: Arc::clone(app),
+            config,
+            past,
+            gone: false,
+            restarted_at,
+        })
+    }
+}
+
+/// Apps start with no instances: nothing is to be waited for.
+fn first_step(steps: &[Step]) -> usize {
+    let starts = |step: &Step| {
+        let mut actions = step.actions.iter();
+        actions.all(|action| action.action == ActionKind::StartApplication)
+    };
+    usize::from(steps.len() > 1 && steps.first().is_some_and(starts))
+}
