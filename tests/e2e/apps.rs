@@ -175,15 +175,11 @@ fn marathon() -> PathBuf {
         )
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_client_kills_given_tasks() {
-    let site = Site::start().await;
-    site.post_app(&json!({
-        "id": "/web", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16, "instances": 3, "portDefinitions": [],
-    }))
-    .await;
-    site.running("/web", 3).await;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("marathon/kill_given_tasks.py");
+/// Runs a script with Marathon's Python client; it must succeed. Returns what it wrote.
+fn python_client(script: &str, site: &Site) -> Vec<u8> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("marathon")
+        .join(script);
     let ended = Command::new(marathon().join("bin/python"))
         .arg(script)
         .arg(site.apps(""))
@@ -194,7 +190,26 @@ async fn the_python_client_kills_given_tasks() {
         .expect("a Python");
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{errors}");
-    let tasks: Vec<String> = serde_json::from_slice(&ended.stdout).expect("JSON");
+    ended.stdout
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_client_manages_apps_groups_and_deployments() {
+    let site = Site::start().await;
+    python_client("manage_apps.py", &site);
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_client_kills_given_tasks() {
+    let site = Site::start().await;
+    site.post_app(&json!({
+        "id": "/web", "cmd": "sleep 1000", "cpus": 0.1, "mem": 16, "instances": 3, "portDefinitions": [],
+    }))
+    .await;
+    site.running("/web", 3).await;
+    let answer = python_client("kill_given_tasks.py", &site);
+    let tasks: Vec<String> = serde_json::from_slice(&answer).expect("JSON");
     let instance = |task: &str| task.split_once("._app").expect("a task id").0.to_owned();
     let left = site
         .tasks_when("/web", "two running tasks, one of them a new one", |left| {

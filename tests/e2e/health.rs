@@ -206,10 +206,13 @@ async fn every_protocol_shows_a_healthy_task() {
         ("/mesos-tcp", json!({"protocol": "MESOS_TCP"})),
         (
             "/command",
-            json!({"protocol": "COMMAND", "command": {"value": "test -n \"$PORT0\""}}),
+            json!({"protocol": "COMMAND", "command": {"value": "test -e stdout"}}),
         ),
     ] {
-        site.post_app(&app(id, &cmd, &json!({"healthChecks": [strict(&check)]})))
+        // A slow machine may probe the task before it listens.
+        let mut check = strict(&check);
+        check["gracePeriodSeconds"] = json!(60);
+        site.post_app(&app(id, &cmd, &json!({"healthChecks": [check]})))
             .await;
     }
     for id in ["/http", "/https", "/tcp", "/mesos-http", "/mesos-tcp", "/command"] {
@@ -231,7 +234,7 @@ async fn agents_kill_for_their_health_checks_and_health_outlives_the_daemon() {
     let fails = json!({"protocol": "COMMAND", "command": {"value": "test ! -e sick"}});
     let definition = app(
         "/agent",
-        "sleep 3; touch sick; sleep 1000",
+        "sleep 10; touch sick; sleep 1000",
         &json!({"healthChecks": [strict(&fails)]}),
     );
     site.post_app(&definition).await;
@@ -254,7 +257,10 @@ async fn agents_kill_for_their_health_checks_and_health_outlives_the_daemon() {
         ("/daemon", json!({})),
         ("/mesos", json!({"protocol": "MESOS_HTTP"})),
     ] {
-        site.post_app(&app(id, &cmd, &json!({"healthChecks": [strict(&check)]})))
+        // A slow machine may probe the task before it listens.
+        let mut check = strict(&check);
+        check["gracePeriodSeconds"] = json!(60);
+        site.post_app(&app(id, &cmd, &json!({"healthChecks": [check]})))
             .await;
     }
     let before = [healthy(&site, "/daemon").await, healthy(&site, "/mesos").await];
@@ -280,7 +286,8 @@ async fn deployment_waits_until_its_instance_is_ready() {
     let results = eventually("the first answer", || async {
         let deployments = site.get(&site.apps("/v2/deployments")).await?;
         let results = deployments[0]["currentActions"][0]["readinessCheckResults"].clone();
-        if results[0]["ready"] == false {
+        // The task does not listen yet when it is asked first.
+        if results[0]["lastResponse"]["status"] == 503 {
             Ok(results)
         } else {
             Err(deployments.to_string())
