@@ -1,6 +1,5 @@
 //! Errors that keep a minicluster from starting.
 
-use crate::config::Images;
 use std::{net::SocketAddr, path::PathBuf};
 
 /// A failed start. Later failures of a task are reported to its framework instead.
@@ -34,7 +33,7 @@ pub enum Error {
     #[error("images = \"{images}\": {why}")]
     Images {
         /// The setting.
-        images: Images,
+        images: String,
         /// The reason.
         why: String,
     },

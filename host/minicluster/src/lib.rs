@@ -34,11 +34,11 @@
 //! * Processes are not isolated: no limits on CPU or memory, no networks. A process that leaves its
 //!   process group escapes. In a task group with a network of its own, tasks without an image are
 //!   processes on the host all the same.
-//! * Containers: secrets by value only, one network for each, no secrets as volumes, no `rlimit_info`
-//!   and no capabilities of `linux_info`. The network `mesos-bridge` is the runtime's bridge. HTTP
-//!   and TCP checks connect to the container's address, not within its network. Docker tasks have
-//!   checks (a real executor makes only their health checks). A command check that exceeds its
-//!   timeout may continue inside the container until that ends.
+//! * Containers: secrets by value only, one network for each, no secrets as volumes, no
+//!   `rlimit_info` and no capabilities of `linux_info`. The network `mesos-bridge` is the runtime's
+//!   bridge. HTTP and TCP checks connect to the container's address, not within its network. Docker
+//!   tasks have checks (a real executor makes only their health checks). A command check that
+//!   exceeds its timeout may continue inside the container until that ends.
 //! * Tasks run as another user only if this process is root; otherwise as its own user.
 //! * `HEAD` is answered without a body, unlike real masters. A killed or paused process still
 //!   accepts connections; they are closed or wait. The leading master changes only by a fault.

@@ -6,6 +6,7 @@
 //! * [`Caller`]: who sent a request, and from where, if need be through another daemon.
 //! * [`Access`]: host names and origins, against web pages of other sites.
 
+mod authentication;
 mod caller;
 mod credentials;
 mod cross_site;

@@ -30,8 +30,8 @@ const SECRET_NAMES: [&str; 7] = [
     "token",
 ];
 
-/// A request that is being handled. If it is dropped before its end, because the client is gone, the
-/// event has no status: the change may have been made.
+/// A request that is being handled. If it is dropped before its end, because the client is gone,
+/// the event has no status: the change may have been made.
 pub(crate) struct Audit {
     port: &'static str,
     caller: Caller,

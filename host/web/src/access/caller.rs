@@ -17,8 +17,7 @@ use std::net::IpAddr;
 use axum::extract::Request;
 use http::{HeaderMap, HeaderName};
 
-use super::AccessPolicy;
-use super::policy::{Shown, peer};
+use super::authentication::{Authentication, peer};
 
 /// The address of a forwarded request's client.
 pub(crate) const CLIENT: HeaderName = HeaderName::from_static("x-transom-client");
@@ -38,13 +37,12 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The client of a request that `policy` allows.
-    pub(super) fn of(policy: &AccessPolicy, request: &Request) -> Self {
-        let shown = policy.shown(request);
+    /// The client of a request that the port allows. `trusted`: it comes from a trusted network.
+    pub(super) fn of(shown: Authentication<'_>, trusted: bool, request: &Request) -> Self {
         let from_daemon = match shown {
-            Shown::Full(_) => true,
-            Shown::NoneConfigured => policy.trusts_network_of(request),
-            Shown::Nothing | Shown::Wrong | Shown::Reader(_) => false,
+            Authentication::Full(_) => true,
+            Authentication::NoneConfigured => trusted,
+            Authentication::Nothing | Authentication::Wrong | Authentication::Reader(_) => false,
         };
         if from_daemon && let Some(client) = named_client(request.headers()) {
             let user = only(request.headers(), &USER);
@@ -57,10 +55,10 @@ impl Caller {
         Self {
             client: peer(request).map(|peer| peer.ip().to_canonical()),
             user: match shown {
-                Shown::Full(user) | Shown::Reader(user) => Some(user.to_owned()),
-                Shown::NoneConfigured | Shown::Nothing | Shown::Wrong => None,
+                Authentication::Full(user) | Authentication::Reader(user) => Some(user.to_owned()),
+                Authentication::NoneConfigured | Authentication::Nothing | Authentication::Wrong => None,
             },
-            read_only: matches!(shown, Shown::Reader(_)),
+            read_only: matches!(shown, Authentication::Reader(_)),
         }
     }
 }
@@ -147,7 +145,9 @@ mod tests {
             if let Some(authorization) = authorization {
                 request = request.header(header::AUTHORIZATION, authorization);
             }
-            let caller = Caller::of(&port.policy(), &request.body(Body::empty()).unwrap());
+            let (policy, request) = (port.policy(), request.body(Body::empty()).unwrap());
+            let (shown, trusted) = (policy.shown(&request), policy.trusts_network_of(&request));
+            let caller = Caller::of(shown, trusted, &request);
             let case = format!("credentials: {with}, {peer} {authorization:?} {clients:?}");
             assert_eq!(caller.client, Some(client.parse().unwrap()), "{case}");
             assert_eq!(caller.user.as_deref(), user, "{case}");

@@ -14,16 +14,16 @@
 //! credentials everywhere, requests other than `GET`, `HEAD` and `OPTIONS` are rejected (403), also
 //! from networks that need none.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use ipnet::IpNet;
 
+use super::authentication::{Authentication, peer};
 use super::caller::Caller;
 use super::networks::is_within;
 use crate::audit::Audit;
@@ -98,21 +98,6 @@ pub struct AccessPolicy {
     pub(super) networks: Vec<IpNet>,
 }
 
-/// Whose credentials a request has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown<'a> {
-    /// The port has no credentials.
-    NoneConfigured,
-    /// The request has none.
-    Nothing,
-    /// They belong to no user.
-    Wrong,
-    /// This user may only read.
-    Reader(&'a str),
-    /// This user may do everything.
-    Full(&'a str),
-}
-
 impl AccessPolicy {
     /// Checks a request. A request without the address of its client, from a router that
     /// [`crate::serve`] does not serve, comes from no trusted network.
@@ -121,33 +106,36 @@ impl AccessPolicy {
     /// Why the request is rejected.
     pub fn check(&self, requirement: Requirement, request: &Request) -> Result<(), Denial> {
         match (requirement, self.shown(request)) {
-            (_, Shown::Reader(_)) if !only_reads(request.method()) => Err(Denial::ReadOnly),
-            (Requirement::Nothing, _) | (_, Shown::Full(_) | Shown::Reader(_)) => Ok(()),
-            (_, Shown::Wrong) => Err(Denial::Unauthorized),
-            (Requirement::NetworkOrCredentials, _) | (Requirement::Credentials, Shown::NoneConfigured)
+            (_, Authentication::Reader(_)) if !only_reads(request.method()) => Err(Denial::ReadOnly),
+            (Requirement::Nothing, _) | (_, Authentication::Full(_) | Authentication::Reader(_)) => Ok(()),
+            (_, Authentication::Wrong) => Err(Denial::Unauthorized),
+            (Requirement::NetworkOrCredentials, _)
+            | (Requirement::Credentials, Authentication::NoneConfigured)
                 if self.trusts_network_of(request) =>
             {
                 Ok(())
             }
-            (_, Shown::Nothing) => Err(Denial::Unauthorized),
-            (_, Shown::NoneConfigured) => Err(Denial::UntrustedNetwork),
+            (_, Authentication::Nothing) => Err(Denial::Unauthorized),
+            (_, Authentication::NoneConfigured) => Err(Denial::UntrustedNetwork),
         }
     }
 
     /// Both pairs of credentials are compared, whichever is right.
-    pub(super) fn shown(&self, request: &Request) -> Shown<'_> {
+    pub(super) fn shown(&self, request: &Request) -> Authentication<'_> {
         let compared = |credentials: &Option<Credentials>| {
             let credentials = credentials.as_ref();
             credentials.map(|credentials| credentials.presented(request.headers()))
         };
         match (compared(&self.credentials), compared(&self.reader)) {
-            (None, None) => Shown::NoneConfigured,
+            (None, None) => Authentication::NoneConfigured,
             (Some(Presented::Valid), _) => {
-                Shown::Full(self.credentials.as_ref().map_or("", |it| &it.username))
+                Authentication::Full(self.credentials.as_ref().map_or("", |it| &it.username))
             }
-            (_, Some(Presented::Valid)) => Shown::Reader(self.reader.as_ref().map_or("", |it| &it.username)),
-            (Some(Presented::Nothing), _) | (_, Some(Presented::Nothing)) => Shown::Nothing,
-            _ => Shown::Wrong,
+            (_, Some(Presented::Valid)) => {
+                Authentication::Reader(self.reader.as_ref().map_or("", |it| &it.username))
+            }
+            (Some(Presented::Nothing), _) | (_, Some(Presented::Nothing)) => Authentication::Nothing,
+            _ => Authentication::Wrong,
         }
     }
 
@@ -183,8 +171,8 @@ impl AccessPolicy {
         }
     }
 
-    /// Passes only requests that the policy allows, with their [`Caller`], and writes an audit event
-    /// for each that may change something.
+    /// Passes only requests that the policy allows, with their [`Caller`], and writes an audit
+    /// event for each that may change something.
     pub fn protect(self, router: Router, rules: AccessRules) -> Router {
         let policy = Arc::new(self);
         router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
@@ -201,7 +189,9 @@ impl AccessPolicy {
                     );
                     return (rules.rejection)(&policy, denial);
                 }
-                let caller = Caller::of(&policy, &request);
+                let authentication = policy.shown(&request);
+                let trusted = policy.trusts_network_of(&request);
+                let caller = Caller::of(authentication, trusted, &request);
                 request.extensions_mut().insert(caller.clone());
                 if only_reads(request.method()) {
                     return next.run(request).await;
@@ -220,11 +210,6 @@ fn only_reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-pub(super) fn peer(request: &Request) -> Option<SocketAddr> {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
-    peer.map(|peer| peer.0)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests may panic")]
@@ -235,6 +220,8 @@ mod tests {
 
     use super::*;
     use crate::{LoopbackTrust, PortConfig};
+    use axum::extract::ConnectInfo;
+    use std::net::SocketAddr;
 
     fn credentials() -> Credentials {
         Credentials {

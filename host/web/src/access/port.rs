@@ -158,7 +158,8 @@ impl PortConfig {
     }
 
     /// The router behind every check of the port: host names and origins, then credentials and
-    /// networks, then the number of requests. Its responses are compressed for clients that accept that.
+    /// networks, then the number of requests. Its responses are compressed for clients that accept
+    /// that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
         compressed(self.checked(router, rules))
     }

@@ -4,7 +4,7 @@ use super::{limits::CPU_PERIOD, spec::Spec};
 
 /// How a runtime runs containers on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ways {
+pub(super) struct RuntimeOptions {
     /// Options of every command.
     pub(super) globals: Vec<String>,
     /// Options of `run`.
@@ -14,14 +14,14 @@ pub(super) struct Ways {
 }
 
 /// `run` of a container in the foreground, from an image of this name that is present.
-pub(super) fn run(spec: &Spec, image: &str, ways: &Ways) -> Vec<String> {
-    let mut all = ways.globals.clone();
+pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<String> {
+    let mut all = options.globals.clone();
     all.extend(["run", "--name", &spec.name, "--pull", "never"].map(str::to_owned));
     for (key, value) in &spec.labels {
         option(&mut all, "--label", &format!("{key}={value}"));
     }
-    all.extend(ways.run.iter().cloned());
-    if ways.limits {
+    all.extend(options.run.iter().cloned());
+    if options.limits {
         limits(spec, &mut all);
     }
     for (name, value) in &spec.environment {
@@ -93,9 +93,9 @@ pub(super) fn exec(
     container: &str,
     environment: &[(String, String)],
     words: &[String],
-    ways: &Ways,
+    options: &RuntimeOptions,
 ) -> Vec<String> {
-    let mut all = ways.globals.clone();
+    let mut all = options.globals.clone();
     all.push("exec".to_owned());
     for (name, value) in environment {
         option(&mut all, "--env", &format!("{name}={value}"));

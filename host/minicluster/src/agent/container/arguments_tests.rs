@@ -165,20 +165,20 @@ fn other_cases() -> Vec<(&'static str, Spec, &'static str)> {
 
 #[test]
 fn each_part_of_a_container_has_its_options() {
-    let ways = Ways {
+    let options = RuntimeOptions {
         limits: true,
-        ..Ways::default()
+        ..RuntimeOptions::default()
     };
     let start = "run --name mesos-c1 --pull never --label transom.cluster=/w ";
     for (what, spec, expected) in cases() {
-        let all = run(&spec, "i", &ways).join(" ");
+        let all = run(&spec, "i", &options).join(" ");
         assert_eq!(all.strip_prefix(start), Some(expected), "{what}: {all}");
     }
 }
 
 #[test]
 fn machines_without_limits_get_none() {
-    let ways = Ways {
+    let options = RuntimeOptions {
         globals: words(&["--runtime", "runc"]),
         run: words(&["--ulimit", "nofile=1:1"]),
         limits: false,
@@ -191,23 +191,23 @@ fn machines_without_limits_get_none() {
         ..plain()
     };
     assert_eq!(
-        run(&spec, "i", &ways).join(" "),
+        run(&spec, "i", &options).join(" "),
         "--runtime runc run --name mesos-c1 --pull never --label transom.cluster=/w --ulimit nofile=1:1 --network host i"
     );
 }
 
 #[test]
 fn commands_inside_a_container_have_its_name_and_their_own_variables() {
-    let ways = Ways {
+    let options = RuntimeOptions {
         globals: words(&["--runtime", "runc"]),
-        ..Ways::default()
+        ..RuntimeOptions::default()
     };
     let environment = [("A".to_owned(), "1".to_owned())];
     let all = exec(
         "mesos-c1",
         &environment,
         &words(&["/bin/sh", "-c", "true"]),
-        &ways,
+        &options,
     );
     assert_eq!(
         all.join(" "),

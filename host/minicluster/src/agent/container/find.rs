@@ -6,7 +6,7 @@
 //! may pass on, and at last no limits of containers.
 
 use super::{
-    arguments::Ways,
+    arguments::RuntimeOptions,
     runtime::{Kind, Runtime, call, is_installed},
     trial_image,
 };
@@ -50,14 +50,14 @@ async fn try_kind(kind: Kind) -> Result<Runtime, String> {
     make_image(kind).await?;
     let processes = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let mut first_reason = None;
-    for ways in candidates(kind, &processes) {
-        match trial(kind, &ways, "none").await {
+    for options in candidates(kind, &processes) {
+        match trial(kind, &options, "none").await {
             Ok(()) => {
-                let no_bridge = trial(kind, &ways, "bridge").await.err();
+                let no_bridge = trial(kind, &options, "bridge").await.err();
                 return Ok(Runtime {
                     kind,
                     version,
-                    ways,
+                    options,
                     no_bridge,
                 });
             }
@@ -101,7 +101,7 @@ async fn make_image(kind: Kind) -> Result<(), String> {
 }
 
 /// The options to try, in order. `processes` is the content of `/proc/self/limits`.
-fn candidates(kind: Kind, processes: &str) -> Vec<Ways> {
+fn candidates(kind: Kind, processes: &str) -> Vec<RuntimeOptions> {
     let (globals, runs): (Vec<Vec<String>>, Vec<Vec<String>>) = match kind {
         Kind::Docker => (vec![Vec::new()], vec![Vec::new()]),
         Kind::Podman => {
@@ -119,17 +119,17 @@ fn candidates(kind: Kind, processes: &str) -> Vec<Ways> {
             )
         }
     };
-    let mut all: Vec<Ways> = Vec::new();
+    let mut all: Vec<RuntimeOptions> = Vec::new();
     for limits in [true, false] {
         for globals in &globals {
             for run in &runs {
-                let ways = Ways {
+                let options = RuntimeOptions {
                     globals: globals.clone(),
                     run: run.clone(),
                     limits,
                 };
-                if !all.contains(&ways) {
-                    all.push(ways);
+                if !all.contains(&options) {
+                    all.push(options);
                 }
             }
         }
@@ -159,9 +159,9 @@ fn own_limits(processes: &str, bound: u64) -> Vec<String> {
     all
 }
 
-async fn trial(kind: Kind, ways: &Ways, network: &str) -> Result<(), String> {
+async fn trial(kind: Kind, options: &RuntimeOptions, network: &str) -> Result<(), String> {
     let name = format!("transom-trial-{}", uuid::Uuid::new_v4());
-    let mut arguments = ways.globals.clone();
+    let mut arguments = options.globals.clone();
     arguments.extend(owned(&[
         "run",
         "--rm",
@@ -172,15 +172,15 @@ async fn trial(kind: Kind, ways: &Ways, network: &str) -> Result<(), String> {
         "--network",
         network,
     ]));
-    arguments.extend(ways.run.iter().cloned());
-    if ways.limits {
+    arguments.extend(options.run.iter().cloned());
+    if options.limits {
         arguments.extend(owned(&["--memory", "64m", "--cpu-shares", "128"]));
     }
     arguments.extend(owned(&[trial_image::NAME, trial_image::EXIT]));
     let outcome = call(kind, &arguments, None, TRIAL).await.map(|_| ());
     if outcome.is_err() {
         // A container that could not start, or whose trial was given up, is still there.
-        let mut remove = ways.globals.clone();
+        let mut remove = options.globals.clone();
         remove.extend(owned(&["rm", "--force", &name]));
         let _ = call(kind, &remove, None, TRIAL).await;
     }
@@ -216,9 +216,9 @@ mod tests {
         ] {
             let all = candidates(kind, processes);
             assert_eq!(all.len(), count, "{kind:?}");
-            let limited = all.iter().take_while(|ways| ways.limits).count();
+            let limited = all.iter().take_while(|options| options.limits).count();
             assert_eq!(limited * 2, count, "{kind:?}");
-            assert!(all[limited..].iter().all(|ways| !ways.limits), "{kind:?}");
+            assert!(all[limited..].iter().all(|options| !options.limits), "{kind:?}");
         }
         let first = &candidates(Kind::Podman, LIMITS)[0];
         assert_eq!(first.globals, ["--log-level", "error"]);

@@ -127,7 +127,7 @@ async fn start(
         return Ok(seen.ip);
     }
     let spec = holder(launch, group, cluster)?;
-    let mut arguments = arguments::run(&spec, trial_image::NAME, &runtime.ways);
+    let mut arguments = arguments::run(&spec, trial_image::NAME, &runtime.options);
     let run = arguments.iter().position(|argument| argument == "run");
     arguments.insert(run.map_or(0, |at| at + 1), "--detach".to_owned());
     super::runtime::call(runtime.kind, &arguments, None, CALL).await?;

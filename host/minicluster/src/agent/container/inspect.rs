@@ -8,7 +8,7 @@ const NEVER: &str = "0001-01-01";
 
 /// A container as the runtime describes it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct Inspection {
     pub(super) id: String,
     pub(super) running: bool,
     /// Whether it ever ran.
@@ -22,12 +22,12 @@ pub(super) struct Seen {
 }
 
 /// Reads the answer for one container.
-pub(super) fn container(text: &str) -> Option<Seen> {
+pub(super) fn container(text: &str) -> Option<Inspection> {
     let document: Value = serde_json::from_str(text).ok()?;
     let container = document.as_array()?.first()?;
     let state = &container["State"];
     let started_at = doc::text(state, &["StartedAt"]).unwrap_or(NEVER);
-    Some(Seen {
+    Some(Inspection {
         id: doc::text(container, &["Id"])?.to_owned(),
         running: state["Running"] == true,
         started: !started_at.is_empty() && !started_at.starts_with(NEVER),
@@ -111,7 +111,7 @@ mod tests {
         ];
         for (what, document, (running, started, out_of_memory, ip)) in cases {
             let text = document.to_string();
-            let expected = Seen {
+            let expected = Inspection {
                 id: "c1".to_owned(),
                 running,
                 started,

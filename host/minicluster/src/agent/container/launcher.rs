@@ -90,7 +90,7 @@ impl Launcher {
             Images::Podman | Images::Docker => {
                 let found = self.runtime().await;
                 found.map_err(|why| Error::Images {
-                    images: self.images,
+                    images: self.images.to_string(),
                     why,
                 })?;
             }
@@ -120,7 +120,7 @@ impl Launcher {
             match &found {
                 Ok(runtime) => {
                     tracing::info!("containers run through {}", runtime.describe());
-                    if !runtime.ways.limits {
+                    if !runtime.options.limits {
                         tracing::warn!("limits on memory and CPUs of containers are not available");
                     }
                     if let Some(why) = &runtime.no_bridge {
@@ -183,7 +183,7 @@ impl Launcher {
             _ => None,
         };
         let permit = self.permit().await?;
-        let arguments = arguments::run(&spec, &name, &runtime.ways);
+        let arguments = arguments::run(&spec, &name, &runtime.options);
         let command = runtime.command(&arguments);
         let signal = image
             .stop_signal

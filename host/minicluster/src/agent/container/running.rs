@@ -3,7 +3,7 @@
 use super::{
     arguments,
     group::Group,
-    inspect::Seen,
+    inspect::Inspection,
     kernel_log,
     runtime::{CALL, Runtime},
     spec::{Containerizer, Published, Spec},
@@ -60,7 +60,7 @@ pub(crate) struct Container {
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// It ran, and this is how it looked at the end.
-    seen: Option<Seen>,
+    seen: Option<Inspection>,
     /// Its memory limit ended it.
     out_of_memory: bool,
 }
@@ -108,7 +108,7 @@ impl Container {
     }
 
     /// The container has started.
-    fn note(&self, seen: Seen) -> Started {
+    fn note(&self, seen: Inspection) -> Started {
         self.release();
         let group = self.group.as_ref().and_then(|group| group.address.clone());
         let ip = self.ip.get_or_init(|| group.or_else(|| seen.ip.clone())).clone();
@@ -195,7 +195,7 @@ impl Container {
     pub(crate) fn exec(&self, info: &Value) -> Option<Command> {
         let words = task::exec(info, self.containerizer)?;
         let environment = task::variables(info).ok()?;
-        let arguments = arguments::exec(&self.name, &environment, &words, &self.runtime.ways);
+        let arguments = arguments::exec(&self.name, &environment, &words, &self.runtime.options);
         let mut command = self.runtime.command(&arguments);
         command.stdin(Stdio::null());
         Some(command)

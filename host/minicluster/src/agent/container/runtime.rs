@@ -1,8 +1,8 @@
 //! Calls of the container runtime.
 
 use super::{
-    arguments::Ways,
-    inspect::{self, ImageConfig, Seen},
+    arguments::RuntimeOptions,
+    inspect::{self, ImageConfig, Inspection},
     task::CLUSTER,
 };
 use std::{
@@ -45,7 +45,7 @@ impl Kind {
 pub(crate) struct Runtime {
     pub(super) kind: Kind,
     pub(super) version: String,
-    pub(super) ways: Ways,
+    pub(super) options: RuntimeOptions,
     /// Why there is no bridge network, if there is none.
     pub(super) no_bridge: Option<String>,
 }
@@ -66,20 +66,18 @@ impl Runtime {
 
     /// The program with its options for every command.
     pub(super) fn command(&self, arguments: &[String]) -> Command {
-        let mut command = Command::new(self.kind.program());
-        command.args(arguments);
-        command
+        program(self.kind, arguments)
     }
 
     /// Calls the program; an exit status other than 0 is an error, in the words of an agent.
     pub(super) async fn call(&self, arguments: &[&str], limit: Duration) -> Result<String, String> {
-        let mut all = self.ways.globals.clone();
+        let mut all = self.options.globals.clone();
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         call(self.kind, &all, None, limit).await
     }
 
     /// Describes a container; `None`: there is none of that name.
-    pub(super) async fn inspect(&self, container: &str) -> Option<Seen> {
+    pub(super) async fn inspect(&self, container: &str) -> Option<Inspection> {
         let text = self
             .call(&["inspect", "--type", "container", container], CALL)
             .await;
@@ -123,6 +121,14 @@ impl Runtime {
     }
 }
 
+/// A runtime's program. Its container monitor writes a file `oom` into its working directory when a
+/// container exceeds its memory, so it has another one than this daemon.
+fn program(kind: Kind, arguments: &[String]) -> Command {
+    let mut command = Command::new(kind.program());
+    command.args(arguments).current_dir(std::env::temp_dir());
+    command
+}
+
 /// Calls a runtime's program; an exit status other than 0 is an error.
 pub(super) async fn call(
     kind: Kind,
@@ -131,9 +137,7 @@ pub(super) async fn call(
     limit: Duration,
 ) -> Result<String, String> {
     let shown = format!("{} {}", kind.program(), arguments.join(" "));
-    let mut command = Command::new(kind.program());
-    command.args(arguments);
-    let outcome = run(command, input, limit)
+    let outcome = run(program(kind, arguments), input, limit)
         .await
         .map_err(|why| format!("Failed to run '{shown}': {why}"))?;
     if outcome.status.success() {

@@ -110,7 +110,8 @@ pub(crate) fn variables(info: &Value) -> Result<Vec<(String, String)>, String> {
     Ok(all)
 }
 
-/// The task with commands that run as processes, without its container; `None` if it relies on the image's own command.
+/// The task with commands that run as processes, without its container; `None` if it relies on the
+/// image's own command.
 pub(super) fn without_image(info: &Value, containerizer: Containerizer) -> Option<Value> {
     doc::text(info, &["command", "value"])?;
     let mut info = info.clone();

@@ -1,0 +1,26 @@
+//! Whose credentials a request has, and where it comes from.
+
+use std::net::SocketAddr;
+
+use axum::extract::{ConnectInfo, Request};
+
+/// Whose credentials a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Authentication<'a> {
+    /// The port has no credentials.
+    NoneConfigured,
+    /// The request has none.
+    Nothing,
+    /// They belong to no user.
+    Wrong,
+    /// This user may only read.
+    Reader(&'a str),
+    /// This user may do everything.
+    Full(&'a str),
+}
+
+/// The address of the client's connection.
+pub(super) fn peer(request: &Request) -> Option<SocketAddr> {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    peer.map(|peer| peer.0)
+}
