@@ -1,12 +1,12 @@
 //! Requests to a daemon that does not lead.
 //!
 //! The policy of a service decides by method and path: a standby answers a request itself
-//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]). A read
-//! that only the leader can answer completely is answered with what this daemon knows while no
-//! leader answers ([`Route::ForwardOrLocal`]), with its age.
-//! While there is no leader, a request waits for one, and is then rejected: 503 while the store is
-//! unavailable, otherwise 502. A request that did not reach a leader is sent to the next one; a
-//! request whose outcome is unknown is not repeated.
+//! ([`Route::Local`]), redirects it ([`Route::Redirect`]) or forwards it ([`Route::Forward`]). A
+//! read that only the leader can answer completely is answered with what this daemon knows while no
+//! leader answers ([`Route::ForwardOrLocal`]), with its age. While there is no leader, a request
+//! waits for one, and is then rejected: 503 while the store is unavailable, otherwise 502. A
+//! request that did not reach a leader is sent to the next one; a request whose outcome is unknown
+//! is not repeated.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub enum Route {
     Redirect,
     /// By the leader, to which this daemon forwards the request.
     Forward,
-    /// By the leader; while none answers, by this daemon, with the header `Age`: the seconds since a
-    /// leader last answered here. For reads without a body.
+    /// By the leader; while none answers, by this daemon, with the header `Age`: the seconds since
+    /// a leader last answered here. For reads without a body.
     ForwardOrLocal,
 }
 
@@ -100,8 +100,8 @@ impl<H> Forwarding<H> {
     }
 
     /// Forwards with this daemon's credentials, so that the leader accepts what was accepted here
-    /// even if it does not trust this daemon's address. A request of the user who may only read keeps
-    /// that user's credentials.
+    /// even if it does not trust this daemon's address. A request of the user who may only read
+    /// keeps that user's credentials.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<&Credentials>) -> Self {
         self.authorization = credentials.and_then(|credentials| {

@@ -164,8 +164,8 @@ impl Framework {
     }
 
     /// Campaigns, runs the framework while leader, and campaigns again; until `token` is cancelled.
-    /// After an abdication it leaves the lease to others for as long as a lease lasts, in which each
-    /// of them campaigns several times.
+    /// After an abdication it leaves the lease to others for as long as a lease lasts, in which
+    /// each of them campaigns several times.
     ///
     /// # Errors
     /// Invalid data in the store, or a service that ended unexpectedly.

@@ -28,8 +28,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The runtime that was found, as in `podman 4.3.1`, or the reason why there is none. `None`: the
-    /// test is left out.
+    /// The runtime that was found, as in `podman 4.3.1`, or the reason why there is none. `None`:
+    /// the test is left out.
     pub fn for_test(test: &str, found: Result<String, String>) -> Option<Self> {
         let runtime = found.and_then(|found| {
             let program = found.split(' ').next().unwrap_or_default().to_owned();

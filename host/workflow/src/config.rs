@@ -37,8 +37,8 @@ pub struct Config {
 /// Defaults of jobs, and what all of them get.
 #[derive(Clone, PartialEq)]
 pub struct Defaults {
-    /// Whether jobs run in containers. On a cluster without containers, commands run as processes of
-    /// its agents, and images are ignored.
+    /// Whether jobs run in containers. On a cluster without containers, commands run as processes
+    /// of its agents, and images are ignored.
     pub containers: bool,
     /// CPUs of a job.
     pub cpus: f64,

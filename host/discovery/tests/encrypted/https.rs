@@ -210,8 +210,8 @@ async fn wrong_requests_are_rejected_with_their_status() {
             assert!(head.contains("cache-control: no-store"), "{head}");
         }
     }
-    // A client that sends its body before the response may see a reset in its place. Not over HTTP/2:
-    // this curl shows no status when the rest of its body is not wanted.
+    // A client that sends its body before the response may see a reset in its place. Not over
+    // HTTP/2: this curl shows no status when the rest of its body is not wanted.
     let waiting = [
         "--http1.1",
         "-H",

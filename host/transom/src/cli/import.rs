@@ -26,11 +26,11 @@ use crate::exit::{Misconfigured, Unavailable};
 /// of the workflow engine.
 ///
 /// The content of FILE determines the program. Of Marathon these forms are read: flags as on its
-/// command line (`--flag value` or `--flag=value`), `MARATHON_FLAG=value` lines, and a folder with a
-/// file for each flag (/etc/marathon/conf; `?flag` stands alone).
+/// command line (`--flag value` or `--flag=value`), `MARATHON_FLAG=value` lines, and a folder with
+/// a file for each flag (/etc/marathon/conf; `?flag` stands alone).
 ///
-/// The output starts with comments: what needs attention, and which flags have no counterpart. It may
-/// contain secrets.
+/// The output starts with comments: what needs attention, and which flags have no counterpart. It
+/// may contain secrets.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom config import /etc/marathon/conf --output transom.toml\n  \
@@ -43,8 +43,8 @@ pub(super) struct Import {
     /// Read the MARATHON_ variables of the environment; flags in FILE win over them.
     #[arg(long)]
     env: bool,
-    /// Write to this file, which must not exist and which only its owner may read, instead of standard
-    /// output.
+    /// Write to this file, which must not exist and which only its owner may read, instead of
+    /// standard output.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

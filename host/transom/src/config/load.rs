@@ -419,10 +419,7 @@ mod tests {
                 "[apps]\ndefault_network_name = \"-x\"\n",
                 "`apps.default_network_name` is \"-x\"; expected at most 63 letters",
             ),
-            (
-                "[apps]\nenable_features = [\"secret\"]\n",
-                "unknown variant `secret`",
-            ),
+            ("[apps]\nenable_features = [\"secret\"]\n", "is `secret` (in"),
             (
                 "[apps]\nmax_versions = 0\nmax_apps = 0\n",
                 "`apps.max_apps` is 0: it must be at least 1\n`apps.max_versions` is 0",

@@ -381,7 +381,7 @@ fn texts(text: &str) -> Vec<String> {
 /// A flag's text as the key has it.
 ///
 /// # Errors
-/// What was expected.
+/// The expected form.
 pub(crate) fn converted(form: Form, text: &str) -> Result<toml::Value, &'static str> {
     let whole = |text: &str| text.parse::<i64>().map_err(|_| "a whole number");
     Ok(match form {

@@ -427,8 +427,8 @@ pub(crate) struct Apps {
     /// The range of service ports.
     pub(crate) local_port_min: u16,
     pub(crate) local_port_max: u16,
-    /// Seconds for which a launched task may stay in one state before it runs; then it is killed and
-    /// launched again.
+    /// Seconds for which a launched task may stay in one state before it runs; then it is killed
+    /// and launched again.
     pub(crate) task_launch_timeout_seconds: u64,
     pub(crate) checks: Checks,
     pub(crate) deployments: Deployments,

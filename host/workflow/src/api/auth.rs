@@ -8,7 +8,8 @@
 //!
 //! The published operator sends no credentials, so trusted networks need none to queue and look up.
 //! The user who may only read may do so everywhere, and gets 403 for the rest. Credentials in a
-//! request are always checked: a wrong password is rejected from any network, so that it is noticed.
+//! request are always checked: a wrong password is rejected from any network, so that it is
+//! noticed.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};

@@ -1,5 +1,5 @@
-//! Marathon's configuration: flags in a file or a command line, `MARATHON_` variables in a file or in
-//! the environment, and a folder with one file for each flag, as `/etc/marathon/conf`.
+//! Marathon's configuration: flags in a file or a command line, `MARATHON_` variables in a file or
+//! in the environment, and a folder with one file for each flag, as `/etc/marathon/conf`.
 //!
 //! Flags become keys by the table of `config::marathon`. Those without a key are comments with the
 //! reason. Values are printed as settings only, never in comments or errors, because they may be
@@ -131,8 +131,8 @@ impl Flags {
         None
     }
 
-    /// `--flag value`, `--flag=value`, or `--flag`. Words before the first flag are a program with its
-    /// own arguments.
+    /// `--flag value`, `--flag=value`, or `--flag`. Words before the first flag are a program with
+    /// its own arguments.
     fn of_command_line(text: &str) -> anyhow::Result<Self> {
         let mut flags = Self::default();
         let mut words = words(text)?.into_iter().peekable();
@@ -148,7 +148,8 @@ impl Flags {
         Ok(flags)
     }
 
-    /// The TOML. `source`: where the flags come from; `here` and `components` as for the other files.
+    /// The TOML. `source`: where the flags come from; `here` and `components` as for the other
+    /// files.
     pub(super) fn printed(
         self,
         source: &str,
@@ -207,7 +208,8 @@ impl Converted {
             return;
         }
         if section == "cluster" && bare == "principal" {
-            // The framework registers with the principal, and authenticates as it if it has a secret.
+            // The framework registers with the principal, and authenticates as it if it has a
+            // secret.
             self.insert(section, "username", value.clone());
         }
         self.insert(section, bare, value);
