@@ -371,6 +371,14 @@ async fn calls_carry_the_stream_id_on_connections_of_their_own() {
     caller.decline(offers(), second).await.unwrap();
     caller.revive().await.unwrap();
     caller.suppress().await.unwrap();
+    let roles = ["a/b".to_owned()];
+    caller.revive_roles(&roles).await.unwrap();
+    caller.suppress_roles(&roles).await.unwrap();
+    let wider = FrameworkInfo {
+        roles: vec!["a".to_owned(), "a/b".to_owned()],
+        ..info()
+    };
+    caller.update_framework(&wider, &roles).await.unwrap();
     caller.kill(task_id.clone(), None, None).await.unwrap();
     caller
         .kill(
@@ -403,6 +411,11 @@ async fn calls_carry_the_stream_id_on_connections_of_their_own() {
         json!({"type": "DECLINE", "decline": {"offer_ids": offer_ids, "filters": {"refuse_seconds": 1.0}}}),
         json!({"type": "REVIVE"}),
         json!({"type": "SUPPRESS"}),
+        json!({"type": "REVIVE", "revive": {"roles": ["a/b"]}}),
+        json!({"type": "SUPPRESS", "suppress": {"roles": ["a/b"]}}),
+        json!({"type": "UPDATE_FRAMEWORK", "update_framework": {
+            "framework_info": FrameworkInfo { id: Some("f-1".into()), ..wider },
+            "suppressed_roles": ["a/b"]}}),
         json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}),
         json!({"type": "KILL", "kill": {"task_id": {"value": "t"}, "agent_id": {"value": "a"},
             "kill_policy": {"grace_period": {"nanoseconds": 3_000_000_000_u64}}}}),

@@ -4,7 +4,7 @@ use super::STREAM_ID;
 use crate::error::{Error, Result};
 use crate::http::{Http, MASTER, Request, address};
 use crate::ids::{AgentId, FrameworkId, OfferId, TaskId};
-use crate::v1::{DurationInfo, Filters, KillPolicy, Operation, TaskStatus};
+use crate::v1::{DurationInfo, Filters, FrameworkInfo, KillPolicy, Operation, TaskStatus};
 use reqwest::header::HeaderValue;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,12 +14,12 @@ use url::Url;
 
 /// Makes calls for one subscription. Cloning is cheap.
 ///
-/// A call succeeds when the master has accepted it (202). Its effects arrive as events; an outdated
-/// offer, for example, causes updates of the tasks that were to be launched with it. Calls fail
-/// with [`Error::Refused`] (400 after the subscription is over or for a malformed call, 403 while
-/// the stream is closed), with [`Error::NotLeader`] when the master no longer leads, with
-/// [`Error::NotSubscribed`] before the framework's id is known, and with the errors of any request.
-/// They end within the configured call timeout.
+/// A call succeeds when the master has accepted it (202; `UPDATE_FRAMEWORK`: 200). Its effects
+/// arrive as events; an outdated offer, for example, causes updates of the tasks that were to be
+/// launched with it. Calls fail with [`Error::Refused`] (400 after the subscription is over or for
+/// a malformed call, 403 while the stream is closed), with [`Error::NotLeader`] when the master no
+/// longer leads, with [`Error::NotSubscribed`] before the framework's id is known, and with the
+/// errors of any request. They end within the configured call timeout.
 #[derive(Clone, Debug)]
 pub struct Caller {
     http: Http,
@@ -56,6 +56,11 @@ impl Caller {
         self.framework.get()
     }
 
+    /// The principal that the configuration sets for frameworks.
+    pub fn principal(&self) -> Option<&str> {
+        self.http.config().principal.as_deref()
+    }
+
     /// The leading master, as scheme, host and port.
     pub fn master(&self) -> String {
         address(&self.url)
@@ -86,9 +91,34 @@ impl Caller {
         self.call("REVIVE", json!({})).await
     }
 
+    /// The same for some of the framework's roles; none: for all.
+    pub async fn revive_roles(&self, roles: &[String]) -> Result<()> {
+        self.call("REVIVE", json!({"revive": {"roles": roles}})).await
+    }
+
     /// Stops offers until REVIVE.
     pub async fn suppress(&self) -> Result<()> {
         self.call("SUPPRESS", json!({})).await
+    }
+
+    /// The same for some of the framework's roles; none: for all.
+    pub async fn suppress_roles(&self, roles: &[String]) -> Result<()> {
+        self.call("SUPPRESS", json!({"suppress": {"roles": roles}})).await
+    }
+
+    /// Replaces the framework's description, roles included, without a new subscription. Offers for
+    /// `suppressed` stay suppressed, and those of all other roles are sent. Id and principal are set
+    /// as in [`Client::subscribe`](crate::Client::subscribe). Fails with [`Error::Refused`] if the
+    /// master does not allow the change.
+    pub async fn update_framework(&self, info: &FrameworkInfo, suppressed: &[String]) -> Result<()> {
+        let mut info = info.clone();
+        info.id = self.framework.get().cloned();
+        if info.principal.is_none() {
+            info.principal = self.principal().map(str::to_owned);
+        }
+        let update = json!({"framework_info": info, "suppressed_roles": suppressed});
+        self.call("UPDATE_FRAMEWORK", json!({ "update_framework": update }))
+            .await
     }
 
     /// Removes the framework and all its tasks; no updates follow for these.

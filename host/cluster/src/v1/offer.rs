@@ -114,6 +114,45 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// RESERVE: `resources` as they are to become, each with one reservation more than offered.
+    pub fn reserve(resources: Vec<Resource>) -> Self {
+        Self {
+            r#type: OperationType::Reserve,
+            reserve: Some(OperationResources { resources }),
+            ..Self::default()
+        }
+    }
+
+    /// UNRESERVE: removes the last reservation of each of the resources, which are as offered and no
+    /// volumes.
+    pub fn unreserve(resources: Vec<Resource>) -> Self {
+        Self {
+            r#type: OperationType::Unreserve,
+            unreserve: Some(OperationResources { resources }),
+            ..Self::default()
+        }
+    }
+
+    /// CREATE of persistent volumes on reserved disks.
+    pub fn create(volumes: Vec<Resource>) -> Self {
+        Self {
+            r#type: OperationType::Create,
+            create: Some(OperationVolumes { volumes }),
+            ..Self::default()
+        }
+    }
+
+    /// DESTROY of persistent volumes with their data; the disks stay reserved.
+    pub fn destroy(volumes: Vec<Resource>) -> Self {
+        Self {
+            r#type: OperationType::Destroy,
+            destroy: Some(OperationVolumes { volumes }),
+            ..Self::default()
+        }
+    }
+}
+
 impl Filters {
     /// A filter for that duration.
     pub fn refuse(span: Duration) -> Self {

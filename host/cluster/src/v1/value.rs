@@ -197,6 +197,29 @@ impl Resource {
     }
 }
 
+impl DiskInfo {
+    /// The type of the disk, such as `PATH` or `MOUNT`; none for the agent's own file system.
+    pub fn source_type(&self) -> Option<&str> {
+        self.source.as_ref()?.get("type")?.as_str()
+    }
+
+    /// The directory of a `PATH` or `MOUNT` disk, if it is known.
+    pub fn root(&self) -> Option<&str> {
+        let source = self.source.as_ref()?;
+        let part = match self.source_type()? {
+            "PATH" => source.get("path")?,
+            "MOUNT" => source.get("mount")?,
+            _ => return None,
+        };
+        part.get("root")?.as_str()
+    }
+
+    /// The profile of the disk, which a storage provider assigned.
+    pub fn profile(&self) -> Option<&str> {
+        self.source.as_ref()?.get("profile")?.as_str()
+    }
+}
+
 impl Attribute {
     /// A text attribute.
     pub fn text(name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -243,5 +266,30 @@ impl DurationInfo {
     /// The duration; a negative one becomes zero.
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(u64::try_from(self.nanoseconds).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::DiskInfo;
+
+    #[test]
+    fn disk_source_is_read_by_type() {
+        let disk = |source: serde_json::Value| DiskInfo {
+            source: Some(source),
+            ..DiskInfo::default()
+        };
+        let path = disk(json!({"type": "PATH", "path": {"root": "/mnt/p"}, "profile": "fast"}));
+        assert_eq!(
+            (path.source_type(), path.root(), path.profile()),
+            (Some("PATH"), Some("/mnt/p"), Some("fast"))
+        );
+        let mount = disk(json!({"type": "MOUNT", "mount": {"root": "/mnt/m"}}));
+        assert_eq!((mount.root(), mount.profile()), (Some("/mnt/m"), None));
+        let block = disk(json!({"type": "BLOCK", "id": "b", "mount": {"root": "/mnt/m"}}));
+        assert_eq!((block.source_type(), block.root()), (Some("BLOCK"), None));
+        assert_eq!(DiskInfo::default().source_type(), None);
     }
 }
