@@ -31,6 +31,9 @@ pub struct Container {
     pub ipc: Option<IpcMode>,
     /// The filter of system calls; `None`: the agent's default. For the Mesos containerizer.
     pub seccomp: Option<Seccomp>,
+    /// Whether a task of a group is limited together with its executor and the group's other tasks;
+    /// `None`: the agent's default. For the Mesos containerizer.
+    pub share_cgroups: Option<bool>,
     /// Whether its program gets a terminal.
     pub tty: bool,
 }
@@ -103,6 +106,7 @@ impl Container {
             shm_size_mb: None,
             ipc: None,
             seccomp: None,
+            share_cgroups: None,
             tty: false,
         }
     }
@@ -127,6 +131,10 @@ impl Container {
             };
             ("seccomp".to_owned(), seccomp)
         }));
+        info.extend(
+            self.share_cgroups
+                .map(|share| ("share_cgroups".to_owned(), json!(share))),
+        );
         (!info.is_empty()).then_some(Value::Object(info))
     }
 }
@@ -271,10 +279,11 @@ mod tests {
                 Container {
                     ipc: Some(IpcMode::ShareParent),
                     seccomp: Some(Seccomp::Unconfined),
+                    share_cgroups: Some(false),
                     tty: true,
                     ..Container::new(Containerizer::Mesos)
                 },
-                json!({"ipc_mode": "SHARE_PARENT", "seccomp": {"unconfined": true}}),
+                json!({"ipc_mode": "SHARE_PARENT", "seccomp": {"unconfined": true}, "share_cgroups": false}),
                 json!({}),
             ),
             (

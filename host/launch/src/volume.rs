@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use transom_cluster::v1::{self, DockerVolume, Parameter, Parameters, VolumeHostPath, VolumeMode};
+use transom_cluster::v1::{
+    self, DockerVolume, Parameter, Parameters, VolumeHostPath, VolumeMode, VolumeSandboxPath,
+};
 
 use crate::command::secret;
 
@@ -36,6 +38,9 @@ pub enum VolumeSource {
     Secret(String),
     /// A volume of a CSI plugin.
     Csi(CsiVolume),
+    /// A path in the sandbox of the executor that runs the task's group, which all tasks of the
+    /// group share. The agent creates it. For the Mesos containerizer.
+    Group(String),
 }
 
 /// A volume of a CSI plugin that exists already.
@@ -127,6 +132,14 @@ impl Volume {
                 secret: Some(secret(name)),
                 ..v1::VolumeSource::default()
             },
+            VolumeSource::Group(path) => v1::VolumeSource {
+                r#type: Some("SANDBOX_PATH".to_owned()),
+                sandbox_path: Some(VolumeSandboxPath {
+                    path,
+                    r#type: Some("PARENT".to_owned()),
+                }),
+                ..v1::VolumeSource::default()
+            },
             VolumeSource::Csi(volume) => v1::VolumeSource {
                 r#type: Some("CSI_VOLUME".to_owned()),
                 csi_volume: Some(volume.into_json(self.read_only)),
@@ -207,6 +220,16 @@ mod tests {
             "container_path": "/data", "mode": "RO", "source": {"type": "SECRET", "secret": secret},
         });
         let volume = volume(true, VolumeSource::Secret("/tls/key".to_owned()));
+        assert_eq!(shown(volume.into_mesos()), expected);
+    }
+
+    #[test]
+    fn volume_of_a_group_is_in_the_sandbox_of_the_executor() {
+        let path = json!({"type": "PARENT", "path": "volumes/v"});
+        let expected = json!({
+            "container_path": "/data", "mode": "RW", "source": {"type": "SANDBOX_PATH", "sandbox_path": path},
+        });
+        let volume = volume(false, VolumeSource::Group("volumes/v".to_owned()));
         assert_eq!(shown(volume.into_mesos()), expected);
     }
 
