@@ -29,8 +29,9 @@
 //! * JSON only, no protobuf. No quota, maintenance or custom executors; messages for executors are
 //!   only written to the agent's journal; offer constraints are shown and otherwise ignored.
 //! * Resources can be reserved, and persistent volumes created and destroyed. Volumes cannot grow,
-//!   shrink or be shared, and only tasks use them, not the executors of groups. Other operations
-//!   return `OPERATION_ERROR`. `GET_OPERATIONS` shows none.
+//!   shrink or be shared. The tasks of a group mount those of its executor by volumes of the type
+//!   `SANDBOX_PATH`. Agents have no disks but their root disk. Other operations return
+//!   `OPERATION_ERROR`. `GET_OPERATIONS` shows none.
 //! * Processes are not isolated: no limits on CPU or memory, no networks. A process that leaves its
 //!   process group escapes. In a task group with a network of its own, tasks without an image are
 //!   processes on the host all the same.

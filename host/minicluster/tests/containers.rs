@@ -19,6 +19,7 @@ use std::{
 use support::{Cluster, Framework, PATIENCE, first_port, modern, ports, scalar, task};
 use transom_minicluster::Images;
 use transom_testkit::containers::{IMAGE, Runtime};
+use transom_testkit::{eventually, wait_for};
 
 /// A cluster of one agent and the runtime of its containers.
 struct Containers {
@@ -87,17 +88,16 @@ fn address(status: &Value) -> &str {
 /// Waits until a URL answers, and returns the body.
 async fn fetched(url: &str) -> String {
     let address = url.strip_prefix("http://").unwrap().trim_end_matches('/');
-    let end = Instant::now() + PATIENCE;
-    loop {
+    eventually(&format!("an answer of {url}"), async || {
         let request = transom_replay::client::Request::get("/");
-        if let Ok(response) = transom_replay::client::exchange(address.parse().unwrap(), &request).await
-            && response.head.code() == 200
-        {
-            return response.text();
+        let response = transom_replay::client::exchange(address.parse().unwrap(), &request).await;
+        let response = response.map_err(|error| error.to_string())?;
+        match response.head.code() {
+            200 => Ok(response.text()),
+            code => Err(format!("status {code}")),
         }
-        assert!(Instant::now() < end, "{url} does not answer");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    })
+    .await
 }
 
 /// A web server in a container, with this page.
@@ -198,11 +198,10 @@ async fn killed_container_ends_within_its_grace_period() {
         framework.launch(&offer, json!([info])).await;
         let running = framework.state(task, "TASK_RUNNING").await;
         let sandbox = sandbox(&it.cluster, &framework, task, &running);
-        let end = Instant::now() + PATIENCE;
-        while !read(&sandbox, "stdout").contains("ready") {
-            assert!(Instant::now() < end, "{task} is not ready");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        wait_for(&format!("{task} is ready"), async || {
+            read(&sandbox, "stdout").contains("ready")
+        })
+        .await;
         framework.kill(task).await;
         framework.state(task, "TASK_KILLING").await;
         let killed = framework.state(task, "TASK_KILLED").await;
@@ -354,11 +353,7 @@ async fn tasks_of_a_group_reach_each_other_in_their_network() {
     assert_eq!(it.names().len(), 3, "two tasks and their network");
     framework.kill("client").await;
     framework.until(|event| event["type"] == "FAILURE").await;
-    let end = Instant::now() + PATIENCE;
-    while !it.names().is_empty() {
-        assert!(Instant::now() < end, "left: {:?}", it.names());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait_for("the containers are gone", async || it.names().is_empty()).await;
     it.cluster.stop().await;
 }
 

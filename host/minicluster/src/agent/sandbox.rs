@@ -74,7 +74,53 @@ async fn make(launch: &Launch) -> Result<(), Trouble> {
         let linked = link(launch, volume, name).await;
         linked.map_err(|error| refuse(format!("Failed to mount '{}': {error}", name.display())))?;
     }
+    if let Some(group) = &launch.group {
+        for (volume, name) in &group.volumes {
+            let linked = link_to(launch, volume, &group.directory.join(name)).await;
+            linked.map_err(|error| refuse(format!("Failed to mount '{}': {error}", name.display())))?;
+        }
+        if !super::container::has_image(&launch.info) {
+            share(launch, &group.directory)
+                .await
+                .map_err(|error| refuse(format!("Failed to mount a volume of the executor: {error}")))?;
+        }
+    }
     Ok(())
+}
+
+/// Links the paths of the executor's sandbox that a process of a group shares.
+async fn share(launch: &Launch, executor: &Path) -> io::Result<()> {
+    for volume in doc::list(&launch.info, &["container", "volumes"]) {
+        let path = &volume["source"]["sandbox_path"];
+        let inside = doc::text(volume, &["container_path"]).unwrap_or_default();
+        let (Some("PARENT"), Some(shared)) = (doc::text(path, &["type"]), doc::text(path, &["path"])) else {
+            continue;
+        };
+        let plain = |path: &str| {
+            let mut parts = Path::new(path).components();
+            parts.all(|part| matches!(part, std::path::Component::Normal(_)))
+        };
+        if plain(inside) && plain(shared) {
+            let shared = executor.join(shared);
+            link_to(launch, &shared, &launch.directory.join(inside)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Links a directory, which is created if it is missing, unless there is a link already.
+async fn link_to(launch: &Launch, directory: &Path, place: &Path) -> io::Result<()> {
+    tokio::fs::create_dir_all(directory).await?;
+    if let Some(user) = switch_to(&launch.user) {
+        std::os::unix::fs::chown(directory, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+    }
+    if let Some(parent) = place.parent() {
+        tokio::fs::create_dir_all(parent).await?;
+    }
+    match tokio::fs::symlink(directory, place).await {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    }
 }
 
 /// Links a persistent volume into the sandbox; of a container, where it is mounted over an empty

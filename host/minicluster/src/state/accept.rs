@@ -245,18 +245,19 @@ impl State {
             role: accepted.role.clone(),
             resources,
         };
-        let group = |executor: &Executor| Group {
+        let executor = match self.frameworks.get_mut(&accepted.framework) {
+            Some(framework) => framework.executors.entry(key.clone()).or_insert(fresh).clone(),
+            None => fresh,
+        };
+        Group {
             id: key.1.clone(),
             executor: TaskGroup {
-                info: executor.info.clone(),
-                container: executor.container.clone(),
-                directory: executor.directory.clone(),
+                volumes: self.volume_links(&executor.agent, &executor.resources),
+                info: executor.info,
+                container: executor.container,
+                directory: executor.directory,
             },
-        };
-        let Some(framework) = self.frameworks.get_mut(&accepted.framework) else {
-            return group(&fresh);
-        };
-        group(framework.executors.entry(key.clone()).or_insert(fresh))
+        }
     }
 
     /// The resources of a task, if it can be run.
@@ -400,7 +401,7 @@ impl State {
             container: task.container.clone(),
             directory: task.directory.clone(),
             user: user.to_owned(),
-            volumes: self.volume_links(task),
+            volumes: self.volume_links(&task.agent, &task.resources),
             killing_state: framework.is_some_and(|framework| framework.has("TASK_KILLING_STATE")),
             group,
         }

@@ -299,7 +299,7 @@ pub(crate) struct Offer {
 }
 
 /// The one executor of a task group.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Executor {
     /// `ExecutorInfo`, with the framework id.
     pub(crate) info: Value,
@@ -410,4 +410,6 @@ pub(crate) struct TaskGroup {
     pub(crate) info: Value,
     pub(crate) container: String,
     pub(crate) directory: PathBuf,
+    /// Its persistent volumes: the directory of each, and its name in the sandbox.
+    pub(crate) volumes: Vec<(PathBuf, PathBuf)>,
 }

@@ -5,7 +5,7 @@
 //! again until it is acknowledged.
 
 use super::{
-    Agent, AgentId, Connection, Effect, FrameworkId, State, Task, accept::Accepted, accept::valid_id,
+    Agent, AgentId, Connection, Effect, FrameworkId, State, accept::Accepted, accept::valid_id,
     model::Outcome,
 };
 use crate::wire::{json as doc, resources::Bundle};
@@ -111,12 +111,13 @@ impl State {
         Ok(())
     }
 
-    /// The persistent volumes of a task: the directory of each, and its name in the sandbox.
-    pub(super) fn volume_links(&self, task: &Task) -> Vec<(PathBuf, PathBuf)> {
-        let Some(agent) = self.agents.get(&task.agent) else {
+    /// The persistent volumes of a task or an executor: the directory of each, and its name in the
+    /// sandbox.
+    pub(super) fn volume_links(&self, agent: &AgentId, resources: &Bundle) -> Vec<(PathBuf, PathBuf)> {
+        let Some(agent) = self.agents.get(agent) else {
             return Vec::new();
         };
-        let links = task.resources.volumes().into_iter().filter_map(|volume| {
+        let links = resources.volumes().into_iter().filter_map(|volume| {
             let place = agent.volumes.get(&(volume.role, volume.id))?;
             Some((place.clone(), PathBuf::from(volume.path)))
         });

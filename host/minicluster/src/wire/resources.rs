@@ -177,7 +177,11 @@ impl Bundle {
         let mut rest = Self::default();
         for (tag, amounts) in &self.parts {
             let mut tag = tag.clone();
-            if tag.disk.is_some() {
+            if tag
+                .disk
+                .as_ref()
+                .is_some_and(|disk| disk.get("persistence").is_some())
+            {
                 return Err("A persistent volume cannot change its reservation".to_owned());
             }
             if tag.reservations.pop().is_none() {
@@ -193,13 +197,12 @@ impl Bundle {
         let mut rest = Self::default();
         for (tag, amounts) in &self.parts {
             let mut tag = tag.clone();
-            if tag
-                .disk
-                .take()
-                .is_none_or(|disk| disk.get("persistence").is_none())
-            {
+            let disk = tag.disk.take().map(doc::object).unwrap_or_default();
+            if !disk.contains_key("persistence") {
                 return Err("A resource is not a persistent volume".to_owned());
             }
+            // A disk other than the root disk remains one.
+            tag.disk = disk.get("source").map(|source| json!({ "source": source }));
             if tag.reservations.is_empty() {
                 return Err("Persistent volumes cannot be created from unreserved resources".to_owned());
             }
@@ -401,6 +404,19 @@ mod tests {
         assert_eq!(
             volume.describe("alpha"),
             "disk(allocated: alpha)(reservations: [(DYNAMIC,alpha,p)])[vol-1:data]:100"
+        );
+    }
+
+    #[test]
+    fn disk_of_a_destroyed_volume_keeps_its_source() {
+        let mut volume = volume();
+        volume["disk"]["source"] = json!({"type": "MOUNT", "mount": {"root": "/m"}});
+        let reserved = Bundle::read(&[volume]).unwrap().without_volume().unwrap();
+        let free = reserved.without_reservation().unwrap();
+        let disk = &free.messages(Form::Refined, None)[0]["disk"];
+        assert_eq!(
+            *disk,
+            json!({"source": {"type": "MOUNT", "mount": {"root": "/m"}}})
         );
     }
 

@@ -330,6 +330,7 @@ fn volumes_are_mounted_from_where_they_are() {
         info: json!({}),
         container: "g".to_owned(),
         directory: PathBuf::from("/group"),
+        volumes: Vec::new(),
     });
     let spec = spec(&launch, "/w", None).unwrap();
     let mount = |source: &str, target: &str, read_only: bool| Mount {
@@ -361,6 +362,7 @@ fn tasks_of_a_group_share_its_network() {
             info: json!({ "container": executor }),
             container: "g".to_owned(),
             directory: PathBuf::from("/group"),
+            volumes: Vec::new(),
         });
         spec(&launch, "/w", None).unwrap()
     };
