@@ -113,6 +113,8 @@ fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskR
             gpus: 0.0,
             ports: vec![PortRequest::Random],
             constraints: constraints(n),
+            role: None,
+            volumes: Vec::new(),
             roles: Vec::new(),
             build: Arc::new(Nothing).into(),
         })
@@ -125,6 +127,7 @@ fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskR
             spec: Arc::clone(spec),
             not_before: None,
             priority: 0,
+            reservation: None,
         })
         .collect()
 }

@@ -37,6 +37,9 @@ pub struct Config {
     /// Minimum interval of REVIVE for tasks that fit no offer, and the time without demand before
     /// SUPPRESS.
     pub revive_interval: Duration,
+    /// A reservation whose resources and volumes are not offered within this time is dropped and
+    /// tried again.
+    pub reservation_timeout: Duration,
 }
 
 impl Config {
@@ -44,7 +47,7 @@ impl Config {
     pub const FAILOVER: Duration = Duration::from_hours(24 * 7);
 
     /// A configuration with the default times: decline 120 s, launch timeout 300 s, reconciliation
-    /// every 600 s, revive at most every second.
+    /// every 600 s, revive at most every second, reservations within 20 s.
     pub fn new(
         cluster: Client,
         framework: v1::FrameworkInfo,
@@ -62,6 +65,7 @@ impl Config {
             launch_timeout: Duration::from_mins(5),
             reconcile_interval: Duration::from_mins(10),
             revive_interval: Duration::from_secs(1),
+            reservation_timeout: Duration::from_secs(20),
         }
     }
 
@@ -89,6 +93,8 @@ impl Config {
             kill: backoff(5, 60),
             reconcile_retry: backoff(5, 300),
             matcher: backoff(1, 60),
+            reservation: self.reservation_timeout,
+            release: Duration::from_mins(10),
             stall: Duration::from_secs(30),
         };
         let Self {

@@ -31,6 +31,33 @@ pub enum Error {
         /// The task.
         task: TaskId,
     },
+    /// A submitted run spec has a role that no framework may have.
+    #[error("task `{task}` has the role `{role}`, which {wrong}")]
+    BadRole {
+        /// The task or group.
+        task: TaskId,
+        /// [`RunSpec::role`](crate::RunSpec::role).
+        role: String,
+        /// The problem, for example "has a part that begins with a dash".
+        wrong: &'static str,
+    },
+    /// A submitted run spec has volumes that no cluster can have.
+    #[error("task `{task}` {wrong}")]
+    BadVolumes {
+        /// The task or group.
+        task: TaskId,
+        /// The problem, for example "has volumes, but its role is `*`".
+        wrong: &'static str,
+    },
+    /// The pattern of a path constraint is not a regular expression.
+    #[error("`{pattern}` is not a regular expression")]
+    BadPattern {
+        /// The pattern.
+        pattern: String,
+        /// The position of the error.
+        #[source]
+        source: regex_lite::Error,
+    },
     /// A submitted group cannot be launched.
     #[error("group `{group}` {wrong}")]
     BadGroup {

@@ -24,6 +24,9 @@
 //! * An orphaned task (not in the store, or completed according to its record) is killed until it
 //!   is gone.
 //! * While the store is unavailable nothing is launched or acknowledged; both continue afterwards.
+//! * A reservation is stored before its resources are reserved. Its volumes are destroyed only when
+//!   it is released, or when nothing was ever launched with it. Reserved resources without a record
+//!   are removed if they carry the label of this framework's id; those of other frameworks stay.
 //!
 //! # Not here
 //!
@@ -46,10 +49,42 @@
 //! `LAUNCH_GROUP` and killed together. Each has its own record, which names the group, and its own
 //! events.
 //!
+//! # Roles
+//!
+//! [`RunSpec::role`] is the role to which the used offers are allocated. A role that the framework
+//! does not have is added by `UPDATE_FRAMEWORK`, which is repeated while the master rejects it, and
+//! is part of later subscriptions once it was accepted. After a restart the roles of reservations
+//! are added again; those of tasks are when the service submits some, or calls
+//! [`SchedulerApi::add_role`]. With several roles, those without pending tasks are suppressed.
+//! Masters before 1.9 do not know the call: there all roles must be in the configuration.
+//!
+//! # Volumes
+//!
+//! An instance whose [`RunSpec::volumes`] is not empty is launched in two steps. The first offer
+//! that matches is answered with `RESERVE` of all its resources and `CREATE` of its volumes, after
+//! the [`Reservation`] was stored. The next offer that holds them is used for the launch. All
+//! later requests with the same [`TaskRequest::reservation`] are launched with the same resources,
+//! so on the same agent, for which they wait if they must. They need no more than was reserved. The
+//! matcher is called each time; the other reservations of the run spec count as placed instances.
+//!
+//! The resources carry labels: `transom_framework_id`, `transom_reservation` (the key) and
+//! `transom_reservation_id`, which differs for each attempt. Those of Marathon
+//! (`marathon_framework_id`, `marathon_task_id`) belong to a record without such an id, if there is
+//! one. Tasks without volumes use none of these resources.
+//!
+//! | record | the master offers | action |
+//! |---|---|---|
+//! | not yet seen | its resources and volumes | it is seen; its task is launched |
+//! | not yet seen | nothing within [`Config::reservation_timeout`], or no volumes | the record is deleted, other resources are reserved |
+//! | seen | nothing: its agent is away | it waits |
+//! | released | its resources, and its task has ended | `DESTROY`, `UNRESERVE`, then the record is deleted |
+//! | released | nothing for 10 minutes after its task ended | the record is deleted |
+//! | none, or of another attempt | resources with the labels of this framework | `DESTROY`, `UNRESERVE` |
+//!
 //! # Store
 //!
 //! `<prefix>/framework-id` holds the framework's id as text, `<prefix>/tasks/<task id>` a
-//! [`TaskRecord`] as JSON.
+//! [`TaskRecord`] and `<prefix>/reservations/<key>` a [`Reservation`], both as JSON.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -77,13 +112,14 @@ mod testing;
 
 pub use api::event::{Event, Events};
 pub use api::handle::Scheduler;
-pub use api::pending::{PendingTask, Reason, Reasons, SubscriptionStatus};
+pub use api::pending::{PendingTask, Reason, Reasons, SubscriptionStatus, UnusedOffer};
 pub use api::record::{Phase, TaskRecord, Tasks};
 pub use api::request::{
     AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, InGroup, Member, MemberPlacement,
     Placement, PortRequest, RunSpec, TaskRequest,
 };
 pub use api::scheduler_api::SchedulerApi;
+pub use api::volume::{DiskKind, LocalVolume, PathConstraint, Reservation, Reservations, VolumeRequest};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;

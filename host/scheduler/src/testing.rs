@@ -7,7 +7,7 @@ use transom_cluster::v1::{self, TaskState};
 
 use crate::{
     AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, Member, Phase, Placement,
-    PortRequest, RunSpec, TaskRecord, TaskRequest,
+    PortRequest, Reservation, RunSpec, TaskRecord, TaskRequest,
 };
 
 /// A fresh intent.
@@ -38,6 +38,44 @@ pub(crate) fn record(id: &str) -> TaskRecord {
         kill_grace: None,
         metadata: Arc::default(),
     }
+}
+
+/// A reservation on agent `a1`, stored and not seen.
+pub(crate) fn reservation(key: &str, id: &str) -> Reservation {
+    let record = record("t");
+    Reservation {
+        key: key.to_owned(),
+        id: id.to_owned(),
+        run_spec: record.run_spec,
+        role: "prod".to_owned(),
+        agent: record.agent,
+        agent_attributes: record.agent_attributes,
+        volumes: Vec::new(),
+        since: record.intended_at,
+        created: false,
+        task: None,
+        releasing: false,
+    }
+}
+
+/// The resources that RESERVE and CREATE make.
+pub(crate) fn applied(operations: &[v1::Operation]) -> Vec<v1::Resource> {
+    let reserved = operations.iter().flat_map(|operation| &operation.reserve);
+    let mut resources: Vec<_> = reserved.flat_map(|reserve| reserve.resources.clone()).collect();
+    let created = operations.iter().flat_map(|operation| &operation.create);
+    for volume in created.flat_map(|create| &create.volumes) {
+        let source = volume.disk.as_ref().unwrap().source.clone();
+        let disk = v1::Resource {
+            disk: source.map(|source| v1::DiskInfo {
+                source: Some(source),
+                ..v1::DiskInfo::default()
+            }),
+            ..volume.clone()
+        };
+        let at = resources.iter().position(|resource| *resource == disk);
+        resources[at.expect("volumes are created on reserved disks")] = volume.clone();
+    }
+    resources
 }
 
 /// An offer of so many CPUs, 1000 MB each of memory and disk, and ports; attributes: `rack` = the
@@ -92,6 +130,8 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         disk: 0.0,
         gpus: 0.0,
         ports: Vec::new(),
+        role: None,
+        volumes: Vec::new(),
         constraints: Vec::new(),
         roles: Vec::new(),
         build: Arc::new(Sleep).into(),
@@ -104,6 +144,7 @@ pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> TaskRequest {
         spec: Arc::clone(spec),
         not_before: None,
         priority: 0,
+        reservation: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A scripted scheduler for tests of services: the test decides when tasks are launched and how
 //! they end, without a master.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, watch};
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{FrameworkId, TaskId};
 use transom_scheduler::{
-    AgentLocation, Event, Events, PendingTask, Phase, Placement, Reasons, SchedulerApi, SubscriptionStatus,
+    AgentLocation, Build, Event, Events, Group, GroupPlacement, InGroup, Member, MemberPlacement,
+    PendingTask, Phase, Placement, Reasons, Reservation, Reservations, SchedulerApi, SubscriptionStatus,
     TaskRecord, TaskRequest, Tasks,
 };
 
@@ -42,6 +43,8 @@ struct Inner {
     tasks: Tasks,
     launched: Vec<TaskInfo>,
     purged: Vec<TaskId>,
+    roles: BTreeSet<String>,
+    reservations: Reservations,
     used_ports: u16,
 }
 
@@ -102,7 +105,8 @@ impl ScriptedScheduler {
         .await
     }
 
-    /// Waits until a task is pending and launches it. Returns the launched task.
+    /// Waits until a task or group is pending and launches it. Returns the launched task, the first
+    /// one of a group.
     pub async fn launch(&self, task: &str) -> TaskInfo {
         let task = TaskId::from(task);
         let request = self
@@ -122,10 +126,19 @@ impl ScriptedScheduler {
         }
     }
 
-    /// Sends a status update of a task. Nothing happens if it is unknown.
+    /// Sends a status update of a task, or of all tasks of a group. Nothing happens if it is
+    /// unknown.
+    #[expect(clippy::needless_pass_by_value, reason = "tests name the state in the call")]
     pub fn update(&self, task: &str, state: TaskState, message: Option<&str>) {
+        let members = self.inner().members(&TaskId::from(task));
+        for member in members {
+            self.update_one(&member, &state, message);
+        }
+    }
+
+    fn update_one(&self, task: &TaskId, state: &TaskState, message: Option<&str>) {
         let mut inner = self.inner();
-        let Some(record) = inner.tasks.get_mut(&TaskId::from(task)) else {
+        let Some(record) = inner.tasks.get_mut(task) else {
             return;
         };
         let changed = Arc::make_mut(record);
@@ -141,16 +154,16 @@ impl ScriptedScheduler {
             }),
             ..TaskStatus::default()
         });
-        changed.phase = if state.is_terminal() || state == TaskState::Unknown {
+        changed.phase = if state.is_terminal() || *state == TaskState::Unknown {
             Phase::Terminal
         } else {
             Phase::Launched
         };
         changed.updated_at = Timestamp::now();
-        if state == TaskState::Running {
+        if *state == TaskState::Running {
             changed.started_at = Some(changed.updated_at);
         }
-        changed.state = state;
+        changed.state = state.clone();
         let record = Arc::clone(record);
         drop(inner);
         self.send(Event::Updated(record));
@@ -183,22 +196,38 @@ impl ScriptedScheduler {
         running.map(|record| record.id.clone()).collect()
     }
 
+    /// Adds or changes a reservation.
+    pub fn set_reservation(&self, reservation: Reservation) {
+        let (key, reservation) = (reservation.key.clone(), Arc::new(reservation));
+        let known = Arc::clone(&reservation);
+        self.inner().reservations.insert(key.clone(), known);
+        self.send(Event::ReservationChanged {
+            key,
+            reservation: Some(reservation),
+        });
+    }
+
+    /// The roles that the service added to the framework, those of submitted specs among them.
+    pub fn roles(&self) -> BTreeSet<String> {
+        self.inner().roles.clone()
+    }
+
     /// How many tasks were launched.
     pub fn launches(&self) -> usize {
         self.inner().launched.len()
     }
 
-    /// Waits until the service kills a launched task.
+    /// Waits until the service kills a launched task or group.
     pub async fn until_killed(&self, task: &str) {
         let task = TaskId::from(task);
         self.until(&format!("the kill of {task}"), |inner| {
-            let record = inner.tasks.get(&task)?;
-            record.killing.then_some(())
+            let first = inner.members(&task).into_iter().next()?;
+            inner.tasks[&first].killing.then_some(())
         })
         .await;
     }
 
-    /// Waits until the service purges a task.
+    /// Waits until the service purges a task or group.
     pub async fn until_purged(&self, task: &str) {
         let task = TaskId::from(task);
         self.until(&format!("the purge of {task}"), |inner| {
@@ -222,27 +251,70 @@ impl ScriptedScheduler {
     }
 
     fn launch_request(&self, request: &TaskRequest) -> TaskInfo {
-        let mut inner = self.inner();
-        let ports = request.spec.ports.len() as u16;
-        let first_port = FIRST_PORT + inner.used_ports;
-        inner.used_ports += ports;
-        let placement = Placement {
-            task: request.id.clone(),
-            agent: AgentLocation::clone(&self.agent),
-            host_ports: (first_port..first_port + ports).collect(),
+        let mut launched = match &request.spec.build {
+            Build::Task(build) => {
+                let placement = Placement {
+                    task: request.id.clone(),
+                    agent: AgentLocation::clone(&self.agent),
+                    host_ports: self.inner().take_ports(request.spec.ports.len()),
+                };
+                let task = build.build(&placement).unwrap();
+                let metadata = build.metadata(&placement);
+                vec![self.launch_one(request, None, &request.id, task, placement.host_ports, metadata)]
+            }
+            Build::Group(group) => self.launch_group(request, group),
         };
-        let build = request.spec.build.task().unwrap();
-        let task = build.build(&placement).unwrap();
+        launched.swap_remove(0)
+    }
+
+    fn launch_group(&self, request: &TaskRequest, group: &Group) -> Vec<TaskInfo> {
+        let numbered = group.members.iter().enumerate();
+        let place = |(index, member): (usize, &Member)| MemberPlacement {
+            task: group.build.task_id(&request.id, index),
+            host_ports: self.inner().take_ports(member.ports.len()),
+        };
+        let members = numbered.map(place).collect();
+        let placement = GroupPlacement {
+            group: request.id.clone(),
+            agent: AgentLocation::clone(&self.agent),
+            host_ports: self.inner().take_ports(request.spec.ports.len()),
+            members,
+        };
+        let executor = group.build.executor(&placement);
+        let launch = |index: usize| {
+            let within = InGroup {
+                id: request.id.clone(),
+                executor: executor.executor_id.clone(),
+                member: group.members[index].name.clone(),
+            };
+            let task = group.build.task(&placement, index);
+            let metadata = group.build.metadata(&placement, index);
+            let member = &placement.members[index];
+            let ports = member.host_ports.clone();
+            self.launch_one(request, Some(within), &member.task, task, ports, metadata)
+        };
+        (0..group.members.len()).map(launch).collect()
+    }
+
+    fn launch_one(
+        &self,
+        request: &TaskRequest,
+        group: Option<InGroup>,
+        id: &TaskId,
+        task: TaskInfo,
+        host_ports: Vec<u16>,
+        metadata: serde_json::Value,
+    ) -> TaskInfo {
         let now = Timestamp::now();
         let record = Arc::new(TaskRecord {
-            id: request.id.clone(),
+            id: id.clone(),
             run_spec: request.spec.id.clone(),
             version: request.spec.version.clone(),
-            group: None,
+            group,
             agent: Arc::clone(&self.agent),
             agent_attributes: Arc::default(),
-            metadata: Arc::new(build.metadata(&placement)),
-            host_ports: placement.host_ports,
+            metadata: Arc::new(metadata),
+            host_ports,
             phase: Phase::Launched,
             state: TaskState::Staging,
             status: None,
@@ -253,7 +325,8 @@ impl ScriptedScheduler {
             killing: false,
             kill_grace: None,
         });
-        inner.tasks.insert(request.id.clone(), Arc::clone(&record));
+        let mut inner = self.inner();
+        inner.tasks.insert(id.clone(), Arc::clone(&record));
         inner.launched.push(task.clone());
         drop(inner);
         self.send(Event::Launched(record));
@@ -265,11 +338,28 @@ impl ScriptedScheduler {
     }
 }
 
+impl Inner {
+    /// The tasks that a request launched.
+    fn members(&self, request: &TaskId) -> Vec<TaskId> {
+        let records = self.tasks.values();
+        let of_request = records.filter(|record| record.id == *request || record.request_id() == request);
+        of_request.map(|record| record.id.clone()).collect()
+    }
+
+    /// The next ports of the agent.
+    fn take_ports(&mut self, count: usize) -> Vec<u16> {
+        let (first, count) = (FIRST_PORT + self.used_ports, count as u16);
+        self.used_ports += count;
+        (first..first + count).collect()
+    }
+}
+
 impl SchedulerApi for ScriptedScheduler {
     fn submit(&self, tasks: Vec<TaskRequest>) {
         let mut inner = self.inner();
         for request in tasks {
-            if !inner.tasks.contains_key(&request.id) {
+            inner.roles.extend(request.spec.role.clone());
+            if inner.members(&request.id).is_empty() {
                 inner.submitted.insert(request.id.clone(), request);
             }
         }
@@ -288,9 +378,11 @@ impl SchedulerApi for ScriptedScheduler {
                 self.send(Event::NeverLaunched(task));
                 continue;
             }
-            if let Some(record) = inner.tasks.get_mut(&task) {
-                let record = Arc::make_mut(record);
-                (record.killing, record.kill_grace) = (true, grace);
+            for member in inner.members(&task) {
+                if let Some(record) = inner.tasks.get_mut(&member) {
+                    let record = Arc::make_mut(record);
+                    (record.killing, record.kill_grace) = (true, grace);
+                }
             }
             drop(inner);
             if self.immediate_kills.load(Ordering::SeqCst) {
@@ -303,13 +395,31 @@ impl SchedulerApi for ScriptedScheduler {
     fn purge(&self, tasks: Vec<TaskId>) {
         let mut inner = self.inner();
         for task in tasks {
-            if let Some(record) = inner.tasks.remove(&task) {
-                assert!(record.is_terminal(), "{task} is purged while it runs");
+            for member in inner.members(&task) {
+                let record = inner.tasks.remove(&member).unwrap();
+                assert!(record.is_terminal(), "{member} is purged while it runs");
             }
             inner.purged.push(task);
         }
         drop(inner);
         self.changed.send_replace(());
+    }
+
+    fn add_role(&self, role: &str) {
+        self.inner().roles.insert(role.to_owned());
+    }
+
+    fn release_reservation(&self, key: &str) {
+        self.inner().reservations.remove(key);
+        self.send(Event::ReservationChanged {
+            key: key.to_owned(),
+            reservation: None,
+        });
+        self.changed.send_replace(());
+    }
+
+    fn reservations(&self) -> Arc<Reservations> {
+        Arc::new(self.inner().reservations.clone())
     }
 
     fn tasks(&self) -> Arc<Tasks> {

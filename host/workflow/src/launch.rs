@@ -132,6 +132,8 @@ impl RunSpecCache {
             disk,
             gpus,
             ports: ports.collect(),
+            role: None,
+            volumes: Vec::new(),
             constraints: needs
                 .constraints
                 .iter()

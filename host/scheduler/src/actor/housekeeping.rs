@@ -1,7 +1,7 @@
 //! Calls that are repeated until they are answered (kills, reconciliation), and REVIVE, SUPPRESS
 //! and DECLINE.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
@@ -107,7 +107,9 @@ impl Actor {
         self.metrics.offers.inc_by(offers.len() as u64);
         for offer in offers {
             if let Some(agent) = self.agents.offered(offer, now) {
-                self.pool.add(offer, agent);
+                if self.pool.add(offer, agent) {
+                    self.reservations.offered();
+                }
             } else {
                 tracing::error!(offer = %offer.id, "out of agent handles; restart the daemon");
             }
@@ -117,7 +119,7 @@ impl Actor {
     /// Declines unused offers and sends REVIVE or SUPPRESS.
     pub(super) async fn answer_offers(&mut self, caller: &Caller) {
         let now = Instant::now();
-        let has_demand = self.queue.has_ready(Timestamp::now());
+        let has_demand = self.queue.has_ready(Timestamp::now()) || self.reservations.need_offers();
         let unused = match self.pool.pass_since() {
             Some(_) => Vec::new(),
             None => self.pool.take(),
@@ -142,13 +144,61 @@ impl Actor {
             return;
         };
         let (name, outcome) = match call {
-            OfferCall::Revive => ("REVIVE", caller.revive().await),
+            OfferCall::Revive => ("REVIVE", self.revive(caller).await),
             OfferCall::Suppress => ("SUPPRESS", caller.suppress().await),
         };
         if let Err(error) = outcome {
             self.offer_demand.failed(call);
             self.metrics.call_failed(name);
             tracing::debug!(call = name, error = error_chain(&error), "call failed; retrying");
+        }
+    }
+
+    /// Revives the roles of the pending tasks, and suppresses the others: the master offers an agent
+    /// to one role at a time, so offers for other roles would only delay those that are needed.
+    async fn revive(&mut self, caller: &Caller) -> transom_cluster::Result<()> {
+        let demanded = self.demanded_roles();
+        let Some((revive, others)) = self.roles.split(demanded.as_ref()) else {
+            caller.revive().await?;
+            self.roles.revived(&[]);
+            return Ok(());
+        };
+        if !others.is_empty() {
+            caller.suppress_roles(&others).await?;
+            self.roles.suppressed(others);
+        }
+        caller.revive_roles(&revive).await?;
+        self.roles.revived(&revive);
+        Ok(())
+    }
+
+    /// The roles of pending tasks; `None`: any.
+    fn demanded_roles(&self) -> Option<BTreeSet<String>> {
+        if !self.roles.are_several() {
+            return None;
+        }
+        let mut roles = self.queue.demanded_roles(Timestamp::now())?;
+        roles.append(&mut self.reservations.roles());
+        Some(roles)
+    }
+
+    /// Adds one role to the framework, if one is missing.
+    pub(super) async fn update_roles(&mut self, caller: &Caller) {
+        while let Some(info) = self.roles.next_update(Instant::now()) {
+            let role = info.roles.last().map_or("", String::as_str);
+            if let Err(error) = caller.update_framework(&info, &[]).await {
+                self.metrics.call_failed("UPDATE_FRAMEWORK");
+                tracing::warn!(
+                    role,
+                    error = error_chain(&error),
+                    "UPDATE_FRAMEWORK failed; tasks of this role stay pending, retrying"
+                );
+                self.roles.failed(Instant::now());
+                return;
+            }
+            tracing::info!(role, "role added to the framework");
+            self.roles.updated(info);
+            self.offer_demand.unsuppressed();
         }
     }
 }

@@ -8,15 +8,15 @@ use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::v1::{self, TaskState};
-use transom_cluster::{Caller, OfferId, TaskId};
+use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
 use transom_common::error_chain;
 
-use super::launch_builder::{self, BuiltInstance, Launches, Outcome};
+use super::launch_builder::{self, BuiltInstance, Launches, Outcome, ReservationContext};
 use super::{Actor, MAX_CONCURRENT_CALLS};
 use crate::matching::queue::{MatchFailure, TaskBatch};
-use crate::matching::round::{PlacedInstances, PlannedLaunch, Round};
+use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
 use crate::store::ledger::BATCH;
-use crate::{Event, Phase, Reason, RunSpec, TaskRecord};
+use crate::{Event, Phase, Reason, Reservation, RunSpec, TaskRecord, UnusedOffer};
 
 /// Time limit of one round; then the actor does its other work.
 const ROUND: Duration = Duration::from_millis(250);
@@ -24,6 +24,12 @@ const ROUND: Duration = Duration::from_millis(250);
 /// How long offers may be kept over several rounds. Only reached if the matcher is slow: other
 /// frameworks should not wait for it too.
 const PASS: Duration = Duration::from_secs(10);
+
+/// The next step of a planned instance.
+enum BuiltStep {
+    Launch(BuiltInstance),
+    Reserve(String, Vec<v1::Operation>),
+}
 
 impl Actor {
     /// Matches the pending tasks that are ready with all offers and launches what fits. Tasks that
@@ -57,15 +63,38 @@ impl Actor {
         let placed = self.placed(&batches);
         let (changed, gone) = self.agents.take_changes();
         self.matcher.update(changed, gone);
-        let mut round = Round::new(self.pool.offers().to_vec(), placed, self.roles.clone(), now);
+        let mut round = Round::new(
+            self.pool.offers().to_vec(),
+            placed,
+            self.default_roles.clone(),
+            now,
+        );
         let mut left = batches.iter();
         for batch in left.by_ref() {
             self.queue.tried(batch);
-            if let Some(failure) = round.place(batch, &mut self.matcher, &mut self.rng).await {
+            let planned = round.planned();
+            let failure = if batch.spec.volumes.is_empty() {
+                round.place(batch, &mut self.matcher, &mut self.rng).await
+            } else {
+                let keys = self.queue.reservation_keys(&batch.ids);
+                let residents = Residents {
+                    keys: &keys,
+                    reservations: self.reservations.ledger.records(),
+                    framework: caller.framework_id().map_or("", FrameworkId::as_str),
+                };
+                let (matcher, rng) = (&mut self.matcher, &mut self.rng);
+                round.place_residents(batch, &residents, matcher, rng).await
+            };
+            if round.planned() > planned {
+                self.queue.note_used(&batch.spec.id, now);
+            }
+            if let Some(failure) = failure {
                 for (reason, count) in &failure.reasons {
                     self.metrics.rejected(*reason, *count);
                 }
                 self.queue.note(&batch.spec.id, failure);
+                let unused = self.unused_offers(round.take_unused(), now);
+                self.queue.note_unused(&batch.spec.id, unused, now);
             }
             if begun.elapsed() >= ROUND {
                 break;
@@ -85,6 +114,21 @@ impl Actor {
         } else {
             self.end_pass(next.is_some());
         }
+    }
+
+    fn unused_offers(&self, unused: Vec<RefusedOffer>, at: Timestamp) -> Vec<Arc<UnusedOffer>> {
+        let described = unused.into_iter().filter_map(|refused| {
+            let (agent, attributes) = self.agents.get(refused.agent)?;
+            Some(Arc::new(UnusedOffer {
+                offer: refused.offer,
+                agent: Arc::clone(agent),
+                attributes: Arc::clone(attributes),
+                resources: refused.resources,
+                reasons: refused.reasons,
+                at,
+            }))
+        });
+        described.collect()
     }
 
     /// The offers that are left are declined next.
@@ -125,7 +169,31 @@ impl Actor {
                 }
             }
         }
+        self.add_reserved(&specs, &mut placed);
         placed
+    }
+
+    /// Adds the instances that have a reservation and do not run.
+    fn add_reserved(
+        &mut self,
+        specs: &HashMap<&str, &RunSpec>,
+        placed: &mut HashMap<String, PlacedInstances>,
+    ) {
+        if specs.values().all(|spec| spec.volumes.is_empty()) {
+            return;
+        }
+        let now = Instant::now();
+        for record in Arc::clone(self.reservations.ledger.records()).values() {
+            let counts =
+                specs.contains_key(record.run_spec.as_str()) && !record.releasing && !self.is_in_use(record);
+            if !counts {
+                continue;
+            }
+            if let Some(agent) = self.agents.reserved(record, now) {
+                let of_spec = placed.entry(record.run_spec.clone()).or_default();
+                of_spec.agents.push(agent);
+            }
+        }
     }
 
     fn note_all(&mut self, batches: &[TaskBatch], reason: Reason, message: &str) {
@@ -149,15 +217,41 @@ impl Actor {
 
     /// Stores the intents, then accepts the offers. Tasks whose intent is not stored stay pending.
     async fn launch(&mut self, caller: &Caller, planned: Vec<PlannedLaunch>, now: Timestamp) {
-        let mut by_offer: BTreeMap<OfferId, Vec<BuiltInstance>> = BTreeMap::new();
+        let mut by_offer: BTreeMap<OfferId, Vec<BuiltStep>> = BTreeMap::new();
+        let mut residents: Vec<(OfferId, Reservation, BuiltStep)> = Vec::new();
         for planned in planned {
+            if let LaunchStep::Reserve(key) = &planned.step {
+                let context = ReservationContext {
+                    framework: caller.framework_id(),
+                    principal: self.roles.principal().or_else(|| caller.principal()),
+                    default_roles: &self.default_roles,
+                    now,
+                };
+                let built = launch_builder::reserve(&planned, key, &self.agents, &context);
+                if let Some((record, operations)) = built {
+                    let step = BuiltStep::Reserve(key.clone(), operations);
+                    residents.push((planned.assigned.offer, record, step));
+                }
+                continue;
+            }
             match launch_builder::build(&planned, &self.agents, caller.framework_id(), now) {
-                Outcome::Built(built) => by_offer.entry(planned.assigned.offer).or_default().push(built),
+                Outcome::Built(built) => {
+                    let (offer, step) = (planned.assigned.offer, BuiltStep::Launch(built));
+                    match self.with_reservation(&planned.step, &planned.assigned.id) {
+                        Some(record) => residents.push((offer, record, step)),
+                        None => by_offer.entry(offer).or_default().push(step),
+                    }
+                }
                 Outcome::NotWanted => {
                     self.queue.remove(&planned.assigned.id);
                     self.never_launched(planned.assigned.id);
                 }
                 Outcome::Impossible => {}
+            }
+        }
+        if self.store_reservations(&residents).await {
+            for (offer, _, step) in residents {
+                by_offer.entry(offer).or_default().push(step);
             }
         }
         let mut by_offer = by_offer.into_iter().peekable();
@@ -167,9 +261,15 @@ impl Actor {
                 && let Some((offer, built)) = by_offer.next()
             {
                 let mut launches = Launches::default();
-                for built in built {
-                    intents.extend(built.records.into_iter().map(|record| self.ledger.intern(record)));
-                    launches.add(built.launch);
+                for step in built {
+                    match step {
+                        BuiltStep::Launch(built) => {
+                            let records = built.records.into_iter();
+                            intents.extend(records.map(|record| self.ledger.intern(record)));
+                            launches.add(built.launch);
+                        }
+                        BuiltStep::Reserve(key, operations) => launches.reserve(key, operations),
+                    }
                 }
                 accepts.push((offer, launches));
             }
@@ -180,6 +280,33 @@ impl Actor {
             self.store_succeeded();
             self.accept(caller, &intents, accepts).await;
         }
+    }
+
+    /// The record of a reservation that a task is launched with.
+    fn with_reservation(&self, step: &LaunchStep, request: &TaskId) -> Option<Reservation> {
+        let LaunchStep::LaunchReserved(key) = step else {
+            return None;
+        };
+        let record = self.reservations.ledger.get(key)?;
+        Some(Reservation {
+            created: true,
+            task: Some(request.clone()),
+            ..Reservation::clone(record)
+        })
+    }
+
+    /// Stores reservations before they are made or used. False: the store failed.
+    async fn store_reservations(&mut self, residents: &[(OfferId, Reservation, BuiltStep)]) -> bool {
+        let records = residents.iter().map(|(_, record, _)| record.clone());
+        let Err(error) = self.reservations.ledger.put(records.collect()).await else {
+            return true;
+        };
+        self.store_failed(&error);
+        let specs: BTreeSet<&String> = residents.iter().map(|(_, record, _)| &record.run_spec).collect();
+        for spec in specs {
+            self.note_store_failure(spec, &error);
+        }
+        false
     }
 
     /// Accepts offers for stored intents.
@@ -196,11 +323,22 @@ impl Actor {
             self.queue.remove(intent.request_id());
             self.reconcile_schedule.at(intent.id.clone(), answered_by);
         }
-        let filters = v1::Filters::refuse(self.times.decline);
         let mut calls = Vec::with_capacity(accepts.len());
         for (offer, mut launches) in accepts {
             let tasks = std::mem::take(&mut launches.tasks);
-            let call = caller.accept(vec![offer], launches.into_operations(), filters.clone());
+            // Reserved resources are used with their next offer.
+            let decline = if launches.reserved.is_empty() {
+                self.times.decline
+            } else {
+                Duration::ZERO
+            };
+            for key in std::mem::take(&mut launches.reserved) {
+                let deadline = Instant::now() + self.times.reservation;
+                self.reservations.requested(key, deadline);
+                self.offer_demand.request_revive();
+            }
+            let filters = v1::Filters::refuse(decline);
+            let call = caller.accept(vec![offer], launches.into_operations(), filters);
             calls.push(call.map(|outcome| (tasks, outcome)).boxed());
         }
         let outcomes: Vec<_> = futures::stream::iter(calls)
@@ -271,15 +409,16 @@ impl Actor {
             .filter(|intent| self.queue.get(intent.request_id()).is_some());
         let specs: BTreeSet<String> = waiting.map(|intent| intent.run_spec.clone()).collect();
         for spec in specs {
-            let reasons = BTreeMap::from([(Reason::StoreUnavailable, 1)]);
-            self.queue.note(
-                &spec,
-                MatchFailure {
-                    reasons,
-                    message: Some(error_chain(error)),
-                    ..MatchFailure::default()
-                },
-            );
+            self.note_store_failure(&spec, error);
         }
+    }
+
+    fn note_store_failure(&mut self, run_spec: &str, error: &crate::Error) {
+        let failure = MatchFailure {
+            reasons: BTreeMap::from([(Reason::StoreUnavailable, 1)]),
+            message: Some(error_chain(error)),
+            ..MatchFailure::default()
+        };
+        self.queue.note(run_spec, failure);
     }
 }

@@ -8,10 +8,11 @@ use transom_cluster::{FrameworkId, TaskId};
 
 use crate::matching::PartAllocation;
 use crate::matching::agents::Agents;
+use crate::matching::held::{self, Owner};
 use crate::matching::round::PlannedLaunch;
 use crate::{
-    AgentLocation, Build, BuildTask, Group, GroupPlacement, InGroup, MemberPlacement, Phase, Placement,
-    TaskRecord,
+    AgentLocation, Build, BuildTask, Group, GroupPlacement, InGroup, LocalVolume, MemberPlacement, Phase,
+    Placement, Reservation, TaskRecord,
 };
 
 /// The result of building one instance.
@@ -35,12 +36,15 @@ pub(super) enum Launch {
     Group(Box<v1::ExecutorInfo>, Vec<v1::TaskInfo>),
 }
 
-/// The launches on one offer.
+/// The tasks and operations of one offer.
 #[derive(Default)]
 pub(super) struct Launches {
     pub(super) tasks: Vec<TaskId>,
+    /// The keys of reservations to make.
+    pub(super) reserved: Vec<String>,
     alone: Vec<v1::TaskInfo>,
     groups: Vec<v1::Operation>,
+    reservations: Vec<v1::Operation>,
 }
 
 impl Launches {
@@ -57,11 +61,63 @@ impl Launches {
         }
     }
 
+    pub(super) fn reserve(&mut self, key: String, operations: Vec<v1::Operation>) {
+        self.reserved.push(key);
+        self.reservations.extend(operations);
+    }
+
     /// The operations of one ACCEPT.
     pub(super) fn into_operations(self) -> Vec<v1::Operation> {
         let alone = (!self.alone.is_empty()).then(|| v1::Operation::launch(self.alone));
-        alone.into_iter().chain(self.groups).collect()
+        let launches = alone.into_iter().chain(self.groups);
+        launches.chain(self.reservations).collect()
     }
+}
+
+/// Builds the record of a reservation, and the operations that make it. `None`: its agent is gone.
+pub(super) fn reserve(
+    planned: &PlannedLaunch,
+    key: &str,
+    agents: &Agents,
+    context: &ReservationContext<'_>,
+) -> Option<(Reservation, Vec<v1::Operation>)> {
+    let (place, attributes) = agents.get(planned.assigned.agent)?;
+    let spec = &planned.spec;
+    let volumes = spec.volumes.iter();
+    let record = Reservation {
+        key: key.to_owned(),
+        id: uuid::Uuid::new_v4().to_string(),
+        run_spec: spec.id.clone(),
+        role: spec.reservation_role(context.default_roles).to_owned(),
+        agent: Arc::clone(place),
+        agent_attributes: Arc::clone(attributes),
+        volumes: volumes
+            .map(|volume| LocalVolume::new(&spec.id, &volume.container_path))
+            .collect(),
+        since: context.now,
+        created: false,
+        task: None,
+        releasing: false,
+    };
+    let owner = Owner {
+        framework: context.framework?.to_string(),
+        key: record.key.clone(),
+        id: record.id.clone(),
+    };
+    let taken = &planned.assigned.taken;
+    let parts = taken.parts.iter();
+    let resources = parts.flat_map(|part| part.resources.clone()).collect();
+    let disks = taken.volumes.clone();
+    let operations = held::reserve(&record, &owner, context.principal, resources, disks);
+    Some((record, operations))
+}
+
+/// The common data of all reservations of a round.
+pub(super) struct ReservationContext<'a> {
+    pub(super) framework: Option<&'a FrameworkId>,
+    pub(super) principal: Option<&'a str>,
+    pub(super) default_roles: &'a [String],
+    pub(super) now: Timestamp,
 }
 
 /// Builds one instance.

@@ -6,7 +6,7 @@
 //! are due ([`housekeeping`]), matches pending tasks for at most one round and launches them
 //! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
-//! deadline.
+//! deadline. Reserved resources in offers are dealt with before the matching ([`reservations`]).
 //!
 //! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
 //! add them from its event loop. Every turn carries them out, even while the service reads no
@@ -16,6 +16,7 @@ mod housekeeping;
 mod launch;
 mod launch_builder;
 mod requests;
+mod reservations;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -46,8 +47,10 @@ use crate::matching::queue::Queue;
 use crate::metrics::Metrics;
 use crate::store::ledger::Ledger;
 use crate::subscription::retry::{Retry, Schedule};
+use crate::subscription::roles::Roles;
 use crate::subscription::{NewSubscription, SubscriptionEvent};
 use crate::{Error, Event, Reason, SubscriptionStatus};
+use reservations::HeldReservations;
 
 pub(crate) use start::Dependencies;
 
@@ -70,6 +73,10 @@ pub(crate) struct Timeouts {
     pub(crate) kill: Backoff,
     pub(crate) reconcile_retry: Backoff,
     pub(crate) matcher: Backoff,
+    /// How long reserved resources may take to appear in an offer.
+    pub(crate) reservation: Duration,
+    /// The same for a released reservation; then its record is dropped.
+    pub(crate) release: Duration,
     /// How long the service may read no events before this is logged.
     pub(crate) stall: Duration,
 }
@@ -103,7 +110,9 @@ struct Orphan {
 
 struct Actor {
     /// The roles that a run spec without roles accepts.
-    roles: Vec<String>,
+    default_roles: Vec<String>,
+    /// The roles to which offers are allocated.
+    roles: Roles,
     times: Timeouts,
     metrics: Metrics,
     shared: Arc<Shared>,
@@ -118,6 +127,7 @@ struct Actor {
     stalled_since: Option<Instant>,
     inbound: Vec<Inbound>,
     ledger: Ledger,
+    reservations: HeldReservations,
     queue: Queue,
     pending_changed: bool,
     next_ready: Option<Timestamp>,
@@ -176,9 +186,12 @@ impl Actor {
         }
         self.carry_out_requests().await;
         self.save().await;
+        self.save_reservations().await;
         if let Some(caller) = self.caller.clone() {
+            self.update_roles(&caller).await;
             self.send_kills(&caller).await;
             self.send_reconcile(&caller).await;
+            self.tend_reservations(&caller).await;
             self.match_and_launch(&caller).await;
         }
         self.publish();
@@ -208,6 +221,8 @@ impl Actor {
                 self.kills.next(),
                 self.reconcile_schedule.next(),
                 self.offer_demand.next(),
+                self.roles.next(now),
+                self.reservations.next(),
                 Some(self.next_reconcile),
             ]);
         }
@@ -273,9 +288,11 @@ impl Actor {
         let now = Instant::now();
         self.pool.clear();
         self.offer_demand.subscribed(now);
+        self.reservations.subscribed(&self.times, now);
         self.matcher.replace(self.matchers.agent_set(up.home_region));
         self.agents.mark_all_changed();
         self.caller = Some(up.caller);
+        self.roles.subscribed(up.framework);
         // The next turn reconciles all live tasks explicitly, and everything else implicitly.
         self.reconcile_all(now);
         self.next_reconcile = now;
@@ -338,6 +355,15 @@ impl Actor {
         if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
             self.metrics.tasks.set(count(self.ledger.records().len()));
             self.shared.tasks.store(Arc::clone(self.ledger.records()));
+        }
+        let reservations = self.reservations.ledger.records();
+        if !Arc::ptr_eq(&self.shared.reservations.load(), reservations) {
+            self.shared.reservations.store(Arc::clone(reservations));
+            for key in self.reservations.ledger.take_changed() {
+                let reservation = self.reservations.ledger.get(&key).cloned();
+                self.outbox
+                    .push_back(Event::ReservationChanged { key, reservation });
+            }
         }
         if **self.shared.subscription.load() != self.subscription {
             self.shared

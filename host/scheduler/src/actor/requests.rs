@@ -10,7 +10,8 @@ use transom_cluster::TaskId;
 use super::Actor;
 use crate::api::request_queue::{Kill, LastStep, Requests};
 use crate::store::transition;
-use crate::{Build, Error, Event, Result, TaskRecord, TaskRequest};
+use crate::subscription::roles;
+use crate::{Build, DiskKind, Error, Event, Result, RunSpec, TaskRecord, TaskRequest};
 
 impl Actor {
     /// Carries out all requests that were added. A purge that the store does not take is kept,
@@ -20,6 +21,15 @@ impl Actor {
         self.requests.append(added);
         if self.requests.is_empty() {
             return;
+        }
+        for role in std::mem::take(&mut self.requests.roles) {
+            match roles::invalid_name(&role) {
+                Some(wrong) => tracing::error!(role, wrong, "invalid role ignored"),
+                None => self.add_role(&role),
+            }
+        }
+        for key in std::mem::take(&mut self.requests.releases) {
+            self.release_reservation(&key);
         }
         let (mut purges, mut after_purge) = (Vec::new(), Requests::default());
         for (task, steps) in std::mem::take(&mut self.requests) {
@@ -53,6 +63,12 @@ impl Actor {
         }
     }
 
+    fn add_role(&mut self, role: &str) {
+        if self.roles.add(role) {
+            tracing::info!(role, "adding a role to the framework");
+        }
+    }
+
     fn submit(&mut self, request: TaskRequest) {
         let members = match members(&request) {
             Ok(members) => members,
@@ -62,6 +78,17 @@ impl Actor {
         if known || self.ledger.group(&request.id).is_some() {
             tracing::debug!(task = %request.id, "submitted task is already in the store; ignored");
             return;
+        }
+        if let Some(role) = &request.spec.role {
+            if let Some(wrong) = roles::invalid_name(role) {
+                let (role, task) = (role.clone(), request.id);
+                return self.reject(task.clone(), Error::BadRole { task, role, wrong });
+            }
+            self.add_role(&role.clone());
+        }
+        if let Some(wrong) = bad_volumes(&request.spec, &self.default_roles) {
+            let task = request.id;
+            return self.reject(task.clone(), Error::BadVolumes { task, wrong });
         }
         self.queue.push(request, Timestamp::now());
         self.offer_demand.request_revive_now();
@@ -156,6 +183,34 @@ impl Actor {
             }
         }
     }
+}
+
+/// Why no cluster can have the volumes of a run spec.
+fn bad_volumes(spec: &RunSpec, default_roles: &[String]) -> Option<&'static str> {
+    if spec.volumes.is_empty() {
+        return None;
+    }
+    if spec.reservation_role(default_roles) == "*" {
+        return Some("has volumes, but its role is `*`, for which nothing can be reserved");
+    }
+    let paths: BTreeSet<&str> = spec
+        .volumes
+        .iter()
+        .map(|volume| volume.container_path.as_str())
+        .collect();
+    if paths.len() < spec.volumes.len() || paths.contains("") {
+        return Some("has two volumes with the same path, or one without a path");
+    }
+    spec.volumes.iter().find_map(|volume| match volume.disk {
+        _ if volume.size == 0 => Some("has a volume without a size"),
+        DiskKind::Root if !volume.constraints.is_empty() => {
+            Some("has path constraints for a volume on the root disk")
+        }
+        DiskKind::Mount {
+            max_size: Some(most), ..
+        } if most < volume.size => Some("has a volume whose maximum size is less than its size"),
+        _ => None,
+    })
 }
 
 /// The ids of the tasks of a request.

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::{Client, v1};
 use transom_store::Store;
 
+use super::reservations::HeldReservations;
 use super::{Actor, QUEUE, Timeouts};
 use crate::api::handle::Shared;
 use crate::api::request_queue::{RequestQueue, Requests};
@@ -25,7 +26,9 @@ use crate::matching::offer_pool::Pool;
 use crate::matching::queue::Queue;
 use crate::metrics::Metrics;
 use crate::store::ledger::{FrameworkIdStore, Ledger};
+use crate::store::reservations::ReservationLedger;
 use crate::subscription::retry::{Retry, Schedule};
+use crate::subscription::roles::{AcceptedRoles, Roles};
 use crate::subscription::{self, SubscriptionTask};
 use crate::{Events, Result, Scheduler, SubscriptionStatus};
 
@@ -60,6 +63,7 @@ impl Dependencies {
     ) -> Result<(Actor, SubscriptionTask, Scheduler, Events)> {
         let identity = FrameworkIdStore::new(Arc::clone(&self.store), &self.prefix);
         let ledger = Ledger::load(Arc::clone(&self.store), &self.prefix).await?;
+        let reservations = ReservationLedger::load(Arc::clone(&self.store), &self.prefix).await?;
         let framework_id = identity.read().await?.map(|(id, _)| id);
         let subscription = SubscriptionStatus {
             framework_id,
@@ -68,8 +72,9 @@ impl Dependencies {
             since: Timestamp::now(),
         };
         let framework = subscription::complete(self.framework);
-        let mut roles = framework.roles.clone();
-        roles.push("*".to_owned());
+        let mut default_roles = framework.roles.clone();
+        default_roles.push("*".to_owned());
+        let accepted_roles = AcceptedRoles::new(framework.roles.clone());
 
         let (news, news_in) = mpsc::channel(QUEUE);
         let (events, receiver) = mpsc::channel(QUEUE);
@@ -77,6 +82,7 @@ impl Dependencies {
             requests: RequestQueue::default(),
             tasks: ArcSwap::new(Arc::clone(ledger.records())),
             pending: ArcSwap::default(),
+            reservations: ArcSwap::new(Arc::clone(reservations.records())),
             subscription: ArcSwap::from_pointee(subscription.clone()),
             tracker: TaskTracker::new(),
             #[cfg(test)]
@@ -86,6 +92,7 @@ impl Dependencies {
         let link = SubscriptionTask {
             cluster: self.cluster,
             framework,
+            roles: accepted_roles.clone(),
             identity,
             reconnect: times.reconnect,
             metrics: metrics.clone(),
@@ -95,7 +102,8 @@ impl Dependencies {
         let matcher = MatcherClient::new(self.matchers.agent_set(None), times.matcher, failures);
         let now = Instant::now();
         let mut actor = Actor {
-            roles,
+            default_roles,
+            roles: Roles::new(accepted_roles, times.reconnect),
             metrics,
             shared: Arc::clone(&shared),
             requests: Requests::default(),
@@ -106,6 +114,7 @@ impl Dependencies {
             stalled_since: None,
             inbound: Vec::new(),
             ledger,
+            reservations: HeldReservations::new(reservations),
             queue: Queue::default(),
             pending_changed: false,
             next_ready: None,
@@ -132,6 +141,9 @@ impl Dependencies {
 impl Actor {
     /// Continues what the stored records show as begun.
     fn resume(&mut self, now: Instant) {
+        for record in self.reservations.ledger.records().values() {
+            self.roles.add(&record.role);
+        }
         for record in self
             .ledger
             .records()

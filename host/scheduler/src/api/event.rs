@@ -8,7 +8,7 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use transom_cluster::{AgentId, ExecutorId, FrameworkId, TaskId, v1};
 
-use crate::{Error, TaskRecord};
+use crate::{Error, Reservation, TaskRecord};
 
 /// One event. The snapshots ([`SchedulerApi::tasks`](crate::SchedulerApi::tasks)) contain
 /// everything it reports before it is delivered.
@@ -42,6 +42,14 @@ pub enum Event {
         task: TaskId,
         /// [`Error::BadGroup`] of a submission, [`Error::NotTerminal`] of a purge.
         reason: Arc<Error>,
+    },
+    /// A reservation was stored, was seen in an offer, is used by another task, is released, or was
+    /// removed (`None`).
+    ReservationChanged {
+        /// Its key.
+        key: String,
+        /// As it is now.
+        reservation: Option<Arc<Reservation>>,
     },
     /// An executor's message to the framework.
     Message {

@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
 
 use super::request_queue::{Kill, RequestQueue};
-use crate::{PendingTask, SchedulerApi, SubscriptionStatus, TaskRequest, Tasks};
+use crate::{PendingTask, Reservations, SchedulerApi, SubscriptionStatus, TaskRequest, Tasks};
 
 /// A service's handle to its scheduler: see [`SchedulerApi`]. Clones are cheap and share the actor.
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) requests: RequestQueue,
     pub(crate) tasks: ArcSwap<Tasks>,
     pub(crate) pending: ArcSwap<Vec<PendingTask>>,
+    pub(crate) reservations: ArcSwap<Reservations>,
     pub(crate) subscription: ArcSwap<SubscriptionStatus>,
     pub(crate) tracker: TaskTracker,
     /// Counts the turns of the actor.
@@ -63,6 +64,22 @@ impl SchedulerApi for Scheduler {
                 requests.purge(task);
             }
         });
+    }
+
+    fn add_role(&self, role: &str) {
+        self.shared.requests.add(|requests| {
+            requests.roles.insert(role.to_owned());
+        });
+    }
+
+    fn release_reservation(&self, key: &str) {
+        self.shared.requests.add(|requests| {
+            requests.releases.insert(key.to_owned());
+        });
+    }
+
+    fn reservations(&self) -> Arc<Reservations> {
+        self.shared.reservations.load_full()
     }
 
     fn tasks(&self) -> Arc<Tasks> {

@@ -7,3 +7,4 @@ pub(crate) mod record;
 pub(crate) mod request;
 pub(crate) mod request_queue;
 pub(crate) mod scheduler_api;
+pub(crate) mod volume;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use transom_cluster::{FrameworkId, TaskId};
+use transom_cluster::{FrameworkId, OfferId, TaskId, v1};
+
+use crate::AgentLocation;
 
 /// A requested task that is not launched yet.
 #[derive(Clone, Debug)]
@@ -26,7 +28,7 @@ pub struct PendingTask {
 
 /// Why a run spec's tasks are pending. An offer that fails for several reasons counts once for
 /// each.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Reasons {
     /// The last round: how often each reason occurred. `Backoff`, `NoOffers`, `Disconnected`,
     /// `MatcherUnavailable` and `StoreUnavailable` apply to the round itself and count 1.
@@ -48,6 +50,35 @@ pub struct Reasons {
     pub total_refused_offers: u64,
     /// Rounds in which these tasks were matched.
     pub rounds: u64,
+    /// Some offers of the last round that were not used for these tasks, at most
+    /// [`Reasons::MAX_UNUSED_OFFERS`].
+    pub unused_offers: Vec<Arc<UnusedOffer>>,
+    /// When a task of this run spec was last launched while others were pending.
+    pub last_used_at: Option<Timestamp>,
+    /// When an offer was last not used for these tasks.
+    pub last_unused_at: Option<Timestamp>,
+}
+
+impl Reasons {
+    /// Maximum of [`Reasons::unused_offers`].
+    pub const MAX_UNUSED_OFFERS: usize = 10;
+}
+
+/// An offer that was matched with a run spec and not used for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UnusedOffer {
+    /// Its id. The offer itself was declined or used for other tasks.
+    pub offer: OfferId,
+    /// Its agent.
+    pub agent: Arc<AgentLocation>,
+    /// The agent's attributes.
+    pub attributes: Arc<[v1::Attribute]>,
+    /// The resources as offered, without those that no task may use.
+    pub resources: Vec<Arc<v1::Resource>>,
+    /// Why it was not used.
+    pub reasons: Vec<Reason>,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// Why an offer was rejected, or why there was nothing to match.
@@ -70,6 +101,8 @@ pub enum Reason {
     InsufficientGpus,
     /// Too few ports, or a fixed port is not offered.
     InsufficientPorts,
+    /// The instance has a reservation, and no offer holds its resources.
+    NoCorrespondingReservationFound,
     /// Its `not_before` lies in the future.
     Backoff,
     /// No offer has been matched yet.
@@ -94,6 +127,7 @@ impl Reason {
             Self::InsufficientDisk => "InsufficientDisk",
             Self::InsufficientGpus => "InsufficientGpus",
             Self::InsufficientPorts => "InsufficientPorts",
+            Self::NoCorrespondingReservationFound => "NoCorrespondingReservationFound",
             Self::Backoff => "Backoff",
             Self::NoOffers => "NoOffers",
             Self::Disconnected => "Disconnected",

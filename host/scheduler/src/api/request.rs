@@ -10,7 +10,7 @@ use transom_cluster::{AgentId, ExecutorId, TaskId, v1};
 use transom_common::HostPort;
 use transom_plugin_host::matcher;
 
-use crate::TaskRecord;
+use crate::{TaskRecord, VolumeRequest};
 
 /// One task, or one group of tasks, to be run once. Its id is never used again.
 #[derive(Clone, Debug)]
@@ -29,6 +29,16 @@ pub struct TaskRequest {
     /// submission. Lower ones do not starve: requests pending for a minute are matched first,
     /// oldest first, in one of four passes over the offers.
     pub priority: i32,
+    /// The key of the reservation, if the run spec has volumes: requests with the same key run one
+    /// after another on the same agent with the same volumes. `None`: the id of this request.
+    pub reservation: Option<String>,
+}
+
+impl TaskRequest {
+    /// The key of its reservation.
+    pub(crate) fn reservation_key(&self) -> &str {
+        self.reservation.as_deref().unwrap_or(self.id.as_str())
+    }
 }
 
 /// The needs of an instance and where it may run.
@@ -53,14 +63,28 @@ pub struct RunSpec {
     pub gpus: f64,
     /// Host ports, in the order of [`Placement::host_ports`].
     pub ports: Vec<PortRequest>,
+    /// The role to which the used offers are allocated. The framework gets it by an
+    /// `UPDATE_FRAMEWORK` if it does not have it. `None`: any role of the framework.
+    pub role: Option<String>,
     /// Evaluated by the matcher. It is called even without any, because it knows the home region
     /// rule.
     pub constraints: Vec<matcher::Constraint>,
-    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's
-    /// roles and `*`.
+    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: `role` and `*`;
+    /// without a `role` the roles that the framework was started with, and `*`.
     pub roles: Vec<String>,
+    /// Persistent volumes: of a single task, or of the executor of a group. With any, an instance
+    /// has a [`Reservation`](crate::Reservation), by which it is bound to its agent.
+    pub volumes: Vec<VolumeRequest>,
     /// A task or a group, with the builder of its launch.
     pub build: Build,
+}
+
+impl RunSpec {
+    /// The role for which resources are reserved.
+    pub(crate) fn reservation_role<'a>(&'a self, default_roles: &'a [String]) -> &'a str {
+        let default = default_roles.first().map_or("*", String::as_str);
+        self.role.as_deref().unwrap_or(default)
+    }
 }
 
 /// A single task or a group.

@@ -10,7 +10,7 @@
 //! was carried out is void: a service purges only ids that it is done with. Tasks are in the order
 //! of their first request.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +24,10 @@ use crate::TaskRequest;
 pub(crate) struct Requests {
     order: VecDeque<TaskId>,
     by_task: HashMap<TaskId, TaskSteps>,
+    /// Roles to add to the framework.
+    pub(crate) roles: BTreeSet<String>,
+    /// Keys of reservations to release.
+    pub(crate) releases: BTreeSet<String>,
 }
 
 /// The steps of one task, in the order of the fields.
@@ -86,7 +90,9 @@ impl Requests {
     }
 
     /// Adds later requests.
-    pub(crate) fn append(&mut self, later: Self) {
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.roles.append(&mut later.roles);
+        self.releases.append(&mut later.releases);
         for (task, steps) in later {
             if let Some(kill) = steps.kill_first {
                 self.kill(&task, kill);
@@ -101,7 +107,7 @@ impl Requests {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.order.is_empty() && self.roles.is_empty() && self.releases.is_empty()
     }
 
     pub(crate) fn contains(&self, task: &TaskId) -> bool {

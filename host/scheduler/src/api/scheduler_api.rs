@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use transom_cluster::TaskId;
 
-use crate::{PendingTask, SubscriptionStatus, TaskRequest, Tasks};
+use crate::{PendingTask, Reservations, SubscriptionStatus, TaskRequest, Tasks};
 
 /// The scheduler as a service sees it. Implemented by [`Scheduler`](crate::Scheduler) and by
 /// scripted schedulers in tests; the other half are the [`Events`](crate::Events).
@@ -32,6 +32,21 @@ pub trait SchedulerApi: Debug + Send + Sync {
     /// Unknown ids are ignored. A task that is not terminal keeps its record, and is an
     /// [`Event::Rejected`](crate::Event::Rejected).
     fn purge(&self, tasks: Vec<TaskId>);
+
+    /// Gives up a reservation, which otherwise outlives its tasks and requests, killed ones included: its volumes are destroyed with their data, and its resources are
+    /// unreserved, as soon as its task has ended and the master offers them. The task is not killed.
+    /// Until then [`Reservation::releasing`](crate::Reservation::releasing) is set, also after a
+    /// restart, and nothing is launched with it; then the record is deleted, and a pending request
+    /// with the same key reserves other resources. Unknown keys are ignored.
+    fn release_reservation(&self, key: &str);
+
+    /// All reservations by key. They exist until they are released, or were not reserved in time.
+    fn reservations(&self) -> Arc<Reservations>;
+
+    /// Adds a role to those that the framework subscribes with, for as long as this scheduler runs.
+    /// The roles of submitted run specs are added without it. A role that no framework may have is
+    /// ignored.
+    fn add_role(&self, role: &str);
 
     /// All records, including terminal ones until they are purged.
     fn tasks(&self) -> Arc<Tasks>;

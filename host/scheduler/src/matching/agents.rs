@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use transom_cluster::{AgentId, v1};
 use transom_plugin_host::matcher::{Agent, Attribute, AttributeValue};
 
-use crate::{AgentLocation, TaskRecord};
+use crate::{AgentLocation, Reservation, TaskRecord};
 
 /// An agent that neither offers nor runs our tasks for this long is dropped.
 const AGENT_RETENTION: Duration = Duration::from_mins(10);
@@ -49,6 +49,15 @@ impl Agents {
 
     /// An agent as described by the record of a task; newer data from an offer is kept.
     pub(crate) fn remembered(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
+        if let Some(known) = self.by_id.get(&record.agent.id) {
+            return Some(known.handle);
+        }
+        let (place, attributes) = (&record.agent, &record.agent_attributes);
+        self.learn(Arc::clone(place), Arc::clone(attributes), now)
+    }
+
+    /// The same by the record of a reservation.
+    pub(crate) fn reserved(&mut self, record: &Reservation, now: Instant) -> Option<u32> {
         if let Some(known) = self.by_id.get(&record.agent.id) {
             return Some(known.handle);
         }

@@ -5,13 +5,20 @@
 //!
 //! # Roles and reservations
 //!
+//! An offer is allocated to one role of the framework and may be used by run specs of that role.
+//!
 //! A resource may be used when it is unreserved and the run spec accepts `*`, or reserved
 //! (statically or dynamically, in the old or the new format) for an accepted role or an ancestor of
 //! it (`eng` for `eng/web`): Mesos offers those too. Resources are returned as offered, with
 //! reservations and labels. Reserved resources are used before unreserved ones.
+//!
+//! An instance with volumes has a reservation of its own ([`held`]). Its resources are used by no
+//! other instance, and the disks of other types than the root disk only by volumes ([`disks`]).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub(crate) mod agents;
+mod disks;
+pub(crate) mod held;
 pub(crate) mod matcher;
 pub(crate) mod matcher_client;
 pub(crate) mod offer_demand;
@@ -27,13 +34,15 @@ pub(crate) mod round;
 mod scan_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod volume_tests;
 
 use transom_cluster::{OfferId, TaskId, v1};
 
 pub(crate) use offer_resources::OpenOffer;
 pub(crate) use offers::{CandidateScan, Offers};
 
-use crate::{Build, PortRequest, Reason, RunSpec};
+use crate::{Build, DiskKind, PortRequest, Reason, RunSpec, VolumeRequest};
 
 /// The scalar resources, and the reason when one is insufficient.
 const SCALARS: [(&str, Reason); 4] = [
@@ -42,6 +51,9 @@ const SCALARS: [(&str, Reason); 4] = [
     ("disk", Reason::InsufficientDisk),
     ("gpus", Reason::InsufficientGpus),
 ];
+
+/// The index of `disk` in [`SCALARS`].
+const DISK: usize = 2;
 
 /// The resources that one instance requires.
 #[derive(Clone, Debug)]
@@ -53,6 +65,13 @@ pub(crate) struct Requirements {
     /// The ports of all parts.
     port_requests: ports::PortRequests,
     roles: Vec<String>,
+    /// The role to which offers must be allocated; `None`: any.
+    role: Option<String>,
+    /// The volumes to create.
+    volumes: Vec<VolumeRequest>,
+    /// The resources are to be reserved for `role`: they must not be reserved for it already, since
+    /// a reservation can only be refined.
+    reserves: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -63,18 +82,21 @@ struct Part {
 }
 
 impl Requirements {
-    /// `default_roles`: the roles that a spec without roles accepts.
+    /// `default_roles`: the roles that a spec without any accepts.
     pub(crate) fn of(spec: &RunSpec, default_roles: &[String]) -> Self {
-        let roles = if spec.roles.is_empty() {
-            default_roles
-        } else {
-            &spec.roles
+        let roles = match &spec.role {
+            _ if !spec.roles.is_empty() => spec.roles.clone(),
+            Some(role) => vec![role.clone(), "*".to_owned()],
+            None => default_roles.to_vec(),
         };
         let mut need = Self {
             parts: Vec::new(),
             total: Default::default(),
             port_requests: ports::PortRequests::new(&[]),
-            roles: roles.to_vec(),
+            roles,
+            role: spec.role.clone(),
+            volumes: Vec::new(),
+            reserves: false,
         };
         let mut ports = spec.ports.clone();
         need.add([spec.cpus, spec.mem, spec.disk, spec.gpus], &spec.ports);
@@ -88,6 +110,28 @@ impl Requirements {
         need
     }
 
+    /// The requirements of the reservation of an instance with volumes.
+    pub(crate) fn reserving(spec: &RunSpec, default_roles: &[String]) -> Self {
+        let role = spec.reservation_role(default_roles).to_owned();
+        let mut need = Self::of(spec, &[role.clone(), "*".to_owned()]);
+        let on_root = spec.volumes.iter().filter(|volume| volume.disk == DiskKind::Root);
+        let root_disk = on_root.map(|volume| milli_units(volume.size as f64));
+        need.total[DISK] = root_disk.fold(need.total[DISK], u64::saturating_add);
+        need.role = Some(role);
+        need.volumes.clone_from(&spec.volumes);
+        need.reserves = true;
+        need
+    }
+
+    /// The requirements of an instance that uses its reservation.
+    pub(crate) fn holding(spec: &RunSpec, role: &str) -> Self {
+        Self {
+            roles: vec![role.to_owned()],
+            role: Some(role.to_owned()),
+            ..Self::of(spec, &[])
+        }
+    }
+
     fn add(&mut self, amounts: [f64; SCALARS.len()], ports: &[PortRequest]) {
         let scalars = amounts.map(milli_units);
         for (total, amount) in self.total.iter_mut().zip(scalars) {
@@ -99,14 +143,27 @@ impl Requirements {
         });
     }
 
-    fn accepts(&self, reserved_for: &str) -> bool {
-        self.roles.iter().any(|role| {
-            role == reserved_for
-                || role
-                    .strip_prefix(reserved_for)
-                    .is_some_and(|rest| rest.starts_with('/'))
-        })
+    /// Whether offers that are allocated to this role may be used.
+    fn may_use_offer_of(&self, allocated: Option<&str>) -> bool {
+        match (&self.role, allocated) {
+            (Some(role), Some(allocated)) => role == allocated,
+            _ => true,
+        }
     }
+
+    fn accepts(&self, reserved_for: &str) -> bool {
+        let accepted = self
+            .roles
+            .iter()
+            .any(|role| role == reserved_for || is_below(role, reserved_for));
+        let can_be_refined = |role: &String| reserved_for == "*" || is_below(role, reserved_for);
+        accepted && (!self.reserves || self.role.as_ref().is_some_and(can_be_refined))
+    }
+}
+
+fn is_below(role: &str, ancestor: &str) -> bool {
+    role.strip_prefix(ancestor)
+        .is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// In thousandths. Negative amounts and NaN count as zero.
@@ -115,10 +172,12 @@ fn milli_units(amount: f64) -> u64 {
 }
 
 /// The resources allocated to one instance.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Allocation {
     /// One for each part of the requirements.
     pub(crate) parts: Vec<PartAllocation>,
+    /// A disk for each volume to create.
+    pub(crate) volumes: Vec<v1::Resource>,
 }
 
 /// The resources allocated to one part of an instance.

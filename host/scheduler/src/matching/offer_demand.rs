@@ -99,6 +99,11 @@ impl OfferDemand {
         None
     }
 
+    /// The master sends offers again without a REVIVE.
+    pub(crate) fn unsuppressed(&mut self) {
+        (self.suppressed, self.idle_since) = (false, None);
+    }
+
     /// The call did not reach the master: send it again.
     pub(crate) fn failed(&mut self, call: OfferCall) {
         match call {

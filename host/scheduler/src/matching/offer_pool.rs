@@ -20,14 +20,18 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Adds an offer; `agent` is the handle of its agent.
-    pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32) {
+    /// Adds an offer; `agent` is the handle of its agent. Returns whether it holds resources of
+    /// reservations.
+    pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32) -> bool {
         let offers = if self.pass_since.is_some() {
             &mut self.next_pass
         } else {
             &mut self.offers
         };
-        offers.push(OpenOffer::new(offer, agent));
+        let offer = OpenOffer::new(offer, agent);
+        let holds = !offer.held().is_empty();
+        offers.push(offer);
+        holds
     }
 
     /// Removes an offer that was rescinded or used.
@@ -80,6 +84,11 @@ impl Pool {
     /// The subscription ended, and with it all offers.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// The offers of this pass and of the next one.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &OpenOffer> {
+        self.offers.iter().chain(&self.next_pass)
     }
 
     pub(crate) fn offers(&self) -> &[OpenOffer] {

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use rand::Rng;
 use transom_cluster::{OfferId, v1};
 
-use super::ports::{Free, Span, count, overlap};
-use super::{Allocation, PartAllocation, Requirements, SCALARS, milli_units};
+use super::disks::{self, Disk};
+use super::held::{Held, Owner};
+use super::ports::{Draw, Free, Lowest, Span, count, overlap};
+use super::{Allocation, DISK, PartAllocation, Requirements, SCALARS, milli_units};
 use crate::Reason;
 
 /// An offer and its remaining resources.
@@ -16,8 +18,19 @@ pub(crate) struct OpenOffer {
     pub(crate) id: OfferId,
     /// The agent's handle.
     pub(crate) agent: u32,
+    /// The role that it is allocated to; `None` in offers for frameworks of one role.
+    pub(super) role: Option<Arc<str>>,
     maintenance: Option<(i64, i64)>,
     resources_left: Vec<OfferedResource>,
+    /// Most offers have none.
+    special: Option<Box<Special>>,
+}
+
+/// Resources that only run specs with volumes may use.
+#[derive(Clone, Debug, Default)]
+struct Special {
+    disks: Vec<Disk>,
+    held: Vec<Held>,
 }
 
 /// Amounts of [`SCALARS`] in thousandths, and how many ports.
@@ -55,21 +68,27 @@ enum Remainder {
 }
 
 impl OpenOffer {
-    /// Skips what a task must not use (revocable and shared resources, volumes, special disks,
-    /// resource providers) and unknown resources.
+    /// Skips what a task must not use (revocable and shared resources, foreign volumes, disks of
+    /// unknown types, other resources of resource providers) and unknown resources.
     pub(crate) fn new(offer: &v1::Offer, agent: u32) -> Self {
-        let plain = |resource: &&v1::Resource| {
-            resource.revocable.is_none()
-                && resource.shared.is_none()
-                && resource.disk.is_none()
-                && resource.provider_id.is_none()
-        };
-        let mut resources_left: Vec<_> = offer
-            .resources
-            .iter()
-            .filter(plain)
-            .filter_map(OfferedResource::new)
-            .collect();
+        let unreserved: Arc<str> = "*".into();
+        let mut resources_left = Vec::with_capacity(offer.resources.len());
+        let mut special: Option<Box<Special>> = None;
+        for resource in &offer.resources {
+            if resource.revocable.is_some() || resource.shared.is_some() {
+                continue;
+            }
+            if let Some(owner) = Owner::of(resource) {
+                Held::add(&mut special.get_or_insert_default().held, owner, resource);
+            } else if resource.disk.is_some() {
+                let role = role_of(resource).map_or_else(|| Arc::clone(&unreserved), Arc::from);
+                if let Some(disk) = Disk::new(resource, role) {
+                    special.get_or_insert_default().disks.push(disk);
+                }
+            } else if resource.provider_id.is_none() {
+                resources_left.extend(OfferedResource::new(resource, &unreserved));
+            }
+        }
         // Reserved resources are used first: no other framework can use them.
         resources_left.sort_by_key(|resource_left| &*resource_left.role == "*");
         let maintenance = offer.unavailability.as_ref().map(|window| {
@@ -83,8 +102,53 @@ impl OpenOffer {
         Self {
             id: offer.id.clone(),
             agent,
+            role: allocated_to(offer),
             maintenance,
             resources_left,
+            special,
+        }
+    }
+
+    /// The reserved resources of instances.
+    pub(crate) fn held(&self) -> &[Held] {
+        self.special.as_ref().map_or(&[], |special| &special.held)
+    }
+
+    /// The resources as offered, without those that were skipped.
+    pub(crate) fn offered(&self) -> Vec<Arc<v1::Resource>> {
+        let plain = self.resources_left.iter().map(|left| Arc::clone(&left.resource));
+        let Some(special) = &self.special else {
+            return plain.collect();
+        };
+        let disks = special.disks.iter().map(Disk::offered);
+        let held = special.held.iter();
+        let held = held.flat_map(|held| held.resources.iter().chain(&held.volumes));
+        plain
+            .chain(disks)
+            .chain(held.map(|resource| Arc::new(resource.clone())))
+            .collect()
+    }
+
+    /// Takes the resources of a reservation out of the offer.
+    pub(super) fn take_held(&mut self, key: &str) -> Option<Held> {
+        let held = &mut self.special.as_mut()?.held;
+        let at = held.iter().position(|held| held.owner.key == key)?;
+        Some(held.swap_remove(at))
+    }
+
+    /// An offer of the resources of a reservation alone, without its volumes.
+    pub(super) fn of_held(&self, held: &Held) -> Self {
+        let unreserved: Arc<str> = "*".into();
+        let resources = held.resources.iter();
+        Self {
+            id: self.id.clone(),
+            agent: self.agent,
+            role: self.role.clone(),
+            maintenance: self.maintenance,
+            resources_left: resources
+                .filter_map(|resource| OfferedResource::new(resource, &unreserved))
+                .collect(),
+            special: None,
         }
     }
 
@@ -110,10 +174,11 @@ impl OpenOffer {
 
     /// How many instances fit, at most `limit`; if none does, `refuse` gets the reasons. `now`:
     /// nanoseconds since 1970.
-    pub(super) fn room(&self, need: &Requirements, limit: u32, now: i64, refuse: impl FnMut(Reason)) -> u32 {
+    pub(crate) fn room(&self, need: &Requirements, limit: u32, now: i64, refuse: impl FnMut(Reason)) -> u32 {
+        let allocated = need.may_use_offer_of(self.role.as_deref());
         let totals = self.totals().into_iter();
         let usable = totals
-            .filter(|(role, _)| need.accepts(role))
+            .filter(|(role, _)| allocated && need.accepts(role))
             .map(|(_, totals)| totals);
         self.room_of(usable.reduce(Totals::plus), need, limit, now, refuse)
     }
@@ -156,7 +221,22 @@ impl OpenOffer {
         if ports == 0 {
             refuse(Reason::InsufficientPorts);
         }
-        if lacking { 0 } else { room.min(ports) as u32 }
+        let room = if lacking { 0 } else { room.min(ports) as u32 };
+        if room == 0 || need.volumes.is_empty() {
+            return room;
+        }
+        let room = self.room_with_volumes(need, room);
+        if room == 0 {
+            refuse(Reason::InsufficientDisk);
+        }
+        room
+    }
+
+    /// How many instances find disks for their volumes too.
+    fn room_with_volumes(&self, need: &Requirements, limit: u32) -> u32 {
+        let mut rest = self.clone();
+        let taken = (0..limit).take_while(|_| rest.try_take(need, &mut Lowest).is_some());
+        taken.count() as u32
     }
 
     /// Whether any of these ports is usable.
@@ -190,6 +270,12 @@ impl OpenOffer {
         if self.room(need, 1, i64::MIN, |_| ()) == 0 {
             return None;
         }
+        self.try_take(need, rng)
+    }
+
+    /// The same; if it does not fit the offer is invalid.
+    fn try_take(&mut self, need: &Requirements, rng: &mut impl Draw) -> Option<Allocation> {
+        let volumes = self.take_disks(need)?;
         let mut free = self.free(need);
         let mut ports = need.port_requests.take(&mut free, rng)?.into_iter();
         for (at, spans) in free.0 {
@@ -199,7 +285,7 @@ impl OpenOffer {
         for part in &need.parts {
             let mut resources = Vec::new();
             for (which, amount) in part.scalars.into_iter().enumerate() {
-                self.take_amount(need, which, amount, &mut resources);
+                self.take_amount(need, which, amount, &mut resources)?;
             }
             let ports: Vec<(usize, u16)> = ports.by_ref().take(part.ports).collect();
             let host_ports = ports.iter().map(|(_, port)| *port).collect();
@@ -217,16 +303,54 @@ impl OpenOffer {
                 host_ports,
             });
         }
-        Some(Allocation { parts: shares })
+        Some(Allocation {
+            parts: shares,
+            volumes,
+        })
     }
 
+    /// Allocates a disk for each volume. A volume on the root disk needs one resource that is large
+    /// enough, because it cannot consist of several.
+    fn take_disks(&mut self, need: &Requirements) -> Option<Vec<v1::Resource>> {
+        if need.volumes.is_empty() {
+            return Some(Vec::new());
+        }
+        let disks = self
+            .special
+            .as_mut()
+            .map_or(&mut [][..], |special| &mut special.disks);
+        let taken = disks::take(disks, &need.volumes, |role| need.accepts(role))?;
+        let mut volumes = Vec::with_capacity(taken.len());
+        for (taken, volume) in taken.into_iter().zip(&need.volumes) {
+            volumes.push(match taken {
+                Some(disk) => disk,
+                None => self.take_root_disk(need, milli_units(volume.size as f64))?,
+            });
+        }
+        Some(volumes)
+    }
+
+    fn take_root_disk(&mut self, need: &Requirements, size: u64) -> Option<v1::Resource> {
+        self.resources_left.iter_mut().find_map(|resource_left| {
+            let Remainder::Amount { which: DISK, left } = &mut resource_left.left else {
+                return None;
+            };
+            if *left < size || !need.accepts(&resource_left.role) {
+                return None;
+            }
+            *left -= size;
+            Some(resource_left.amount(size))
+        })
+    }
+
+    /// `None` if there is too little.
     fn take_amount(
         &mut self,
         need: &Requirements,
         which: usize,
         amount: u64,
         resources: &mut Vec<v1::Resource>,
-    ) {
+    ) -> Option<()> {
         let mut missing = amount;
         for resource_left in &mut self.resources_left {
             let Remainder::Amount { which: other, left } = &mut resource_left.left else {
@@ -239,11 +363,12 @@ impl OpenOffer {
                 resources.push(resource_left.amount(part));
             }
         }
+        (missing == 0).then_some(())
     }
 }
 
 impl OfferedResource {
-    fn new(resource: &v1::Resource) -> Option<Self> {
+    fn new(resource: &v1::Resource, unreserved: &Arc<str>) -> Option<Self> {
         let left = if resource.name == "ports" {
             let ranges = resource.port_ranges().filter_map(|(first, last)| {
                 let last = u16::try_from(last.min(u64::from(u16::MAX))).ok()?;
@@ -258,7 +383,7 @@ impl OfferedResource {
         };
         Some(Self {
             resource: Arc::new(resource.clone()),
-            role: role_of(resource),
+            role: role_of(resource).map_or_else(|| Arc::clone(unreserved), Arc::from),
             left,
         })
     }
@@ -292,12 +417,16 @@ impl OfferedResource {
     }
 }
 
-/// The role that a resource is reserved for: of the innermost reservation, or the old `role`; `*`
-/// if unreserved.
-fn role_of(resource: &v1::Resource) -> Arc<str> {
+fn allocated_to(offer: &v1::Offer) -> Option<Arc<str>> {
+    Some(offer.allocation_info.as_ref()?.role.as_deref()?.into())
+}
+
+/// The role that a resource is reserved for: of the innermost reservation, or the old `role`.
+/// `None`: unreserved.
+fn role_of(resource: &v1::Resource) -> Option<&str> {
     let reserved = resource
         .reservations
         .last()
         .and_then(|reservation| reservation.role.as_deref());
-    reserved.or(resource.role.as_deref()).unwrap_or("*").into()
+    reserved.or(resource.role.as_deref()).filter(|role| *role != "*")
 }

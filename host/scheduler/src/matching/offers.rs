@@ -4,7 +4,7 @@
 //! in contiguous tables: scanning thousands of offers is then plain arithmetic.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,11 +38,18 @@ pub(crate) struct Offers {
     open: Vec<OpenOffer>,
     /// The agents, by handle.
     agents: Vec<Agent>,
-    /// All roles of the offers.
+    /// All roles of the resources.
     roles: Vec<Arc<str>>,
+    /// All roles that offers are allocated to.
+    allocation_roles: Vec<Arc<str>>,
+    /// The index of each offer's, if it has one.
+    allocated: Vec<Option<usize>>,
     sums: Vec<RoleTotals>,
     /// Where each offer's totals begin in `sums`, and where the last one's end.
     first_sums: Vec<usize>,
+    /// Reservations by key, with the index of an offer that holds their resources; made when it is
+    /// needed.
+    holding: Option<HashMap<String, usize>>,
 }
 
 #[derive(Debug)]
@@ -63,6 +70,8 @@ struct RoleTotals {
 struct MatchQuery<'a> {
     need: &'a Requirements,
     accepted: Vec<bool>,
+    /// Which of the allocation roles it may use.
+    allocation: Vec<bool>,
     count: u32,
     now: i64,
 }
@@ -73,6 +82,7 @@ impl Offers {
         let mut agents: Vec<Agent> = Vec::new();
         let (mut sums, mut roles) = (Vec::with_capacity(offers.len()), Vec::new());
         let mut first_sums = Vec::with_capacity(offers.len() + 1);
+        let (mut allocated, mut allocation_roles) = (Vec::with_capacity(offers.len()), Vec::new());
         for (at, offer) in offers.iter().enumerate() {
             match agents.last_mut() {
                 Some(agent) if agent.handle == offer.agent => agent.offers.end = at + 1,
@@ -81,6 +91,8 @@ impl Offers {
                     offers: at..at + 1,
                 }),
             }
+            let role = offer.role.as_ref();
+            allocated.push(role.map(|role| index_of(role, &mut allocation_roles)));
             first_sums.push(sums.len());
             sums.extend(offer.totals().into_iter().map(|(role, totals)| RoleTotals {
                 role: index_of(role, &mut roles),
@@ -92,9 +104,35 @@ impl Offers {
             open: offers,
             agents,
             roles,
+            allocation_roles,
+            allocated,
             sums,
             first_sums,
+            holding: None,
         }
+    }
+
+    /// An offer that holds the resources of this reservation, if there is any, by its index.
+    pub(super) fn holding(&mut self, key: &str) -> Option<usize> {
+        let open = &self.open;
+        let holding = self.holding.get_or_insert_with(|| {
+            let held = open.iter().enumerate();
+            let keys = held.flat_map(|(at, offer)| {
+                let held = offer.held().iter();
+                held.map(move |held| (held.owner.key.clone(), at))
+            });
+            keys.collect()
+        });
+        holding.get(key).copied()
+    }
+
+    /// All offers, grouped by agent.
+    pub(super) fn open(&self) -> &[OpenOffer] {
+        &self.open
+    }
+
+    pub(super) fn at(&mut self, at: usize) -> &mut OpenOffer {
+        &mut self.open[at]
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -172,9 +210,12 @@ impl Offers {
 
     fn query<'a>(&self, need: &'a Requirements, count: u32, now: i64) -> MatchQuery<'a> {
         let accepted = self.roles.iter().map(|role| need.accepts(role)).collect();
+        let roles = self.allocation_roles.iter();
+        let allocation = roles.map(|role| need.may_use_offer_of(Some(role))).collect();
         MatchQuery {
             need,
             accepted,
+            allocation,
             count,
             now,
         }
@@ -186,7 +227,8 @@ impl Offers {
         let mut room = 0_u32;
         for at in agent.offers.clone() {
             let sums = &self.sums[self.first_sums[at]..self.first_sums[at + 1]];
-            let usable = sums.iter().filter(|sum| query.accepted[sum.role]);
+            let allocated = self.allocated[at].is_none_or(|role| query.allocation[role]);
+            let usable = sums.iter().filter(|sum| allocated && query.accepted[sum.role]);
             let usable = usable.map(|sum| sum.totals).reduce(Totals::plus);
             let fits = self.open[at].room_of(usable, query.need, query.count, query.now, &mut *refuse);
             room = room.saturating_add(fits).min(query.count);

@@ -120,7 +120,7 @@ impl<R: Rng> Draw for R {
 }
 
 /// For counting only.
-struct Lowest;
+pub(super) struct Lowest;
 
 impl Draw for Lowest {
     fn draw(&mut self, _count: u32) -> u32 {

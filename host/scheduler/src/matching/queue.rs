@@ -12,14 +12,14 @@
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use transom_cluster::TaskId;
 
-use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest};
+use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest, UnusedOffer};
 
 /// One of this many passes with launches goes by age if a task is starved.
 const AGING_PASS_INTERVAL: u32 = 4;
@@ -73,6 +73,7 @@ struct SpecStats {
     tasks: usize,
     /// `None` before the first round.
     reasons: Option<Arc<Reasons>>,
+    last_used_at: Option<Timestamp>,
 }
 
 /// Instances of one run spec that are matched together.
@@ -147,6 +148,14 @@ impl Queue {
 
     pub(crate) fn get(&self, task: &TaskId) -> Option<&TaskRequest> {
         self.tasks.get(task).map(|queued| &queued.wanted)
+    }
+
+    /// The keys of the reservations of these requests.
+    pub(crate) fn reservation_keys(&self, tasks: &[TaskId]) -> Vec<(TaskId, String)> {
+        let known = tasks.iter().filter_map(|task| self.get(task));
+        known
+            .map(|wanted| (wanted.id.clone(), wanted.reservation_key().to_owned()))
+            .collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -242,6 +251,13 @@ impl Queue {
         self.tasks.values().any(|queued| is_ready(&queued.wanted, now))
     }
 
+    /// The allocation roles of the tasks that are ready; `None` if any of them accepts every role.
+    pub(crate) fn demanded_roles(&self, now: Timestamp) -> Option<BTreeSet<String>> {
+        let ready = self.tasks.values().filter(|queued| is_ready(&queued.wanted, now));
+        let roles: Option<BTreeSet<&String>> = ready.map(|queued| queued.wanted.spec.role.as_ref()).collect();
+        Some(roles?.into_iter().cloned().collect())
+    }
+
     /// When the next backoff ends.
     pub(crate) fn next_ready(&self, now: Timestamp) -> Option<Timestamp> {
         self.tasks
@@ -267,6 +283,28 @@ impl Queue {
         reasons.last_offers = failure.offers;
         reasons.last_constraints = failure.constraints;
         reasons.message = failure.message;
+    }
+
+    /// Records some offers that were not used for a run spec.
+    pub(crate) fn note_unused(&mut self, run_spec: &str, unused: Vec<Arc<UnusedOffer>>, now: Timestamp) {
+        let Some(known) = self.specs.get_mut(run_spec) else {
+            return;
+        };
+        if let Some(reasons) = &mut known.reasons {
+            let reasons = Arc::make_mut(reasons);
+            reasons.last_used_at = known.last_used_at;
+            reasons.last_unused_at = Some(now)
+                .filter(|_| !unused.is_empty())
+                .or(reasons.last_unused_at);
+            reasons.unused_offers = unused;
+        }
+    }
+
+    /// Some tasks of a run spec were launched.
+    pub(crate) fn note_used(&mut self, run_spec: &str, now: Timestamp) {
+        if let Some(known) = self.specs.get_mut(run_spec) {
+            known.last_used_at = Some(now);
+        }
     }
 
     /// All pending tasks, for readers; `blocked_by` is what blocks all of them.

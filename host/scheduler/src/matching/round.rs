@@ -14,6 +14,7 @@
 //! agents first. This only saves calls, since a matcher may use the run spec id too: every
 //! placement and every reason is the matcher's answer for that run spec.
 
+mod resident;
 #[cfg(test)]
 mod tests;
 
@@ -22,13 +23,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rand::rngs::StdRng;
-use transom_cluster::TaskId;
+use transom_cluster::{OfferId, TaskId, v1};
 use transom_plugin_host::matcher::{Candidate, Constraint, Task, Verdict};
 
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements};
-use crate::{Reason, RunSpec};
+use crate::{Reason, Reasons, RunSpec};
 
 /// Agents in the first call of the matcher, unless more instances are requested.
 const SHORTLIST: usize = 512;
@@ -41,10 +42,22 @@ pub(crate) struct Round {
     /// The roles that a run spec without roles accepts.
     roles: Vec<String>,
     planned: Vec<PlannedLaunch>,
+    /// The keys of the reservations that are planned.
+    reserved: BTreeSet<String>,
+    /// Of the last batch that was not placed.
+    unused: Vec<RefusedOffer>,
     refused: Refused,
     shortlist: usize,
     /// Nanoseconds since 1970.
     now: i64,
+}
+
+/// An offer that was not used for a batch.
+pub(crate) struct RefusedOffer {
+    pub(crate) offer: OfferId,
+    pub(crate) agent: u32,
+    pub(crate) resources: Vec<Arc<v1::Resource>>,
+    pub(crate) reasons: Vec<Reason>,
 }
 
 /// Where the instances of a run spec run.
@@ -60,7 +73,20 @@ pub(crate) struct PlacedInstances {
 pub(crate) struct PlannedLaunch {
     pub(crate) spec: Arc<RunSpec>,
     pub(crate) assigned: Assignment,
+    pub(crate) step: LaunchStep,
 }
+
+/// What to do with the assigned resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LaunchStep {
+    Launch,
+    /// Reserve them under this key. The instance stays pending.
+    Reserve(String),
+    /// Launch on the resources of the reservation with this key.
+    LaunchReserved(String),
+}
+
+pub(crate) use resident::Residents;
 
 /// The agents that constraints rejected, by the index of the agent in the offers.
 type Refused = HashMap<Vec<Constraint>, Vec<bool>>;
@@ -94,15 +120,27 @@ impl Round {
             placed,
             roles,
             planned: Vec::new(),
+            reserved: BTreeSet::new(),
+            unused: Vec::new(),
             refused: Refused::new(),
             shortlist: SHORTLIST,
             now: i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX),
         }
     }
 
+    /// How many launches are planned.
+    pub(crate) fn planned(&self) -> usize {
+        self.planned.len()
+    }
+
     /// The planned launches.
     pub(crate) fn into_planned(self) -> Vec<PlannedLaunch> {
         self.planned
+    }
+
+    /// Some offers that were not used for the batch that was just not placed.
+    pub(crate) fn take_unused(&mut self) -> Vec<RefusedOffer> {
+        std::mem::take(&mut self.unused)
     }
 
     /// Places one batch. Returns why the remaining instances are not placed; `None` if none remain.
@@ -120,12 +158,24 @@ impl Round {
         };
         let before = self.planned.len();
         let found = self.search(&mut search, matcher, rng).await;
+        self.explain(&search, found, before, matcher).await
+    }
+
+    /// Why the remaining instances of a search are not placed. `before`: the number of launches that
+    /// were planned before it.
+    async fn explain(
+        &mut self,
+        search: &Search<'_>,
+        found: Result<Option<Judged>, String>,
+        before: usize,
+        matcher: &mut MatcherClient,
+    ) -> Option<MatchFailure> {
         if search.ids.is_empty() {
             return None;
         }
-        let used: BTreeSet<_> = self.planned[before..]
+        let used: BTreeSet<OfferId> = self.planned[before..]
             .iter()
-            .map(|planned| &planned.assigned.offer)
+            .map(|planned| planned.assigned.offer.clone())
             .collect();
         let offers = self.offers.len() as u32;
         let mut failure = MatchFailure {
@@ -135,11 +185,14 @@ impl Round {
         };
         let explained = match found {
             Ok(Some(judged)) => Ok(judged),
-            Ok(None) => self.judge(&search, matcher).await,
+            Ok(None) => self.judge(search, matcher).await,
             Err(message) => Err(message),
         };
         match explained {
-            Ok(judged) => judged.explain(batch.spec.constraints.len(), &mut failure),
+            Ok(judged) => {
+                judged.explain(search.spec.constraints.len(), &mut failure);
+                self.note_unused(&search.need, &judged, &used);
+            }
             Err(message) => {
                 failure.reasons = BTreeMap::from([(Reason::MatcherUnavailable, 1)]);
                 failure.message = Some(message);
@@ -200,6 +253,7 @@ impl Round {
             .extend(assigned.into_iter().map(|assigned| PlannedLaunch {
                 spec: Arc::clone(search.spec),
                 assigned,
+                step: LaunchStep::Launch,
             }));
         if let Some(agent) = misfit {
             return Err(matcher.rejected_choice(agent));
@@ -226,6 +280,29 @@ impl Round {
         Ok(judged)
     }
 
+    /// Notes the first offers that a run spec cannot use, and why.
+    fn note_unused(&mut self, need: &Requirements, judged: &Judged, used: &BTreeSet<OfferId>) {
+        let refused: BTreeSet<u32> = judged
+            .each()
+            .filter(|(_, verdict)| matches!(verdict, Verdict::Refused(_)))
+            .map(|((agent, _), _)| *agent)
+            .collect();
+        let others = self
+            .offers
+            .open()
+            .iter()
+            .filter(|offer| !used.contains(&offer.id));
+        let unused = others.filter_map(|offer| {
+            let mut reasons = Vec::new();
+            offer.room(need, 1, self.now, |reason| reasons.push(reason));
+            if reasons.is_empty() && refused.contains(&offer.agent) {
+                reasons.push(Reason::UnfulfilledConstraint);
+            }
+            (!reasons.is_empty()).then(|| RefusedOffer::new(offer, reasons))
+        });
+        self.unused = unused.take(Reasons::MAX_UNUSED_OFFERS).collect();
+    }
+
     fn remember(&mut self, conditions: Vec<Constraint>, judged: &Judged) {
         let refused = self.refused.entry(conditions);
         let refused = refused.or_insert_with(|| vec![false; self.offers.agents()]);
@@ -244,6 +321,17 @@ impl Round {
             constraints: spec.constraints.clone(),
             placed: placed.agents,
             extensions: ending(&placed.ending).into_iter().collect(),
+        }
+    }
+}
+
+impl RefusedOffer {
+    fn new(offer: &OpenOffer, reasons: Vec<Reason>) -> Self {
+        Self {
+            offer: offer.id.clone(),
+            agent: offer.agent,
+            resources: offer.offered(),
+            reasons,
         }
     }
 }

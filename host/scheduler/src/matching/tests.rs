@@ -306,7 +306,8 @@ fn allocation_keeps_reservations_and_uses_reserved_resources_first() {
             parts: vec![PartAllocation {
                 resources: expected.to_vec(),
                 host_ports: vec![12, 11, 10]
-            }]
+            }],
+            ..Allocation::default()
         }
     );
     let without_ports = self::need(|_| {});

@@ -2,4 +2,5 @@
 
 pub(crate) mod intern;
 pub(crate) mod ledger;
+pub(crate) mod reservations;
 pub(crate) mod transition;

@@ -18,10 +18,12 @@ use transom_common::Backoff;
 use transom_common::error_chain;
 
 pub(crate) mod retry;
+pub(crate) mod roles;
 
 use crate::Config;
 use crate::metrics::Metrics;
 use crate::store::ledger::FrameworkIdStore;
+use roles::AcceptedRoles;
 
 /// An event for the actor.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) enum SubscriptionEvent {
 pub(crate) struct NewSubscription {
     pub(crate) caller: Caller,
     pub(crate) framework_id: FrameworkId,
+    /// As subscribed.
+    pub(crate) framework: FrameworkInfo,
     /// The master has just assigned this id.
     pub(crate) fresh: bool,
     pub(crate) master: Option<String>,
@@ -54,6 +58,7 @@ impl std::fmt::Debug for NewSubscription {
 pub(crate) struct SubscriptionTask {
     pub(crate) cluster: Client,
     pub(crate) framework: FrameworkInfo,
+    pub(crate) roles: AcceptedRoles,
     pub(crate) identity: FrameworkIdStore,
     pub(crate) reconnect: Backoff,
     pub(crate) metrics: Metrics,
@@ -157,6 +162,7 @@ impl SubscriptionTask {
             }
         };
         self.framework.id = known.as_ref().map(|(id, _)| id.clone());
+        self.framework.roles = self.roles.get();
         let subscription = match self.cluster.subscribe(&self.framework).await {
             Ok(subscription) => subscription,
             Err(error) if error.is_transient() => {
@@ -273,6 +279,7 @@ impl SubscriptionTask {
         Some(SubscriptionEvent::Subscribed(Box::new(NewSubscription {
             caller: caller.clone(),
             framework_id: id,
+            framework: self.framework.clone(),
             fresh,
             master,
             home_region,

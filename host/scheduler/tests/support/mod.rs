@@ -312,6 +312,8 @@ impl Job {
             disk: 0.0,
             gpus: 0.0,
             ports: Vec::new(),
+            role: None,
+            volumes: Vec::new(),
             constraints: Vec::new(),
             roles: Vec::new(),
             build: Arc::new(Sleep).into(),
@@ -337,6 +339,7 @@ impl Job {
             spec: Arc::clone(&self.spec),
             not_before: None,
             priority: 0,
+            reservation: None,
         };
         self.scheduler.submit(vec![wanted]);
     }

@@ -382,6 +382,7 @@ impl Core {
             spec: self.run_specs.run_spec(&spec),
             not_before: None,
             priority: spec.priority,
+            reservation: None,
         };
         let job = ActiveJob {
             id: run.record.id.clone(),

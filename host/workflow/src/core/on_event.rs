@@ -35,8 +35,8 @@ impl Core {
             Event::Disconnected => tracing::info!("subscription lost; jobs stay pending"),
             // The statuses of its tasks follow.
             Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
-            // Jobs have no custom executors, and the scheduler kills unknown tasks.
-            Event::Message { .. } | Event::Unknown { .. } => {}
+            // Jobs have no custom executors and no volumes, and the scheduler kills unknown tasks.
+            Event::Message { .. } | Event::ReservationChanged { .. } | Event::Unknown { .. } => {}
         }
     }
 

@@ -97,6 +97,22 @@ async fn round_launches_many_tasks_on_many_offers() {
     // o1 has neither CPU nor ports left, o2 no CPU, o3 neither.
     let expected = BTreeMap::from([(Reason::InsufficientCpus, 3), (Reason::InsufficientPorts, 2)]);
     assert_eq!(reasons.last, expected);
+    let unused = &reasons.unused_offers;
+    assert_eq!(
+        unused.len(),
+        1,
+        "o1 and o2 were used for other tasks of the run spec"
+    );
+    assert_eq!(
+        (unused[0].offer.as_str(), unused[0].agent.hostname.as_str()),
+        ("o3", "host-a3")
+    );
+    let both = [Reason::InsufficientCpus, Reason::InsufficientPorts];
+    assert_eq!(unused[0].reasons, both);
+    assert_eq!(unused[0].resources.len(), 4);
+    assert_eq!(unused[0].attributes.len(), 1);
+    assert_eq!(reasons.last_unused_at, Some(unused[0].at));
+    assert_eq!(reasons.last_used_at, Some(unused[0].at));
     let known = rig.record("t0").unwrap();
     assert!((1000..=1003).contains(&known.host_ports[0]), "{known:?}");
 }
@@ -115,6 +131,9 @@ async fn rejected_agent_is_reported_with_its_constraint() {
     rig.master.call("DECLINE", 1).await;
     let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
     assert_eq!(reasons.last, BTreeMap::from([(Reason::UnfulfilledConstraint, 1)]));
+    let unused = &reasons.unused_offers;
+    assert_eq!((unused.len(), reasons.last_used_at), (1, None));
+    assert_eq!(unused[0].reasons, [Reason::UnfulfilledConstraint]);
     assert_eq!(reasons.last_constraints, BTreeMap::from([(1, 1)]));
 }
 

@@ -8,4 +8,6 @@ mod leader;
 mod lifecycle;
 mod master;
 mod requests;
+mod reservations;
 mod rig;
+mod roles;

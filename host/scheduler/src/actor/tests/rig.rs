@@ -170,6 +170,9 @@ fn times() -> Timeouts {
             base: Duration::from_mins(10),
             max: Duration::from_mins(10),
         },
+        // Longer than any test: those that wait for them set them.
+        reservation: Duration::from_mins(10),
+        release: Duration::from_mins(10),
         stall: Duration::from_millis(50),
     }
 }
@@ -352,6 +355,18 @@ impl Rig {
             Event::Updated(record) => format!("updated {}", text(&record)),
             Event::NeverLaunched(task) => format!("never launched {task}"),
             Event::Rejected { task, reason } => format!("rejected {task}: {reason}"),
+            Event::ReservationChanged { key, reservation } => {
+                let state = match reservation {
+                    None => "removed".to_owned(),
+                    Some(record) if record.releasing => "released".to_owned(),
+                    Some(record) if !record.created => "requested".to_owned(),
+                    Some(record) => match &record.task {
+                        None => "created".to_owned(),
+                        Some(task) => format!("used by {task}"),
+                    },
+                };
+                format!("reservation {key} {state}")
+            }
             Event::Message { data, .. } => format!("message {data}"),
             Event::AgentLost(agent) => format!("lost {agent}"),
             Event::Unknown { status } => format!("unknown {} {}", status.task_id, status.state),

@@ -1,0 +1,287 @@
+//! Reservations of instances with volumes, after they were requested: seen in offers, dropped when
+//! they do not appear, removed when they are released or unknown.
+//!
+//! An operation has no answer here: agents before 1.9 reject operations with an id. What an
+//! operation has done is seen in the offers that follow, so a lost one is noticed like a rejected
+//! one. Remnants of this framework (their record is gone, or is of a later attempt) are removed
+//! whenever they are offered. So a record that nothing was launched with may be dropped at any
+//! time, and a record whose resources were removed needs no proof of it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use futures::{FutureExt, StreamExt};
+use tokio::time::Instant;
+use transom_cluster::{Caller, OfferId, v1};
+use transom_common::{Backoff, error_chain};
+
+use super::{Actor, MAX_CONCURRENT_CALLS, Timeouts};
+use crate::Reservation;
+use crate::matching::held::{Held, Owner};
+use crate::store::reservations::ReservationLedger;
+use crate::subscription::retry::Retry;
+
+/// The reservations of this framework.
+pub(super) struct HeldReservations {
+    pub(super) ledger: ReservationLedger,
+    /// When a reservation that was not offered is dropped, and when a released one is.
+    deadlines: HashMap<String, Instant>,
+    /// Offers with reserved resources have arrived.
+    offered: bool,
+    /// Reserved resources that were removed. They are removed again with a backoff: a master that
+    /// rejects it for good, for lack of a permission, offers them immediately.
+    removals: HashMap<Owner, Retry>,
+}
+
+/// Maximum of [`HeldReservations::removals`]; then all are forgotten.
+const MAX_REMOVALS: usize = 1000;
+
+/// The removal of reserved resources from one offer.
+#[derive(Default)]
+struct Removal {
+    operations: Vec<v1::Operation>,
+    owners: Vec<Owner>,
+    /// Their records.
+    keys: Vec<String>,
+}
+
+impl Removal {
+    fn add(&mut self, held: &Held) {
+        self.operations.extend(held.removal());
+        self.owners.push(held.owner.clone());
+    }
+}
+
+impl HeldReservations {
+    pub(super) fn new(ledger: ReservationLedger) -> Self {
+        Self {
+            ledger,
+            deadlines: HashMap::new(),
+            offered: false,
+            removals: HashMap::new(),
+        }
+    }
+
+    /// A subscription begins: reservations have their whole time again.
+    pub(super) fn subscribed(&mut self, times: &Timeouts, now: Instant) {
+        self.deadlines.clear();
+        self.removals.clear();
+        for record in self.ledger.records().values() {
+            if record.releasing {
+                self.deadlines.insert(record.key.clone(), now + times.release);
+            } else if !record.created {
+                self.deadlines.insert(record.key.clone(), now + times.reservation);
+            }
+        }
+    }
+
+    /// Resources are being reserved.
+    pub(super) fn requested(&mut self, key: String, deadline: Instant) {
+        self.deadlines.insert(key, deadline);
+    }
+
+    /// Offers with reserved resources have arrived.
+    pub(super) fn offered(&mut self) {
+        self.offered = true;
+    }
+
+    /// Whether offers are needed although no task is pending.
+    pub(super) fn need_offers(&self) -> bool {
+        !self.deadlines.is_empty()
+    }
+
+    /// The roles of the reservations that need offers.
+    pub(super) fn roles(&self) -> BTreeSet<String> {
+        let needed = self.deadlines.keys().filter_map(|key| self.ledger.get(key));
+        needed.map(|record| record.role.clone()).collect()
+    }
+
+    /// Resources are being removed.
+    fn removing(&mut self, owner: Owner, backoff: Backoff, now: Instant) {
+        if self.removals.len() >= MAX_REMOVALS {
+            self.removals.clear();
+        }
+        let retry = self.removals.entry(owner);
+        retry.or_insert_with(|| Retry::new(backoff)).failed(now);
+    }
+
+    fn was_just_removed(&self, owner: &Owner, now: Instant) -> bool {
+        let earlier = self.removals.get(owner);
+        earlier.is_some_and(|retry| retry.is_backing_off(now))
+    }
+
+    /// When the next reservation is dropped.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.deadlines.values().min().copied()
+    }
+
+    fn take_due(&mut self, now: Instant) -> Vec<String> {
+        let due = self.deadlines.extract_if(|_, deadline| *deadline <= now);
+        due.map(|(key, _)| key).collect()
+    }
+}
+
+impl Actor {
+    /// Releases a reservation: it is removed as soon as its task has ended and it is offered.
+    pub(super) fn release_reservation(&mut self, key: &str) {
+        let Some(record) = self.reservations.ledger.get(key) else {
+            tracing::debug!(key, "released reservation is unknown; ignored");
+            return;
+        };
+        if record.releasing {
+            return;
+        }
+        let released = Reservation {
+            releasing: true,
+            ..Reservation::clone(record)
+        };
+        self.reservations.ledger.mark_dirty(released);
+        let deadline = Instant::now() + self.times.release;
+        self.reservations.requested(key.to_owned(), deadline);
+        self.offer_demand.request_revive_now();
+    }
+
+    /// Stores what has changed.
+    pub(super) async fn save_reservations(&mut self) {
+        if !self.reservations.ledger.is_dirty() || self.store_retry.is_backing_off(Instant::now()) {
+            return;
+        }
+        match self.reservations.ledger.flush().await {
+            Ok(()) => self.store_succeeded(),
+            Err(error) => self.store_failed(&error),
+        }
+    }
+
+    /// Drops reservations whose time is over, and answers offers with reserved resources.
+    pub(super) async fn tend_reservations(&mut self, caller: &Caller) {
+        let now = Instant::now();
+        for key in self.reservations.take_due(now) {
+            self.drop_reservation(&key, now);
+        }
+        if !std::mem::take(&mut self.reservations.offered) {
+            return;
+        }
+        let Some(framework) = caller.framework_id() else {
+            return;
+        };
+        let mut removals: Vec<(OfferId, Removal)> = Vec::new();
+        let mut seen = Vec::new();
+        for offer in self.pool.all().filter(|offer| !offer.held().is_empty()) {
+            let mut removal = Removal::default();
+            for held in offer.held() {
+                self.judge(held, framework.as_str(), &mut removal, &mut seen);
+            }
+            if !removal.operations.is_empty() {
+                removals.push((offer.id.clone(), removal));
+            }
+        }
+        for record in seen {
+            self.reservations.deadlines.remove(&record.key);
+            self.reservations.ledger.mark_dirty(record);
+        }
+        self.remove_resources(caller, removals).await;
+        self.save_reservations().await;
+    }
+
+    /// Decides on the reserved resources of an offer.
+    fn judge(&self, held: &Held, framework: &str, removal: &mut Removal, seen: &mut Vec<Reservation>) {
+        if self.reservations.was_just_removed(&held.owner, Instant::now()) {
+            return;
+        }
+        let ledger = &self.reservations.ledger;
+        let known = ledger.get(&held.owner.key);
+        let Some(record) = known.filter(|record| held.owner.is_of(record, framework)) else {
+            if held.owner.is_ours(framework) {
+                tracing::warn!(key = held.owner.key, "removing a reservation without a record");
+                removal.add(held);
+            }
+            return;
+        };
+        if record.releasing {
+            // Before the release is stored a crash would leave a record without resources.
+            if ledger.is_stored(&record.key) && !self.is_in_use(record) {
+                removal.add(held);
+                removal.keys.push(record.key.clone());
+            }
+        } else if !record.created && held.has_volumes_of(record) {
+            seen.push(Reservation {
+                created: true,
+                ..Reservation::clone(record)
+            });
+        }
+    }
+
+    /// Whether a task runs with the reservation.
+    pub(super) fn is_in_use(&self, record: &Reservation) -> bool {
+        let Some(request) = &record.task else { return false };
+        let is_live = |task| self.ledger.get(task).is_some_and(|record| !record.is_terminal());
+        match self.ledger.group(request) {
+            Some(members) => members.iter().any(is_live),
+            None => is_live(request),
+        }
+    }
+
+    /// Accepts the offers with the removals. The records are removed too: should an operation fail
+    /// its resources are remnants.
+    async fn remove_resources(&mut self, caller: &Caller, removals: Vec<(OfferId, Removal)>) {
+        if removals.is_empty() {
+            return;
+        }
+        let mut calls = Vec::with_capacity(removals.len());
+        for (offer, removal) in removals {
+            self.pool.remove(&offer);
+            let Removal {
+                operations,
+                owners,
+                keys,
+            } = removal;
+            for owner in owners {
+                let backoff = self.times.reconcile_retry;
+                self.reservations.removing(owner, backoff, Instant::now());
+            }
+            // The rest is needed again soon, and the same resources if an operation fails.
+            let filters = v1::Filters::refuse(std::time::Duration::ZERO);
+            let call = caller.accept(vec![offer], operations, filters);
+            calls.push(call.map(|outcome| (keys, outcome)).boxed());
+        }
+        let outcomes: Vec<_> = futures::stream::iter(calls)
+            .buffer_unordered(MAX_CONCURRENT_CALLS)
+            .collect()
+            .await;
+        for (keys, outcome) in outcomes {
+            if let Err(error) = outcome {
+                self.metrics.call_failed("ACCEPT");
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "removing reservations failed; retrying with the next offers"
+                );
+                continue;
+            }
+            for key in keys {
+                tracing::info!(key, "reservation removed");
+                self.reservations.deadlines.remove(&key);
+                self.reservations.ledger.remove(&key);
+            }
+        }
+        self.offer_demand.request_revive();
+    }
+
+    /// A reservation was not offered in time: its resources do not exist, or are remnants from now
+    /// on.
+    fn drop_reservation(&mut self, key: &str, now: Instant) {
+        let Some(record) = self.reservations.ledger.get(key) else {
+            return;
+        };
+        if self.is_in_use(record) {
+            self.reservations
+                .requested(key.to_owned(), now + self.times.release);
+            return;
+        }
+        if record.releasing {
+            tracing::warn!(key, agent = %record.agent.hostname, "released reservation is not offered; its resources are removed when they are");
+        } else {
+            tracing::warn!(key, agent = %record.agent.hostname, "reserved resources do not appear; reserving others");
+        }
+        self.reservations.ledger.remove(key);
+        self.offer_demand.request_revive_now();
+    }
+}

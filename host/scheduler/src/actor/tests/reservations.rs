@@ -1,0 +1,499 @@
+//! Instances with volumes: reserved, launched on what was reserved, released; with a lost master,
+//! a lost operation and a restart in between.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use transom_cluster::v1;
+use transom_common::Backoff;
+
+use super::master::Call;
+use super::rig::Rig;
+use crate::testing::{applied, offer, pair, spec, wanted};
+use crate::{DiskKind, Reason, RunSpec, SchedulerApi, TaskRequest, VolumeRequest};
+
+fn resident(of: RunSpec) -> Arc<RunSpec> {
+    Arc::new(RunSpec {
+        role: Some("prod".to_owned()),
+        volumes: vec![VolumeRequest {
+            container_path: "data".to_owned(),
+            size: 30,
+            disk: DiskKind::Root,
+            constraints: Vec::new(),
+        }],
+        ..of
+    })
+}
+
+fn operations(accept: &Call) -> Vec<v1::Operation> {
+    serde_json::from_value(accept.body["accept"]["operations"].clone()).unwrap()
+}
+
+fn kinds(accept: &Call) -> Vec<String> {
+    let kinds = operations(accept).into_iter();
+    kinds.map(|operation| operation.r#type.to_string()).collect()
+}
+
+/// The task of a LAUNCH.
+fn launched(accept: &Call) -> v1::TaskInfo {
+    operations(accept)[0].launch.as_ref().unwrap().task_infos[0].clone()
+}
+
+/// An offer of the resources that the call reserved.
+fn offer_of(id: &str, agent: &str, accept: &Call) -> v1::Offer {
+    v1::Offer {
+        resources: applied(&operations(accept)),
+        ..offer(id, agent, 0.0, &[])
+    }
+}
+
+impl Rig {
+    async fn subscribed() -> Self {
+        let mut rig = Self::new().await;
+        assert_eq!(rig.heard().await, "registered F-1");
+        rig
+    }
+
+    /// Submits a task of the instance `i`.
+    async fn want(&self, task: &str, spec: &Arc<RunSpec>) {
+        self.scheduler.submit(vec![TaskRequest {
+            reservation: Some("i".to_owned()),
+            ..wanted(task, spec)
+        }]);
+        self.turn().await;
+    }
+
+    /// Offers resources of agent `a1`, which are reserved for the instance `i`.
+    async fn reserve(&mut self, spec: &Arc<RunSpec>) -> Call {
+        self.want("i.1", spec).await;
+        let before = self.master.calls("ACCEPT").len();
+        self.master.offer(&[offer("o1", "a1", 4.0, &[(7000, 7009)])]);
+        let accept = self.master.call("ACCEPT", before + 1).await;
+        assert_eq!(self.heard().await, "reservation i requested");
+        accept
+    }
+
+    /// Offers the reserved resources, on which the task is launched.
+    async fn launch_on(&mut self, task: &str, reserve: &Call) -> Call {
+        let before = self.master.calls("ACCEPT").len();
+        let offered = offer_of(&format!("o-{task}"), "a1", reserve);
+        self.master.offer(&[offered]);
+        let accept = self.master.call("ACCEPT", before + 1).await;
+        assert_eq!(self.heard().await, format!("launched {task} TASK_STAGING"));
+        assert_eq!(self.heard().await, format!("reservation i used by {task}"));
+        accept
+    }
+
+    fn reasons(&self) -> Vec<Reason> {
+        let pending = self.scheduler.pending();
+        pending[0].reasons.last.keys().copied().collect()
+    }
+}
+
+#[tokio::test]
+async fn instance_is_launched_on_the_volumes_that_were_reserved_for_it() {
+    let mut rig = Rig::subscribed().await;
+    let spec = resident(spec("/db"));
+    let reserve = rig.reserve(&spec).await;
+    let stored = &reserve.stored["reservations/i"];
+    assert_eq!(
+        (
+            &stored["agent"]["id"]["value"],
+            &stored["created"],
+            &stored["task"]
+        ),
+        (&json!("a1"), &json!(false), &Value::Null)
+    );
+    assert_eq!(kinds(&reserve), ["RESERVE", "CREATE"]);
+    assert_eq!(reserve.body["accept"]["filters"]["refuse_seconds"], 0.0);
+    let create = &reserve.body["accept"]["operations"][1]["create"]["volumes"][0];
+    assert_eq!(
+        create["disk"]["persistence"]["id"],
+        stored["volumes"][0]["persistence_id"]
+    );
+    assert_eq!(
+        create["disk"]["volume"],
+        json!({"container_path": "data", "mode": "RW"})
+    );
+    let labels = &create["reservations"][0]["labels"]["labels"];
+    let pairs = labels.as_array().unwrap().iter();
+    let pairs: Vec<_> = pairs
+        .map(|label| (label["key"].as_str().unwrap(), label["value"].as_str().unwrap()))
+        .collect();
+    let id = stored["id"].as_str().unwrap();
+    assert_eq!(
+        pairs,
+        [
+            ("transom_framework_id", "F-1"),
+            ("transom_reservation", "i"),
+            ("transom_reservation_id", id)
+        ]
+    );
+    assert_eq!(rig.scheduler.pending().len(), 1, "it is not launched yet");
+
+    let launch = rig.launch_on("i.1", &reserve).await;
+    assert_eq!(launch.stored["tasks/i.1"]["phase"], "Intent");
+    let stored = &launch.stored["reservations/i"];
+    assert_eq!(
+        (&stored["created"], &stored["task"]["value"]),
+        (&json!(true), &json!("i.1"))
+    );
+    let info = launched(&launch);
+    assert_eq!(info.resources, applied(&operations(&reserve)));
+
+    // The next incarnation runs on the same agent.
+    rig.master.update("i.1", "TASK_FAILED", "end");
+    assert_eq!(rig.heard().await, "updated i.1 TASK_FAILED");
+    rig.want("i.2", &spec).await;
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    rig.master
+        .call_where("DECLINE", 1, |call| {
+            call.body["decline"]["offer_ids"][0]["value"] == "o2"
+        })
+        .await;
+    rig.turn().await;
+    assert_eq!(rig.reasons(), [Reason::NoCorrespondingReservationFound]);
+    rig.launch_on("i.2", &reserve).await;
+    assert_eq!(rig.scheduler.reservations()["i"].volumes.len(), 1);
+}
+
+#[tokio::test]
+async fn restart_in_any_step_loses_no_reservation() {
+    let mut rig = Rig::subscribed().await;
+    let spec = resident(spec("/db"));
+    let reserve = rig.reserve(&spec).await;
+
+    // Before the resources are offered.
+    let mut rig = rig.restart().await;
+    assert!(
+        !rig.scheduler.reservations()["i"].created,
+        "known before the subscription"
+    );
+    rig.want("i.1", &spec).await;
+    rig.master.call("SUBSCRIBE", 2).await;
+    assert_eq!(rig.heard().await, "reregistered");
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    rig.launch_on("i.1", &reserve).await;
+
+    // While its task runs, and after it is released.
+    let mut rig = rig.restart().await;
+    rig.master.call("SUBSCRIBE", 3).await;
+    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.scheduler.reservations()["i"].task, Some("i.1".into()));
+    rig.scheduler.release_reservation("i");
+    assert_eq!(rig.heard().await, "reservation i released");
+    // Only a part of the resources is offered while the task runs.
+    let mut part = offer_of("o3", "a1", &reserve);
+    part.resources.truncate(1);
+    rig.master.offer(&[part]);
+    rig.master
+        .call_where("DECLINE", 1, |call| {
+            call.body["decline"]["offer_ids"][0]["value"] == "o3"
+        })
+        .await;
+
+    let mut rig = rig.restart().await;
+    rig.master.call("SUBSCRIBE", 4).await;
+    assert_eq!(rig.heard().await, "reregistered");
+    rig.master.update("i.1", "TASK_FINISHED", "end");
+    assert_eq!(rig.heard().await, "updated i.1 TASK_FINISHED");
+    let before = rig.master.calls("ACCEPT").len();
+    rig.master.offer(&[offer_of("o4", "a1", &reserve)]);
+    let removal = rig.master.call("ACCEPT", before + 1).await;
+    assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
+    assert_eq!(removal.stored["reservations/i"]["releasing"], true);
+    assert_eq!(rig.heard().await, "reservation i removed");
+    rig.purge("i.1").await;
+    let kill = rig.master.calls("KILL");
+    assert!(kill.is_empty(), "a release kills no task: {kill:?}");
+    let rig = rig.restart().await;
+    assert!(rig.scheduler.reservations().is_empty(), "the record is deleted");
+}
+
+#[tokio::test]
+async fn lost_reservation_is_tried_again_and_its_remnants_are_removed() {
+    let mut rig = Rig::with_times(|times| times.reservation = Duration::from_millis(50)).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    let spec = resident(spec("/db"));
+    let first = rig.reserve(&spec).await;
+    assert_eq!(rig.heard().await, "reservation i removed");
+    rig.master.offer(&[offer("o2", "a1", 4.0, &[])]);
+    let second = rig.master.call("ACCEPT", 2).await;
+    assert_eq!(kinds(&second), ["RESERVE", "CREATE"]);
+    let id = |accept: &Call| accept.stored["reservations/i"]["id"].clone();
+    assert_ne!(id(&first), id(&second));
+    // Both attempts have succeeded in the end, on the same agent. What of the later one is left
+    // after another timeout does not matter here.
+    rig.master.offer(&[offer_of("o3", "a1", &first)]);
+    let removal = rig.master.call("ACCEPT", 3).await;
+    assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
+    let destroyed = operations(&removal)[0].destroy.clone().unwrap().volumes;
+    assert_eq!(destroyed, operations(&first)[1].create.clone().unwrap().volumes);
+}
+
+#[tokio::test]
+async fn reservation_without_its_volumes_is_given_up() {
+    let mut rig = Rig::with_times(|times| times.reservation = Duration::from_millis(200)).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    let reserve = rig.reserve(&resident(spec("/db"))).await;
+    // CREATE failed.
+    let bare = v1::Offer {
+        resources: applied(&operations(&reserve)[..1]),
+        ..offer("o2", "a1", 0.0, &[])
+    };
+    rig.master.offer(std::slice::from_ref(&bare));
+    rig.master.call("DECLINE", 1).await;
+    assert_eq!(rig.heard().await, "reservation i removed");
+    rig.master.offer(&[bare]);
+    let removal = rig.master.call("ACCEPT", 2).await;
+    assert_eq!(kinds(&removal), ["UNRESERVE"]);
+}
+
+#[tokio::test]
+async fn foreign_reservations_are_not_touched() {
+    let mut rig = Rig::subscribed().await;
+    let spec = resident(spec("/db"));
+    let reserve = rig.reserve(&spec).await;
+    // Of another key.
+    let other = |id: &str, framework: &str| {
+        let mut offer = offer_of(id, "a1", &reserve);
+        for resource in &mut offer.resources {
+            let labels = resource.reservations[0].labels.as_mut().unwrap();
+            for label in &mut labels.labels {
+                match label.key.as_str() {
+                    "transom_framework_id" => label.value = Some(framework.to_owned()),
+                    "transom_reservation" => label.value = Some("unknown".to_owned()),
+                    _ => {}
+                }
+            }
+        }
+        offer
+    };
+    rig.master.offer(&[other("o2", "F-other")]);
+    rig.master.call("DECLINE", 1).await;
+    assert_eq!(rig.master.calls("ACCEPT").len(), 1);
+    // One of this framework without a record.
+    rig.master.offer(&[other("o3", "F-1")]);
+    let removal = rig.master.call("ACCEPT", 2).await;
+    assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
+    assert_eq!(removal.body["accept"]["offer_ids"][0]["value"], "o3");
+    assert!(removal.stored.contains_key("reservations/i"));
+}
+
+#[tokio::test]
+async fn rejected_removal_is_repeated_with_a_backoff() {
+    let hour = Backoff {
+        base: Duration::from_hours(1),
+        max: Duration::from_hours(1),
+    };
+    let mut rig = Rig::with_times(|times| times.reconcile_retry = hour).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    let spec = resident(spec("/db"));
+    let reserve = rig.reserve(&spec).await;
+    rig.scheduler.release_reservation("i");
+    assert_eq!(rig.heard().await, "reservation i released");
+    rig.kill("i.1", None).await;
+    assert_eq!(rig.heard().await, "never launched i.1");
+    rig.master.offer(&[offer_of("o2", "a1", &reserve)]);
+    let removal = rig.master.call("ACCEPT", 2).await;
+    assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
+    assert_eq!(rig.heard().await, "reservation i removed");
+    rig.master.offer(&[offer_of("o3", "a1", &reserve)]);
+    rig.master
+        .call_where("DECLINE", 1, |call| {
+            call.body["decline"]["offer_ids"][0]["value"] == "o3"
+        })
+        .await;
+    assert_eq!(rig.master.calls("ACCEPT").len(), 2);
+}
+
+#[tokio::test]
+async fn other_run_specs_leave_reserved_resources_alone() {
+    let mut rig = Rig::subscribed().await;
+    let reserve = rig.reserve(&resident(spec("/db"))).await;
+    rig.kill("i.1", None).await;
+    assert_eq!(rig.heard().await, "never launched i.1");
+    let plain = Arc::new(RunSpec {
+        role: Some("prod".to_owned()),
+        ..spec("/app")
+    });
+    rig.submit(&plain, &["t"]).await;
+    rig.master.offer(&[offer_of("o2", "a1", &reserve)]);
+    rig.master.call("DECLINE", 1).await;
+    let mut more = offer_of("o3", "a1", &reserve);
+    more.resources.extend(offer("o", "a1", 4.0, &[]).resources);
+    rig.master.offer(&[more]);
+    assert_eq!(rig.heard().await, "reservation i created");
+    let accept = rig.master.call("ACCEPT", 2).await;
+    let info = launched(&accept);
+    assert!(
+        info.resources
+            .iter()
+            .all(|resource| resource.reservations.is_empty())
+    );
+}
+
+#[tokio::test]
+async fn instance_waits_for_its_agent() {
+    let mut rig = Rig::subscribed().await;
+    let spec = resident(spec("/db"));
+    let reserve = rig.reserve(&spec).await;
+    rig.launch_on("i.1", &reserve).await;
+    rig.master.update("i.1", "TASK_GONE", "end");
+    assert_eq!(rig.heard().await, "updated i.1 TASK_GONE");
+    rig.master
+        .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
+    assert_eq!(rig.heard().await, "lost a1");
+    rig.want("i.2", &spec).await;
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    rig.turn().await;
+    assert_eq!(rig.reasons(), [Reason::NoCorrespondingReservationFound]);
+    assert!(rig.scheduler.reservations()["i"].created);
+    rig.launch_on("i.2", &reserve).await;
+}
+
+#[tokio::test]
+async fn wiped_instance_reserves_other_resources() {
+    let mut rig = Rig::subscribed().await;
+    let spec = resident(spec("/db"));
+    let reserve = rig.reserve(&spec).await;
+    rig.launch_on("i.1", &reserve).await;
+    rig.scheduler.release_reservation("unknown");
+    rig.scheduler.release_reservation("i");
+    assert_eq!(rig.heard().await, "reservation i released");
+    rig.want("i.2", &spec).await;
+    rig.master.update("i.1", "TASK_KILLED", "end");
+    assert_eq!(rig.heard().await, "updated i.1 TASK_KILLED");
+    // It waits until the volume is gone.
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    rig.master.offer(&[offer_of("o3", "a1", &reserve)]);
+    let removal = rig.master.call("ACCEPT", 3).await;
+    assert_eq!(kinds(&removal), ["DESTROY", "UNRESERVE"]);
+    assert_eq!(rig.heard().await, "reservation i removed");
+    rig.master.offer(&[offer("o4", "a2", 4.0, &[])]);
+    let again = rig.master.call("ACCEPT", 4).await;
+    assert_eq!(kinds(&again), ["RESERVE", "CREATE"]);
+    assert_eq!(again.stored["reservations/i"]["agent"]["id"]["value"], "a2");
+}
+
+#[tokio::test]
+async fn released_reservation_that_is_never_offered_is_dropped() {
+    let mut rig = Rig::with_times(|times| times.release = Duration::from_millis(1)).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    let reserve = rig.reserve(&resident(spec("/db"))).await;
+    rig.launch_on("i.1", &reserve).await;
+    rig.scheduler.release_reservation("i");
+    assert_eq!(rig.heard().await, "reservation i released");
+    // Not while its task may run.
+    rig.turn().await;
+    rig.turn().await;
+    assert!(rig.scheduler.reservations().contains_key("i"));
+    rig.master.update("i.1", "TASK_GONE", "end");
+    assert_eq!(rig.heard().await, "updated i.1 TASK_GONE");
+    assert_eq!(rig.heard().await, "reservation i removed");
+}
+
+#[tokio::test]
+async fn nothing_is_reserved_before_the_store_has_the_record() {
+    let mut rig = Rig::subscribed().await;
+    rig.want("i.1", &resident(spec("/db"))).await;
+    rig.store.down.store(true, Ordering::SeqCst);
+    rig.master.offer(&[offer("o1", "a1", 4.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    assert!(rig.master.calls("ACCEPT").is_empty());
+    rig.turn().await;
+    assert_eq!(rig.reasons(), [Reason::StoreUnavailable]);
+    rig.store.down.store(false, Ordering::SeqCst);
+    rig.turn().await;
+    let revived = rig.master.calls("REVIVE").len();
+    rig.master.call("REVIVE", revived + 1).await;
+    rig.master.offer(&[offer("o2", "a1", 4.0, &[])]);
+    let accept = rig.master.call("ACCEPT", 1).await;
+    assert!(accept.stored.contains_key("reservations/i"));
+    assert_eq!(rig.heard().await, "reservation i requested");
+}
+
+#[tokio::test]
+async fn volumes_of_a_group_are_those_of_its_executor() {
+    let mut rig = Rig::subscribed().await;
+    let reserve = rig.reserve(&resident(pair("/pod"))).await;
+    rig.master.offer(&[offer_of("o2", "a1", &reserve)]);
+    let accept = rig.master.call("ACCEPT", 2).await;
+    for task in ["i.1.0", "i.1.1"] {
+        assert_eq!(rig.heard().await, format!("launched {task} TASK_STAGING"));
+    }
+    assert_eq!(rig.heard().await, "reservation i used by i.1");
+    let launch = operations(&accept)[0].launch_group.clone().unwrap();
+    let created = operations(&reserve)[1].create.clone().unwrap().volumes;
+    assert_eq!(launch.executor.resources[2..], created);
+    let reserved = |resource: &v1::Resource| resource.reservations.len() == 1;
+    let tasks = launch.task_group.tasks;
+    assert!(tasks.iter().all(|task| task.resources.iter().all(reserved)));
+}
+
+#[tokio::test]
+async fn reserved_agent_counts_for_the_constraints_of_other_instances() {
+    let mut rig = Rig::subscribed().await;
+    let spec = resident(spec("/db"));
+    let reserve = rig.reserve(&spec).await;
+    rig.scheduler.submit(vec![wanted("j", &spec)]);
+    rig.turn().await;
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    rig.master.call("ACCEPT", 2).await;
+    assert_eq!(
+        rig.heard().await,
+        "reservation j requested",
+        "the id of the task by default"
+    );
+    let placed = |rig: &Rig| {
+        let (task, agents) = rig.script.asked.lock().unwrap().clone().unwrap();
+        let ids = task.placed.iter().map(|handle| agents[handle].id.clone());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(placed(&rig), ["a1"]);
+    rig.launch_on("i.1", &reserve).await;
+    assert_eq!(placed(&rig), ["a2"], "its own reservation does not");
+}
+
+#[tokio::test]
+async fn impossible_volumes_are_rejected() {
+    let mut rig = Rig::subscribed().await;
+    let good = resident(spec("/db"));
+    let change = |change: fn(&mut RunSpec)| {
+        let mut bad = RunSpec::clone(&good);
+        change(&mut bad);
+        Arc::new(bad)
+    };
+    let cases = [
+        (change(|spec| spec.role = None), "`*`"),
+        (
+            change(|spec| spec.volumes.push(spec.volumes[0].clone())),
+            "same path",
+        ),
+        (change(|spec| spec.volumes[0].size = 0), "without a size"),
+        (
+            change(|spec| {
+                spec.volumes[0].disk = DiskKind::Mount {
+                    max_size: Some(29),
+                    profile: None,
+                };
+            }),
+            "maximum",
+        ),
+        (change(|spec| spec.role = Some("a b".to_owned())), "space"),
+    ];
+    for (spec, why) in cases {
+        rig.submit(&spec, &["bad"]).await;
+        let heard = rig.heard().await;
+        assert!(
+            heard.starts_with("rejected bad: ") && heard.contains(why),
+            "{heard}"
+        );
+    }
+    assert!(rig.scheduler.pending().is_empty());
+}

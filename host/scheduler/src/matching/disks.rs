@@ -1,0 +1,114 @@
+//! Disks for persistent volumes: which disk of an offer a volume is created on.
+
+use std::sync::Arc;
+
+use transom_cluster::v1;
+
+use super::milli_units;
+use crate::{DiskKind, VolumeRequest};
+
+/// A disk that is not the agent's own file system, in an offer.
+#[derive(Clone, Debug)]
+pub(super) struct Disk {
+    resource: Arc<v1::Resource>,
+    pub(super) role: Arc<str>,
+    /// In thousandths of MB.
+    left: u64,
+    /// Of type `MOUNT`: it is used as a whole.
+    whole: bool,
+}
+
+impl Disk {
+    /// `None` for a disk of another type, and for a volume.
+    pub(super) fn new(resource: &v1::Resource, role: Arc<str>) -> Option<Self> {
+        let info = resource.disk.as_ref()?;
+        if resource.name != "disk" || info.persistence.is_some() || info.volume.is_some() {
+            return None;
+        }
+        let whole = match info.source_type()? {
+            "PATH" => false,
+            "MOUNT" => true,
+            _ => return None,
+        };
+        Some(Self {
+            left: milli_units(resource.scalar_value()?),
+            resource: Arc::new(resource.clone()),
+            role,
+            whole,
+        })
+    }
+
+    pub(super) fn offered(&self) -> Arc<v1::Resource> {
+        Arc::clone(&self.resource)
+    }
+
+    fn suits(&self, volume: &VolumeRequest) -> bool {
+        let size = milli_units(volume.size as f64);
+        let (whole, most, profile) = match &volume.disk {
+            DiskKind::Root => return false,
+            DiskKind::Path { profile } => (false, None, profile),
+            DiskKind::Mount { max_size, profile } => (true, *max_size, profile),
+        };
+        let info = self.resource.disk.as_ref();
+        let has_profile = info.and_then(v1::DiskInfo::profile);
+        let root = info.and_then(v1::DiskInfo::root);
+        let mut constraints = volume.constraints.iter();
+        self.whole == whole
+            && self.left >= size.max(1)
+            && most.is_none_or(|most| self.left <= milli_units(most as f64))
+            && profile
+                .as_deref()
+                .is_none_or(|profile| has_profile == Some(profile))
+            && constraints.all(|constraint| root.is_some_and(|root| constraint.allows(root)))
+    }
+
+    /// Allocates a volume, the whole disk or a part of it.
+    fn take(&mut self, volume: &VolumeRequest) -> v1::Resource {
+        let amount = if self.whole {
+            self.left
+        } else {
+            milli_units(volume.size as f64)
+        };
+        self.left -= amount;
+        v1::Resource {
+            scalar: Some(v1::Scalar {
+                value: amount as f64 / 1000.0,
+            }),
+            ..v1::Resource::clone(&self.resource)
+        }
+    }
+}
+
+/// Allocates a disk for each volume that is not on the root disk; `None` for those that are.
+/// Returns `None`, and `disks` are invalid, if there is none for a volume.
+///
+/// Volumes with constraints come first, then those with the least maximum, each on the smallest
+/// disk that fits: so every volume without constraints gets a mount disk if that is possible.
+pub(super) fn take<'a>(
+    disks: &mut [Disk],
+    volumes: &'a [VolumeRequest],
+    usable: impl Fn(&str) -> bool,
+) -> Option<Vec<Option<v1::Resource>>> {
+    let mut order: Vec<(usize, &'a VolumeRequest)> = volumes.iter().enumerate().collect();
+    order.sort_by_key(|(_, volume)| (volume.constraints.is_empty(), max_size(volume), volume.size));
+    let mut taken = vec![None; volumes.len()];
+    for (at, volume) in order {
+        if volume.disk == DiskKind::Root {
+            continue;
+        }
+        let fitting = disks
+            .iter_mut()
+            .filter(|disk| usable(&disk.role) && disk.suits(volume));
+        taken[at] = Some(fitting.min_by_key(|disk| disk.left)?.take(volume));
+    }
+    Some(taken)
+}
+
+fn max_size(volume: &VolumeRequest) -> u64 {
+    match volume.disk {
+        DiskKind::Mount {
+            max_size: Some(most), ..
+        } => most,
+        _ => u64::MAX,
+    }
+}

@@ -1,0 +1,187 @@
+//! Reserved resources of instances in offers, recognised by the labels of their reservation.
+//!
+//! No run spec but that of their instance may use them, so they are kept apart from all others.
+
+use transom_cluster::v1;
+
+use crate::Reservation;
+
+const FRAMEWORK: &str = "transom_framework_id";
+const KEY: &str = "transom_reservation";
+const ID: &str = "transom_reservation_id";
+
+/// The labels of Marathon, whose reservations may have been imported.
+const MARATHON_FRAMEWORK: &str = "marathon_framework_id";
+const MARATHON_KEY: &str = "marathon_task_id";
+
+/// The owner of reserved resources.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Owner {
+    pub(crate) framework: String,
+    pub(crate) key: String,
+    /// [`Reservation::id`].
+    pub(crate) id: String,
+}
+
+impl Owner {
+    pub(super) fn of(resource: &v1::Resource) -> Option<Self> {
+        let labels = resource.reservations.last()?.labels.as_ref()?;
+        let text = |key: &str| labels.get(key).map(str::to_owned);
+        if let Some(key) = text(KEY) {
+            return Some(Self {
+                framework: text(FRAMEWORK)?,
+                key,
+                id: text(ID).unwrap_or_default(),
+            });
+        }
+        Some(Self {
+            framework: text(MARATHON_FRAMEWORK)?,
+            key: text(MARATHON_KEY)?,
+            id: String::new(),
+        })
+    }
+
+    pub(crate) fn labels(&self) -> v1::Labels {
+        let labels = [(FRAMEWORK, &self.framework), (KEY, &self.key), (ID, &self.id)];
+        labels
+            .into_iter()
+            .map(|(key, value)| (key, value.clone()))
+            .collect()
+    }
+
+    /// Whether a scheduler of this kind reserved them, so that they are a remnant if it has no
+    /// record of them.
+    pub(crate) fn is_ours(&self, framework: &str) -> bool {
+        self.framework == framework && !self.id.is_empty()
+    }
+
+    /// Whether they are those of the record. The id identifies them also after the framework was
+    /// registered again under another id.
+    pub(crate) fn is_of(&self, record: &Reservation, framework: &str) -> bool {
+        self.key == record.key && self.id == record.id && (!self.id.is_empty() || self.framework == framework)
+    }
+}
+
+/// The resources of one reservation in one offer, as offered.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) owner: Owner,
+    /// Without the volumes.
+    pub(crate) resources: Vec<v1::Resource>,
+    pub(crate) volumes: Vec<v1::Resource>,
+}
+
+impl Held {
+    /// Adds a resource to the reservation of its owner.
+    pub(super) fn add(all: &mut Vec<Self>, owner: Owner, resource: &v1::Resource) {
+        let known = all.iter().position(|held| held.owner == owner);
+        let at = known.unwrap_or_else(|| {
+            all.push(Self {
+                owner,
+                resources: Vec::new(),
+                volumes: Vec::new(),
+            });
+            all.len() - 1
+        });
+        let held = &mut all[at];
+        if persistence_id(resource).is_some() {
+            held.volumes.push(resource.clone());
+        } else {
+            held.resources.push(resource.clone());
+        }
+    }
+
+    /// Whether all volumes of the record are there.
+    pub(crate) fn has_volumes_of(&self, record: &Reservation) -> bool {
+        record.volumes.iter().all(|volume| {
+            let id = Some(volume.persistence_id.as_str());
+            self.volumes.iter().any(|offered| persistence_id(offered) == id)
+        })
+    }
+
+    /// Destroys the volumes and unreserves everything.
+    pub(crate) fn removal(&self) -> Vec<v1::Operation> {
+        let bare = self.volumes.iter().map(without_volume);
+        let unreserved: Vec<_> = self.resources.iter().cloned().chain(bare).collect();
+        let destroy = by_provider(self.volumes.clone()).map(v1::Operation::destroy);
+        destroy
+            .chain(by_provider(unreserved).map(v1::Operation::unreserve))
+            .collect()
+    }
+}
+
+fn persistence_id(resource: &v1::Resource) -> Option<&str> {
+    Some(resource.disk.as_ref()?.persistence.as_ref()?.id.as_str())
+}
+
+/// The disk of a volume.
+fn without_volume(volume: &v1::Resource) -> v1::Resource {
+    let source = volume.disk.as_ref().and_then(|disk| disk.source.clone());
+    v1::Resource {
+        disk: source.map(|source| v1::DiskInfo {
+            source: Some(source),
+            ..v1::DiskInfo::default()
+        }),
+        ..volume.clone()
+    }
+}
+
+/// RESERVE of all resources and CREATE of the volumes for a new reservation. `disks`: one for each
+/// volume of the record, as offered.
+pub(crate) fn reserve(
+    record: &Reservation,
+    owner: &Owner,
+    principal: Option<&str>,
+    resources: Vec<v1::Resource>,
+    disks: Vec<v1::Resource>,
+) -> Vec<v1::Operation> {
+    let reservation = v1::ReservationInfo {
+        r#type: Some("DYNAMIC".to_owned()),
+        role: Some(record.role.clone()),
+        principal: principal.map(str::to_owned),
+        labels: Some(owner.labels()),
+    };
+    let reserved = |mut resource: v1::Resource| {
+        resource.reservations.push(reservation.clone());
+        resource
+    };
+    let disks: Vec<_> = disks.into_iter().map(reserved).collect();
+    let volumes = disks.iter().zip(&record.volumes).map(|(disk, volume)| {
+        let source = disk.disk.as_ref().and_then(|disk| disk.source.clone());
+        let info = v1::DiskInfo {
+            persistence: Some(v1::DiskPersistence {
+                id: volume.persistence_id.clone(),
+                principal: principal.map(str::to_owned),
+            }),
+            volume: Some(v1::Volume {
+                container_path: volume.container_path.clone(),
+                mode: Some(v1::VolumeMode::ReadWrite),
+                ..v1::Volume::default()
+            }),
+            source,
+        };
+        v1::Resource {
+            disk: Some(info),
+            ..disk.clone()
+        }
+    });
+    let volumes: Vec<_> = volumes.collect();
+    let resources: Vec<_> = resources.into_iter().map(reserved).chain(disks).collect();
+    by_provider(resources)
+        .map(v1::Operation::reserve)
+        .chain(by_provider(volumes).map(v1::Operation::create))
+        .collect()
+}
+
+/// One list for each resource provider: an operation must not mix them.
+fn by_provider(resources: Vec<v1::Resource>) -> impl Iterator<Item = Vec<v1::Resource>> {
+    let mut lists: Vec<Vec<v1::Resource>> = Vec::new();
+    for resource in resources {
+        let same = |list: &&mut Vec<v1::Resource>| list[0].provider_id == resource.provider_id;
+        match lists.iter_mut().find(same) {
+            Some(list) => list.push(resource),
+            None => lists.push(vec![resource]),
+        }
+    }
+    lists.into_iter()
+}

@@ -1,0 +1,233 @@
+//! The roles of the framework. It starts with those of its configuration; services add others while
+//! it runs, each by an `UPDATE_FRAMEWORK`.
+//!
+//! Only roles that the master has accepted are part of later subscriptions: a subscription with a
+//! role that the framework may not have would fail as a whole. A rejected role is tried again, so
+//! that its tasks wait until an operator allows it, and no other task does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+use transom_cluster::v1::FrameworkInfo;
+use transom_common::Backoff;
+
+use super::retry::Retry;
+
+/// The roles for the next subscription. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct AcceptedRoles(Arc<ArcSwap<Vec<String>>>);
+
+impl AcceptedRoles {
+    pub(crate) fn new(roles: Vec<String>) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(roles)))
+    }
+
+    pub(crate) fn get(&self) -> Vec<String> {
+        self.0.load().to_vec()
+    }
+}
+
+/// The roles that the framework has, and those that it is to get.
+#[derive(Debug)]
+pub(crate) struct Roles {
+    accepted: AcceptedRoles,
+    wanted: BTreeSet<String>,
+    /// As in the present subscription.
+    subscribed: FrameworkInfo,
+    /// Roles for which the master sends no offers, although others are not suppressed.
+    suppressed: BTreeSet<String>,
+    retry: Retry,
+}
+
+impl Roles {
+    pub(crate) fn new(accepted: AcceptedRoles, backoff: Backoff) -> Self {
+        let wanted = accepted.get().into_iter().collect();
+        Self {
+            accepted,
+            wanted,
+            subscribed: FrameworkInfo::default(),
+            suppressed: BTreeSet::new(),
+            retry: Retry::new(backoff),
+        }
+    }
+
+    /// Adds a role. Returns whether it is new.
+    pub(crate) fn add(&mut self, role: &str) -> bool {
+        !self.wanted.contains(role) && self.wanted.insert(role.to_owned())
+    }
+
+    /// A subscription begins, with these roles.
+    pub(crate) fn subscribed(&mut self, info: FrameworkInfo) {
+        self.subscribed = info;
+        self.suppressed.clear();
+        self.retry.succeeded();
+    }
+
+    /// The next description of the framework to send: with one role more.
+    pub(crate) fn next_update(&self, now: Instant) -> Option<FrameworkInfo> {
+        if self.wanted.len() == self.subscribed.roles.len() || self.retry.is_backing_off(now) {
+            return None;
+        }
+        let missing = self.missing().next()?;
+        let mut info = self.subscribed.clone();
+        info.roles.push(missing.clone());
+        Some(info)
+    }
+
+    fn missing(&self) -> impl Iterator<Item = &String> {
+        let roles = &self.subscribed.roles;
+        self.wanted.iter().filter(|role| !roles.contains(role))
+    }
+
+    /// The master accepted an update, which also ended every SUPPRESS.
+    pub(crate) fn updated(&mut self, info: FrameworkInfo) {
+        self.accepted.0.store(Arc::new(info.roles.clone()));
+        self.subscribed(info);
+    }
+
+    /// The framework's own principal.
+    pub(crate) fn principal(&self) -> Option<&str> {
+        self.subscribed.principal.as_deref()
+    }
+
+    /// An update failed.
+    pub(crate) fn failed(&mut self, now: Instant) {
+        self.retry.failed(now);
+    }
+
+    /// When the next update is due.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        self.missing().next().and_then(|_| self.retry.next(now))
+    }
+
+    /// For a REVIVE: the roles to revive, and those to suppress. `None`: all roles are revived, of
+    /// which there may be only one. `demanded`: roles with pending tasks; `None` for all.
+    pub(crate) fn split(&self, demanded: Option<&BTreeSet<String>>) -> Option<(Vec<String>, Vec<String>)> {
+        let demanded = demanded.filter(|_| self.subscribed.roles.len() > 1)?;
+        let roles = self.subscribed.roles.iter().cloned();
+        let (revive, others): (Vec<_>, Vec<_>) = roles.partition(|role| demanded.contains(role));
+        if revive.is_empty() {
+            return None;
+        }
+        let others = others.into_iter().filter(|role| !self.suppressed.contains(role));
+        Some((revive, others.collect()))
+    }
+
+    /// Whether the framework has several roles.
+    pub(crate) fn are_several(&self) -> bool {
+        self.subscribed.roles.len() > 1
+    }
+
+    /// Roles were revived; none: all.
+    pub(crate) fn revived(&mut self, roles: &[String]) {
+        self.suppressed
+            .retain(|role| !roles.is_empty() && !roles.contains(role));
+    }
+
+    /// Roles were suppressed.
+    pub(crate) fn suppressed(&mut self, roles: Vec<String>) {
+        self.suppressed.extend(roles);
+    }
+}
+
+/// Why the master would reject a role by its name, together with every other change of the
+/// framework.
+pub(crate) fn invalid_name(role: &str) -> Option<&'static str> {
+    if role == "*" {
+        return None;
+    }
+    if role.is_empty() || role.split('/').any(str::is_empty) {
+        return Some("is empty, or has an empty part");
+    }
+    role.split('/').find_map(|part| match part {
+        "." | ".." | "*" => Some("has a part `.`, `..` or `*`"),
+        part if part.starts_with('-') => Some("has a part that begins with a dash"),
+        part if part.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+            Some("has a space or a control character")
+        }
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn roles(initial: &[&str]) -> (Roles, AcceptedRoles) {
+        let accepted = AcceptedRoles::new(initial.iter().map(ToString::to_string).collect());
+        let backoff = Backoff {
+            base: Duration::from_secs(1),
+            max: Duration::from_secs(1),
+        };
+        let mut roles = Roles::new(accepted.clone(), backoff);
+        roles.subscribed(FrameworkInfo {
+            roles: accepted.get(),
+            ..FrameworkInfo::default()
+        });
+        (roles, accepted)
+    }
+
+    #[test]
+    fn role_is_added_by_an_update_and_kept_for_later_subscriptions() {
+        let now = Instant::now();
+        let (mut roles, accepted) = roles(&["a"]);
+        assert!(!roles.add("a") && roles.add("c") && roles.add("b") && !roles.add("c"));
+        let update = roles.next_update(now).unwrap();
+        assert_eq!(update.roles, ["a", "b"]);
+        roles.failed(now);
+        assert_eq!(roles.next_update(now), None);
+        assert!(roles.next(now).is_some());
+        assert_eq!(accepted.get(), ["a"], "a rejected role is not subscribed with");
+
+        let later = now + Duration::from_secs(2);
+        let update = roles.next_update(later).unwrap();
+        roles.updated(update);
+        let update = roles.next_update(later).unwrap();
+        assert_eq!(update.roles, ["a", "b", "c"]);
+        roles.updated(update);
+        assert_eq!((roles.next_update(later), roles.next(later)), (None, None));
+        assert_eq!(accepted.get(), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn roles_without_demand_are_suppressed_once() {
+        let (mut roles, _) = roles(&["a", "b", "c"]);
+        let demanded = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        let split = |roles: &Roles, names: &[&str]| roles.split(Some(&demanded(names)));
+        let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(roles.split(None), None);
+        assert_eq!(split(&roles, &["unknown"]), None);
+        assert_eq!(split(&roles, &["b"]), Some((texts(&["b"]), texts(&["a", "c"]))));
+        roles.suppressed(texts(&["a", "c"]));
+        assert_eq!(split(&roles, &["b"]), Some((texts(&["b"]), vec![])));
+        roles.revived(&texts(&["a"]));
+        assert_eq!(split(&roles, &["b"]), Some((texts(&["b"]), texts(&["a"]))));
+        roles.revived(&[]);
+        assert_eq!(split(&roles, &["c"]), Some((texts(&["c"]), texts(&["a", "b"]))));
+        let (single, _) = self::roles(&["a"]);
+        assert_eq!(split(&single, &["a"]), None);
+    }
+
+    #[test]
+    fn invalid_names_are_those_that_a_master_rejects() {
+        for (name, valid) in [
+            ("*", true),
+            ("prod", true),
+            ("prod/web-1", true),
+            ("", false),
+            ("/prod", false),
+            ("prod/", false),
+            ("a//b", false),
+            ("a/../b", false),
+            ("a/*", false),
+            ("-a", false),
+            ("a b", false),
+        ] {
+            assert_eq!(invalid_name(name).is_none(), valid, "{name}");
+        }
+    }
+}
