@@ -20,6 +20,9 @@ pub enum Action {
     Scale,
     /// The number of the definition, all of the current configuration.
     Restart,
+    /// The beginning of a restart: this many replicas of the current configuration replace earlier
+    /// ones, and then no more. Never done, unless all replicas are of the current configuration.
+    Canary(u32),
 }
 
 /// The definition's rules on the number of replicas.
@@ -52,6 +55,8 @@ pub struct Member<I> {
     pub wanted: bool,
     /// Whether its configuration is older than the current one.
     pub old: bool,
+    /// Whether its task is being ended so that the next one takes its place.
+    pub restarting: bool,
     /// Whether it runs, and its health and readiness checks say that it can be counted on.
     pub healthy: bool,
     /// Whether it is healthy or was once; a replica that ended and is launched again does not hold
@@ -73,6 +78,7 @@ impl<V> Replica<V> {
             since: self.active_since(),
             wanted: self.is_wanted(),
             old,
+            restarting: self.restarting,
             healthy,
             has_been_healthy: healthy || before,
         }
@@ -101,10 +107,14 @@ impl<I: Clone + PartialEq> Member<I> {
 pub struct Directive<I> {
     /// Replicas to remove, in this order.
     pub decommission: Vec<I>,
+    /// Replicas whose tasks to replace in place, because volumes bind them to their agents.
+    pub restart: Vec<I>,
     /// Number of replicas to start.
     pub start: u32,
     /// Whether the goal of the action is reached.
     pub done: bool,
+    /// Whether a canary has all its replicas, and they are healthy.
+    pub held: bool,
 }
 
 impl<I> Directive<I> {
@@ -112,8 +122,10 @@ impl<I> Directive<I> {
     pub fn done() -> Self {
         Self {
             decommission: Vec::new(),
+            restart: Vec::new(),
             start: 0,
             done: true,
+            held: false,
         }
     }
 }
@@ -128,6 +140,7 @@ pub fn advance<I: Clone + PartialEq>(
         Action::Stop => stop(members),
         Action::Scale => scale(policy, members),
         Action::Restart => replace(policy, members),
+        Action::Canary(replicas) => canary(replicas, policy, members),
     }
 }
 
@@ -139,8 +152,10 @@ fn stop<I: Clone + PartialEq>(members: &[Member<I>]) -> Directive<I> {
         .collect();
     Directive {
         decommission,
+        restart: Vec::new(),
         start: 0,
         done: members.is_empty(),
+        held: false,
     }
 }
 
@@ -157,7 +172,9 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     Directive {
         done: settled && reached,
         decommission: proposal.decommission,
+        restart: Vec::new(),
         start: proposal.start,
+        held: false,
     }
 }
 
@@ -169,6 +186,9 @@ fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) 
         .partition(|seen| seen.old);
     if old.is_empty() {
         return scale(policy, members);
+    }
+    if policy.resident {
+        return replace_in_place(policy, members, &old, &new);
     }
     let healthy = old.iter().chain(&new).filter(|seen| seen.healthy).count();
     let now = Progress {
@@ -211,8 +231,92 @@ fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) 
     let start = missing.min(room(kill).saturating_sub(launched_kills)) as u32;
     Directive {
         decommission,
+        restart: Vec::new(),
         start,
         done: false,
+        held: false,
+    }
+}
+
+/// Replaces the tasks of replicas that keep their agents, as fast as the upgrade strategy allows.
+fn replace_in_place<I: Clone + PartialEq>(
+    policy: &ScalingPolicy,
+    members: &[Member<I>],
+    old: &[&Member<I>],
+    new: &[&Member<I>],
+) -> Directive<I> {
+    let count = old.len() + new.len();
+    if count != policy.replicas as usize {
+        // The number first: a surplus replica is not replaced.
+        return Directive {
+            done: false,
+            ..scale(policy, members)
+        };
+    }
+    let healthy = |seen: &&&Member<I>| seen.healthy && !seen.restarting;
+    let now = Progress {
+        wanted: policy.replicas,
+        running: old.len() as u32,
+        healthy: old.iter().chain(new).filter(healthy).count() as u32,
+        resident: true,
+    };
+    let allowance = restart::allow(now, policy.upgrade);
+    let mut order: Vec<&Member<I>> = old.iter().copied().filter(|seen| !seen.restarting).collect();
+    order.sort_by(|a, b| {
+        let by_health = a.healthy.cmp(&b.healthy);
+        by_health.then_with(|| selection::kill_order(&a.candidate(), &b.candidate(), policy.kill_selection))
+    });
+    // Those that do not run can be replaced at once: that loses no capacity. As upstream, those
+    // that run and are unhealthy count.
+    order.sort_by_key(|seen| seen.condition == Condition::Running);
+    let idle = order
+        .iter()
+        .filter(|seen| seen.condition != Condition::Running)
+        .count();
+    let count = (allowance.kill as usize).max(idle);
+    Directive {
+        decommission: Vec::new(),
+        restart: order
+            .into_iter()
+            .take(count)
+            .map(|seen| seen.id.clone())
+            .collect(),
+        start: 0,
+        done: false,
+        held: false,
+    }
+}
+
+/// A restart that replaces only as many replicas. The others keep running, as many as are wanted
+/// beside those.
+fn canary<I: Clone + PartialEq>(
+    replicas: u32,
+    policy: &ScalingPolicy,
+    members: &[Member<I>],
+) -> Directive<I> {
+    let limit = replicas.min(policy.replicas) as usize;
+    let kept = policy.replicas as usize - limit;
+    let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = members
+        .iter()
+        .filter(|seen| seen.counts())
+        .partition(|seen| seen.old);
+    if old.is_empty() || kept == 0 {
+        return replace(policy, members);
+    }
+    let mut next = replace(policy, members);
+    next.decommission.truncate(old.len().saturating_sub(kept));
+    next.start = next.start.min(limit.saturating_sub(new.len()) as u32);
+    let restarting = old.iter().filter(|seen| seen.restarting).count();
+    next.restart
+        .truncate(limit.saturating_sub(new.len() + restarting));
+    let healthy = new.iter().filter(|seen| seen.healthy).count();
+    Directive {
+        held: next.decommission.is_empty()
+            && next.restart.is_empty()
+            && next.start == 0
+            && new.len() >= limit
+            && healthy >= limit,
+        ..next
     }
 }
 

@@ -44,6 +44,7 @@ impl World {
             since: now(),
             wanted: true,
             old,
+            restarting: false,
             healthy: condition == Condition::Running,
             has_been_healthy: condition == Condition::Running,
         });
@@ -75,12 +76,22 @@ impl World {
                     seen.condition = Condition::Killing;
                 }
             }
+            for seen in &mut self.members {
+                if directive.restart.contains(&seen.id) {
+                    seen.restarting = true;
+                }
+            }
             for _ in 0..directive.start {
                 self.add(Condition::Staging, false);
             }
             self.measure();
             if self.members.iter().any(|seen| !seen.wanted) {
                 self.members.retain(|seen| seen.wanted);
+            } else if let Some(seen) = self.members.iter_mut().find(|seen| seen.restarting) {
+                // The next task of the same replica.
+                (seen.restarting, seen.old) = (false, false);
+                (seen.healthy, seen.has_been_healthy) = (false, false);
+                seen.condition = Condition::Staging;
             } else if let Some(seen) = self
                 .members
                 .iter_mut()
@@ -239,6 +250,73 @@ fn restart_replaces_unhealthy_replicas_first_and_without_room() {
     );
     assert!(world.run(Action::Restart));
     assert_eq!(world.healthy(), 3);
+}
+
+#[test]
+fn resident_replicas_are_replaced_in_place() {
+    for (instances, health, least) in [(3, 0.5, 2), (1, 0.5, 0), (4, 0.0, 0), (2, 1.0, 1)] {
+        let mut policy = upgrading(instances, health, 0.0);
+        policy.resident = true;
+        let mut world = World::new(policy, instances, Condition::Running);
+        assert!(world.run(Action::Restart), "{instances} {health}");
+        let ids: Vec<u32> = world.members.iter().map(|seen| seen.id).collect();
+        assert_eq!(
+            ids,
+            (1..=instances).collect::<Vec<_>>(),
+            "none is removed or added"
+        );
+        assert!(world.members.iter().all(|seen| !seen.old));
+        assert!(
+            world.least_running >= least,
+            "{instances} {health}: {}",
+            world.least_running
+        );
+    }
+    let mut policy = upgrading(5, 1.0, 0.0);
+    policy.resident = true;
+    let mut world = World::new(policy, 5, Condition::Running);
+    for seen in &mut world.members[..2] {
+        seen.healthy = false;
+    }
+    let directive = advance(Action::Restart, &world.policy, &world.members);
+    assert!(directive.restart.is_empty(), "too few are healthy");
+    world.members[4].condition = Condition::Staging;
+    let directive = advance(Action::Restart, &world.policy, &world.members);
+    assert_eq!(directive.restart, [5], "one that does not run loses no capacity");
+    let mut policy = upgrading(2, 0.5, 0.0);
+    policy.resident = true;
+    let mut world = World::new(policy, 3, Condition::Running);
+    assert!(world.run(Action::Restart));
+    assert_eq!(world.members.len(), 2, "the number is reached, too");
+}
+
+#[test]
+fn canary_replaces_as_many_replicas_and_holds_until_the_restart_goes_on() {
+    for (instances, health, over, canaries) in [(4, 1.0, 1.0, 1), (4, 0.5, 0.0, 2), (10, 1.0, 0.1, 3)] {
+        let mut world = World::new(upgrading(instances, health, over), instances, Condition::Running);
+        let held = |world: &World| advance(Action::Canary(canaries), &world.policy, &world.members).held;
+        assert!(!held(&world));
+        assert!(!world.run(Action::Canary(canaries)), "it is never done");
+        let new = world.members.iter().filter(|seen| !seen.old).count();
+        assert_eq!(
+            (new, world.members.len()),
+            (canaries as usize, instances as usize)
+        );
+        assert!(held(&world), "{instances} {health} {over}");
+        let first = world.members.iter().position(|seen| !seen.old).unwrap();
+        world.members[first].healthy = false;
+        assert!(!held(&world), "one is not healthy");
+        world.members[first].healthy = true;
+        assert!(world.run(Action::Restart));
+        assert!(world.members.iter().all(|seen| !seen.old));
+    }
+}
+
+#[test]
+fn canary_of_all_replicas_is_a_restart() {
+    let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
+    assert!(world.run(Action::Canary(5)));
+    assert!(world.members.iter().all(|seen| !seen.old));
 }
 
 #[test]
