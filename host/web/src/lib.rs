@@ -31,6 +31,7 @@ mod compression;
 mod concurrency;
 mod fallbacks;
 mod forward;
+mod guarded_body;
 mod json;
 mod json_errors;
 mod listener;

@@ -15,9 +15,10 @@ use std::task::{Context, Poll, ready};
 use axum::body::Body;
 use bytes::{Buf, Bytes};
 use http::Response;
-use http_body::{Frame, SizeHint};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use serde_json::json;
+
+use crate::guarded_body::guarded;
 
 /// Whether the router has a request of this connection. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +41,8 @@ impl Turn {
 
     /// Ends the turn with the answer's body.
     pub(super) fn until_written(&self, response: Response<Body>) -> Response<Body> {
-        let turn = self.clone();
-        response.map(|body| Body::new(Answered { body, turn }))
+        let end = EndOfAnswer(self.clone());
+        response.map(|body| guarded(body, end))
     }
 
     fn is_taken(&self) -> bool {
@@ -56,35 +57,12 @@ impl Turn {
     }
 }
 
-/// The body of an answer.
-struct Answered {
-    body: Body,
-    turn: Turn,
-}
+/// Ends the turn of an answer.
+struct EndOfAnswer(Turn);
 
-impl Drop for Answered {
+impl Drop for EndOfAnswer {
     fn drop(&mut self) {
-        self.turn.0.over.store(true, Ordering::Relaxed);
-    }
-}
-
-impl http_body::Body for Answered {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.0.0.over.store(true, Ordering::Relaxed);
     }
 }
 

@@ -171,7 +171,7 @@ async fn the_leader_audits_a_forwarded_change_with_its_first_client() {
     // A user without a client is named by no daemon: not believed, and not passed on.
     let change = standby
         .ask("POST", "/v2/apps")
-        .header("x-transom-user", "somebody");
+        .header("x-transom-user", "mallory");
     let change = change.header(header::AUTHORIZATION, user("full").authorization());
     let answer = change.send().await.unwrap();
     let seen: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
