@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_web::{BoundPort, PortConfig};
 
@@ -140,7 +141,7 @@ pub struct Deployments {
 }
 
 /// What happens to a deployment that is not done at its deadline. Either way it has failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDeadline {
     /// It is reverted.

@@ -9,6 +9,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 use uuid::Uuid;
@@ -20,10 +21,10 @@ pub(crate) const SEGMENT: &str =
 /// Final segments that the API reserves for its own paths.
 const RESERVED: [&str; 3] = ["restart", "tasks", "versions"];
 
-/// An absolute app id: `/shop/web`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The absolute id of an app or pod: `/shop/web`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub(crate) struct AppId(Arc<str>);
+pub(crate) struct SpecId(Arc<str>);
 
 /// Why a text is not a valid app id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +40,7 @@ pub(crate) enum IdError {
     Reserved,
 }
 
-impl AppId {
+impl SpecId {
     /// Parses an id. A relative id is resolved against `/`; `..` is resolved and empty segments are
     /// dropped.
     pub(crate) fn parse(text: &str) -> Result<Self, IdError> {
@@ -77,20 +78,20 @@ impl AppId {
     }
 }
 
-impl fmt::Display for AppId {
+impl fmt::Display for SpecId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Borrow<str> for AppId {
+impl Borrow<str> for SpecId {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
 /// The path of a group: `/shop`, or `/` for the root group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct GroupId(Arc<str>);
 
@@ -138,15 +139,20 @@ impl GroupId {
         }
     }
 
+    /// Whether the group lies directly in the root group.
+    pub(crate) fn is_top(&self) -> bool {
+        !self.is_root() && self.parent().is_some_and(|parent| parent.is_root())
+    }
+
     /// Whether an app or a group with this path lies below the group, at any depth.
     pub(crate) fn is_above(&self, path: &str) -> bool {
         path.len() > 1 && path != &*self.0 && path.starts_with(&self.prefix())
     }
 }
 
-impl From<&AppId> for GroupId {
+impl From<&SpecId> for GroupId {
     /// The group with the path of an app.
-    fn from(id: &AppId) -> Self {
+    fn from(id: &SpecId) -> Self {
         Self(Arc::clone(&id.0))
     }
 }
@@ -197,14 +203,14 @@ fn is_segment(segment: &str) -> bool {
     })
 }
 
-/// One instance of an app: `shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// One instance of an app or pod: `shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct InstanceId(Arc<str>);
 
 impl InstanceId {
     /// A new instance of `app`.
-    pub(crate) fn new(app: &AppId) -> Self {
+    pub(crate) fn new(app: &SpecId) -> Self {
         let segments: Vec<&str> = app.segments().collect();
         let node: [u8; 6] = rand::random();
         Self(format!("{}.instance-{}", segments.join("_"), Uuid::now_v1(&node)).into())
@@ -214,14 +220,23 @@ impl InstanceId {
         &self.0
     }
 
-    /// The id of this instance's task with that `incarnation`, counted from 1.
+    /// The id of the request for the task with that `incarnation`, counted from 1: the id of an
+    /// app's task, or of the group of a pod's tasks.
     pub(crate) fn task(&self, incarnation: u32) -> TaskId {
         TaskId::from(format!("{}._app.{incarnation}", self.0))
     }
 
-    /// Parses the instance and the incarnation from a task id; `None` for ids that no instance has.
+    /// The id of the task of a pod's container, in the group with this id.
+    pub(crate) fn container_task(group: &TaskId, container: &str) -> TaskId {
+        let (instance, incarnation) = group.as_str().rsplit_once("._app.").unwrap_or_default();
+        TaskId::from(format!("{instance}.{container}.{incarnation}"))
+    }
+
+    /// Parses the instance and the incarnation from the id of a task or group; `None` for ids that
+    /// no instance has.
     pub(crate) fn of_task(task: &TaskId) -> Option<(Self, u32)> {
-        let (instance, incarnation) = task.as_str().rsplit_once("._app.")?;
+        let (rest, incarnation) = task.as_str().rsplit_once('.')?;
+        let (instance, _) = rest.rsplit_once('.')?;
         Some((Self::parse(instance)?, incarnation.parse().ok()?))
     }
 
@@ -232,10 +247,10 @@ impl InstanceId {
         (!app.is_empty() && Uuid::parse_str(uuid).is_ok()).then(|| Self(text.into()))
     }
 
-    /// The app of this instance.
-    pub(crate) fn app(&self) -> Option<AppId> {
+    /// The app or pod of this instance.
+    pub(crate) fn spec(&self) -> Option<SpecId> {
         let (app, _) = self.0.rsplit_once('.')?;
-        AppId::parse(&app.replace('_', "/")).ok()
+        SpecId::parse(&app.replace('_', "/")).ok()
     }
 }
 
@@ -275,7 +290,7 @@ mod tests {
             ("/restart", Err(IdError::Reserved)),
         ] {
             assert_eq!(
-                AppId::parse(text).as_ref().map(AppId::as_str),
+                SpecId::parse(text).as_ref().map(SpecId::as_str),
                 expected.as_ref().copied(),
                 "{text}"
             );
@@ -284,12 +299,12 @@ mod tests {
 
     #[test]
     fn app_id_gives_its_group_and_task_name() {
-        let id = AppId::parse("/shop/back-end/web").unwrap();
+        let id = SpecId::parse("/shop/back-end/web").unwrap();
         assert_eq!(
             (id.group().as_str(), id.task_name().as_str()),
             ("/shop/back-end", "web.back-end.shop")
         );
-        assert_eq!(AppId::parse("/web").unwrap().group(), GroupId::root());
+        assert_eq!(SpecId::parse("/web").unwrap().group(), GroupId::root());
     }
 
     #[test]
@@ -301,11 +316,11 @@ mod tests {
             ("/web", "/web"),
             ("a/b", "/shop/back/a/b"),
         ] {
-            assert_eq!(AppId::parse_in(&group, text).unwrap().as_str(), expected);
+            assert_eq!(SpecId::parse_in(&group, text).unwrap().as_str(), expected);
             assert_eq!(GroupId::parse_in(&group, text).unwrap().as_str(), expected);
         }
         assert_eq!(GroupId::parse_in(&group, "../..").unwrap(), GroupId::root());
-        assert_eq!(AppId::parse_in(&group, "../.."), Err(IdError::Root));
+        assert_eq!(SpecId::parse_in(&group, "../.."), Err(IdError::Root));
     }
 
     #[test]
@@ -323,12 +338,12 @@ mod tests {
 
     #[test]
     fn instance_and_app_are_recovered_from_a_task_id() {
-        let app = AppId::parse("/shop/web.v2").unwrap();
+        let app = SpecId::parse("/shop/web.v2").unwrap();
         let instance = InstanceId::new(&app);
         assert!(instance.as_str().starts_with("shop_web.v2.instance-"));
         let task = instance.task(3);
         assert_eq!(InstanceId::of_task(&task), Some((instance.clone(), 3)));
-        assert_eq!(instance.app(), Some(app));
+        assert_eq!(instance.spec(), Some(app));
         for foreign in [
             "x",
             "web.instance-1._app.1",

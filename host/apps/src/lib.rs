@@ -17,8 +17,8 @@
 //!   what follows from results. `bus`: events, filtered by the events component.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
 //!   `core::mirror`: the view of a standby.
-//! * `api`: HTTP, one file per resource. `seams`: the plugins as traits, so that tests can script
-//!   them.
+//! * `api`: HTTP, one file per resource, and its OpenAPI document, which is generated. `seams`: the
+//!   plugins as traits, so that tests can script them.
 //!
 //! # Guarantees
 //!
@@ -27,13 +27,13 @@
 //! * Fields that are valid upstream but not supported yet are rejected by name (422), never
 //!   dropped.
 //! * Reads never wait for writers, and publishing an event never waits for a subscriber.
-//! * A check never affects health, deployments or kills. A health check and a readiness check do.
+//! * A check never affects health, deployments or kills, unless a canary is to continue
+//!   automatically. A health check and a readiness check do.
 //!
 //! # Not here
 //!
-//! Not supported yet: persistent volumes, custom executors, pods, callback subscribers and
-//! resumable streams. The scheduler and the attributes component decide on
-//! placement.
+//! Not supported yet: custom executors, callback subscribers and resumable streams. The scheduler
+//! and the attributes component decide on placement.
 //!
 //! # Failures
 //!
@@ -47,6 +47,7 @@
 
 mod api;
 mod bus;
+mod check_result;
 mod config;
 mod core;
 mod deploy;

@@ -4,9 +4,11 @@
 mod container;
 mod discovery;
 mod environment;
+pub(crate) mod pod;
 pub(crate) mod ports;
+mod volumes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +20,8 @@ use transom_scheduler::{BuildTask, Placement, RunSpec, TaskRecord};
 use self::ports::InstancePort;
 use crate::config::Checks;
 use crate::model::{
-    self, App, Check, CheckCommand, CheckKind, CheckPort, Constraint, HealthProtocol, IpProtocol,
-    ResourceLimit,
+    self, App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, HealthProtocol, IpProtocol,
+    ResourceLimit, ResourceLimits, SecretDef, Spec,
 };
 use crate::time::Moment;
 
@@ -32,9 +34,16 @@ pub(crate) struct LaunchSettings {
     pub(crate) env_vars_prefix: Arc<str>,
 }
 
-/// The run spec of one version of an app. All its instances share it, so that they are matched
-/// together. `current` are the versions with the same configuration, this one among them.
-pub(crate) fn run_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &LaunchSettings) -> Arc<RunSpec> {
+/// The run spec of one version of an app or pod. All its instances share it, so that they are
+/// matched together. `current` are the versions with the same configuration, this one among them.
+pub(crate) fn run_spec(spec: &Spec, current: BTreeSet<Moment>, settings: &LaunchSettings) -> Arc<RunSpec> {
+    match spec {
+        Spec::App(app) => app_spec(app, current, settings),
+        Spec::Pod(pod) => pod::pod_spec(pod, current, settings),
+    }
+}
+
+fn app_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &LaunchSettings) -> Arc<RunSpec> {
     Arc::new(RunSpec {
         id: app.id.to_string(),
         version: app.version.to_string(),
@@ -44,8 +53,10 @@ pub(crate) fn run_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &Lau
         disk: app.disk,
         gpus: f64::from(app.gpus),
         ports: ports::requests(app),
+        role: Some(app.role.clone()),
+        volumes: volumes::of_app(app),
         constraints: app.constraints.iter().map(condition).collect(),
-        roles: accepted_roles(app),
+        roles: accepted_roles(&app.accepted_resource_roles, &app.role),
         build: Arc::new(Build {
             app: Arc::clone(app),
             current,
@@ -55,12 +66,12 @@ pub(crate) fn run_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &Lau
     })
 }
 
-/// The roles whose resources the app may use: by default its own and unreserved ones.
-fn accepted_roles(app: &App) -> Vec<String> {
-    if !app.accepted_resource_roles.is_empty() {
-        return app.accepted_resource_roles.clone();
+/// The roles whose resources an app or a pod may use: by default its own and unreserved ones.
+fn accepted_roles(accepted: &[String], role: &str) -> Vec<String> {
+    if !accepted.is_empty() {
+        return accepted.to_vec();
     }
-    let mut roles = vec![app.role.clone(), "*".to_owned()];
+    let mut roles = vec![role.to_owned(), "*".to_owned()];
     roles.dedup();
     roles
 }
@@ -94,13 +105,13 @@ impl BuildTask for Build {
         let task = Task {
             container: container::container(app, placement, &ports),
             labels: app.labels.clone(),
-            discovery: Some(discovery::discovery(app, &ports)),
+            discovery: Some(discovery::discovery(&app.id, &app.networks, &ports)),
             check,
             health_check: app
                 .agent_health_check()
                 .and_then(|check| agent_health_check(check, &ports)),
             kill_grace: grace.map(|seconds| Duration::from_secs(u64::from(seconds))),
-            limits: limits(app),
+            limits: limits(app.resource_limits),
             ..Task::new(app.id.task_name(), self.command(placement, &ports))
         };
         Some(task.into())
@@ -108,27 +119,35 @@ impl BuildTask for Build {
 
     /// Instances of another configuration are being replaced; `UNIQUE` must not block a restart.
     fn counts_as_placed(&self, record: &TaskRecord) -> bool {
-        let version = record.version.parse::<Moment>();
-        version.is_ok_and(|version| self.current.contains(&version))
+        is_current(record, &self.current)
     }
+}
+
+/// Whether a task runs one of these versions.
+fn is_current(record: &TaskRecord, current: &BTreeSet<Moment>) -> bool {
+    let version = record.version.parse::<Moment>();
+    version.is_ok_and(|version| current.contains(&version))
 }
 
 impl Build {
     fn command(&self, placement: &Placement, ports: &[InstancePort<'_>]) -> Command {
         let app = &self.app;
-        let uris = app.fetch.iter().map(|artifact| Uri {
-            value: artifact.uri.clone(),
-            executable: Some(artifact.executable),
-            extract: Some(artifact.extract),
-            cache: Some(artifact.cache),
-            output_file: artifact.dest_path.clone(),
-        });
         Command {
             program: program(app),
             environment: environment::environment(app, placement, ports, &self.settings.env_vars_prefix),
-            uris: uris.collect(),
+            uris: app.fetch.iter().map(uri).collect(),
             user: app.user.clone(),
         }
+    }
+}
+
+fn uri(artifact: &Artifact) -> Uri {
+    Uri {
+        value: artifact.uri.clone(),
+        executable: Some(artifact.executable),
+        extract: Some(artifact.extract),
+        cache: Some(artifact.cache),
+        output_file: artifact.dest_path.clone(),
     }
 }
 
@@ -144,17 +163,16 @@ fn program(app: &App) -> Program {
 
 /// The name of a secret in the cluster's secret store. A name that the definition does not explain
 /// is its own; the rules allow none.
-fn secret_source(app: &App, name: &str) -> String {
-    let secret = app.secrets.get(name);
+fn secret_source(secrets: &BTreeMap<String, SecretDef>, name: &str) -> String {
+    let secret = secrets.get(name);
     secret.map_or_else(|| name.to_owned(), |secret| secret.source.clone())
 }
 
-fn limits(app: &App) -> Limits {
+fn limits(limits: Option<ResourceLimits>) -> Limits {
     let limit = |limit: ResourceLimit| match limit {
         ResourceLimit::Amount(amount) => Limit::Amount(amount),
         ResourceLimit::Unlimited(_) => Limit::Unlimited,
     };
-    let limits = app.resource_limits;
     Limits {
         cpus: limits.and_then(|limits| limits.cpus).map(limit),
         mem: limits.and_then(|limits| limits.mem).map(limit),
@@ -187,23 +205,38 @@ fn agent_health_check(check: &model::HealthCheck, ports: &[InstancePort<'_>]) ->
         HealthProtocol::Command => Probe::Command(Program::Shell(check.command.as_ref()?.value.clone())),
         HealthProtocol::Http | HealthProtocol::Https | HealthProtocol::Tcp => return None,
     };
-    let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
     Some(HealthCheck {
         probe,
-        times: ProbeTimes {
-            delay: seconds(check.delay_seconds),
-            interval: seconds(check.interval_seconds),
-            timeout: seconds(check.timeout_seconds),
-        },
-        grace_period: seconds(check.grace_period_seconds),
-        // An agent takes 0 for "the first failure kills"; here it means that none does.
-        consecutive_failures: Some(match check.max_consecutive_failures {
-            0 => u32::MAX,
-            most => most,
-        }),
+        times: probe_times(check.delay_seconds, check.interval_seconds, check.timeout_seconds),
+        grace_period: Some(Duration::from_secs(u64::from(check.grace_period_seconds))),
+        consecutive_failures: Some(failures_that_kill(check.max_consecutive_failures)),
         https: check.protocol == HealthProtocol::MesosHttps,
         ipv6: check.ip_protocol == IpProtocol::IPv6,
     })
+}
+
+/// An agent takes 0 for "the first failure kills"; in a definition it means that none does.
+fn failures_that_kill(most: u32) -> u32 {
+    match most {
+        0 => u32::MAX,
+        most => most,
+    }
+}
+
+fn probe_times(delay: u32, interval: u32, timeout: u32) -> ProbeTimes {
+    let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
+    ProbeTimes {
+        delay: seconds(delay),
+        interval: seconds(interval),
+        timeout: seconds(timeout),
+    }
+}
+
+fn command_line(command: &CheckCommand) -> Program {
+    match command {
+        CheckCommand::Shell(line) => Program::Shell(line.clone()),
+        CheckCommand::Argv(argv) => Program::Argv(argv.clone()),
+    }
 }
 
 /// The check for the agent; `None` when this daemon makes it.
@@ -219,18 +252,10 @@ fn agent_check(check: &Check, checks: Checks, ports: &[InstancePort<'_>]) -> Opt
         CheckKind::Tcp { port } => Probe::Tcp {
             port: check_port(*port, ports)?,
         },
-        CheckKind::Exec { command } => Probe::Command(match command {
-            CheckCommand::Shell(line) => Program::Shell(line.clone()),
-            CheckCommand::Argv(argv) => Program::Argv(argv.clone()),
-        }),
+        CheckKind::Exec { command } => Probe::Command(command_line(command)),
         CheckKind::Plugin(_) => return None,
     };
-    let seconds = |seconds: u32| Some(Duration::from_secs(u64::from(seconds)));
-    let times = ProbeTimes {
-        delay: seconds(check.delay_seconds),
-        interval: seconds(check.interval_seconds),
-        timeout: seconds(check.timeout_seconds),
-    };
+    let times = probe_times(check.delay_seconds, check.interval_seconds, check.timeout_seconds);
     Some(transom_launch::Check { probe, times })
 }
 

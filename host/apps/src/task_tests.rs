@@ -35,7 +35,7 @@ fn built_app(app: App, ports: &[u16], settings: &LaunchSettings) -> Value {
         agent,
         host_ports: ports.to_vec(),
     };
-    let spec = run_spec(&Arc::new(app), BTreeSet::new(), settings);
+    let spec = run_spec(&app.into(), BTreeSet::new(), settings);
     serde_json::to_value(spec.build.task().unwrap().build(&placement).unwrap()).unwrap()
 }
 
@@ -354,7 +354,7 @@ fn fixed_ports_are_requested_only_with_require_ports() {
     let definition = |required| json!({"id": "/a", "cmd": "sleep 1", "requirePorts": required, "portDefinitions": [{"port": 80}, {"port": 0}]});
     let ports = |required| {
         run_spec(
-            &Arc::new(app(&definition(required))),
+            &app(&definition(required)).into(),
             BTreeSet::new(),
             &LaunchSettings::default(),
         )

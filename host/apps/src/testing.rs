@@ -23,7 +23,8 @@ use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT, wait_for};
 
 use crate::config::Feature;
 use crate::core::term::{Dependencies, Metrics};
-use crate::ids::AppId;
+use crate::ids::SpecId;
+use crate::model::pod::{Pod, read_pod};
 use crate::model::{App, Settings, read};
 use crate::seams::{Component, Policies, View};
 use crate::time::Moment;
@@ -33,6 +34,7 @@ use crate::{Config, Runner as AppsRunner};
 pub(crate) fn settings() -> Settings {
     Settings {
         role: "*".to_owned(),
+        enforces_role: false,
         features: [Feature::ExternalVolumes, Feature::GpuResources, Feature::Secrets].into(),
         default_network_name: None,
     }
@@ -41,10 +43,18 @@ pub(crate) fn settings() -> Settings {
 /// A canonical definition from a client's document.
 pub(crate) fn app(body: &Value) -> App {
     let mut update = read(body).unwrap_or_else(|invalid| panic!("{body}: {invalid:?}"));
-    let id = update.id.clone().unwrap_or_else(|| AppId::parse("/a").unwrap());
+    let id = update.id.clone().unwrap_or_else(|| SpecId::parse("/a").unwrap());
     let app = update.apply(id, None, &settings(), Moment::now());
     assert!(update.broken.is_empty(), "{:?}", update.broken);
     app
+}
+
+/// A canonical definition of a pod from a client's document.
+pub(crate) fn pod(body: &Value) -> Pod {
+    let input = read_pod(body).unwrap_or_else(|invalid| panic!("{body}: {invalid:?}"));
+    assert!(input.broken.is_empty(), "{:?}", input.broken);
+    let id = input.id.clone().unwrap_or_else(|| SpecId::parse("/p").unwrap());
+    input.pod(id, &settings(), Moment::now())
 }
 
 /// Components with scripted answers.
@@ -338,8 +348,14 @@ impl World {
 
     /// Stops the service and starts it again on the same store and scheduler.
     pub(crate) async fn restart(self) -> Self {
+        self.restart_after(|_| ()).await
+    }
+
+    /// The same with a change of the scheduler while no service runs.
+    pub(crate) async fn restart_after(self, change: impl FnOnce(&ScriptedScheduler)) -> Self {
         let config = self.config.clone();
         let (scheduler, components, dir) = self.stop().await;
+        change(&scheduler);
         Self::with(config, scheduler, components, dir).await
     }
 }

@@ -1,9 +1,11 @@
 //! Timestamps in the form of the API's documents: UTC, milliseconds, `2015-09-29T15:59:51.164Z`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::{Timestamp, Unit};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A timestamp in milliseconds. It is also the version of an app definition.
@@ -79,6 +81,20 @@ impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Moment {
+    fn schema_name() -> Cow<'static, str> {
+        "Moment".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "date-time"})
     }
 }
 

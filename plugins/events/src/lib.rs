@@ -26,6 +26,7 @@ impl Default for Config {
         Self {
             opt_in: [
                 "check_result_changed_event",
+                "deployment_canary_held_event",
                 "event_too_large_event",
                 "plugin_*",
                 "scheduler_*",

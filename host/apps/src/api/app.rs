@@ -2,13 +2,101 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
-use super::query::Query;
-use super::task;
-use crate::core::snapshot::{AppView, Snapshot};
-use crate::instance::Instance;
+use schemars::JsonSchema;
+use serde::Serialize;
 use transom_replicas::Condition;
+
+use super::change::DeploymentReference;
+use super::query::Query;
+use super::task::{self, ReadinessCheckResult, Task};
+use crate::core::snapshot::{Snapshot, SpecView, TaskFailure};
+use crate::instance::Instance;
+use crate::model::App;
+use crate::time::Moment;
+
+/// An app with the embedded parts.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AppInfo<'a> {
+    #[serde(flatten)]
+    app: &'a App,
+    /// Tasks that are launched and do not run yet.
+    tasks_staged: u32,
+    tasks_running: u32,
+    /// Tasks without results of health checks count neither as healthy nor as unhealthy.
+    tasks_healthy: u32,
+    tasks_unhealthy: u32,
+    /// The deployments that change the app.
+    deployments: Vec<DeploymentReference<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    readiness_check_results: Option<Vec<ReadinessCheckResult<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<Vec<Task<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_task_failure: Option<&'a TaskFailure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks_stats: Option<TaskStatsByVersion>,
+}
+
+/// All apps, or those that a request selects.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AppList<'a> {
+    pub(super) apps: Vec<AppInfo<'a>>,
+}
+
+/// One app.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AppSingle<'a> {
+    pub(super) app: AppInfo<'a>,
+}
+
+/// The apps below a group.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AppsBelow<'a> {
+    #[serde(rename = "*")]
+    pub(super) apps: Vec<AppInfo<'a>>,
+}
+
+/// The times of the kept definitions, newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct VersionList<'a> {
+    pub(super) versions: Vec<&'a Moment>,
+}
+
+/// Tasks by the age of their configuration; groups without tasks are absent.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TaskStatsByVersion {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_after_last_scaling: Option<Stats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_latest_config: Option<Stats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_outdated_config: Option<Stats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_summary: Option<Stats>,
+}
+
+/// A group of tasks.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Stats {
+    stats: TaskStats,
+}
+
+/// The statistics of a group of tasks.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct TaskStats {
+    counts: TaskCounts,
+}
+
+/// Numbers of tasks.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct TaskCounts {
+    staged: u32,
+    running: u32,
+    healthy: u32,
+    unhealthy: u32,
+}
 
 /// The embedded parts of an app's document.
 #[derive(Clone, Copy, Debug)]
@@ -49,99 +137,87 @@ impl Embed {
 }
 
 /// An app's document with the embedded parts.
-pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value {
-    let mut shown = json!(view.app);
-    let lock = snapshot.lock(&view.app.id);
-    let deployments: Vec<Value> = lock.iter().map(|id| json!({"id": id})).collect();
-    let count = |conditions: &[Condition]| {
-        view.instances
-            .values()
-            .filter(|one| conditions.contains(&one.condition()))
-            .count()
-    };
-    shown["tasksStaged"] = json!(count(&Condition::LAUNCHING));
-    shown["tasksRunning"] = json!(count(&[Condition::Running]));
-    let (healthy, unhealthy) = by_health(view.instances.values().map(AsRef::as_ref));
-    shown["tasksHealthy"] = json!(healthy);
-    shown["tasksUnhealthy"] = json!(unhealthy);
-    let deploying = !deployments.is_empty();
-    shown["deployments"] = json!(deployments);
-    if embed.tasks {
-        shown["tasks"] = json!(task::of_app(view, embed.check_failure));
+pub(super) fn shown<'a>(
+    view: &'a SpecView,
+    app: &'a App,
+    snapshot: &'a Snapshot,
+    embed: Embed,
+) -> AppInfo<'a> {
+    let lock = snapshot.lock(&app.id);
+    let counts = TaskCounts::of(view.instances.values());
+    // As upstream, the results are those of a deployment.
+    let readiness = || lock.map_or_else(Vec::new, |_| task::readiness_results(view));
+    AppInfo {
+        app,
+        tasks_staged: counts.staged,
+        tasks_running: counts.running,
+        tasks_healthy: counts.healthy,
+        tasks_unhealthy: counts.unhealthy,
+        deployments: lock.map(|id| DeploymentReference { id }).into_iter().collect(),
+        readiness_check_results: embed.readiness.then(readiness),
+        tasks: embed.tasks.then(|| task::of_app(view, embed.check_failure)),
+        last_task_failure: view.last_failure.as_ref().filter(|_| embed.last_failure),
+        tasks_stats: embed.tasks_stats.then(|| stats(view)),
     }
-    if let Some(failure) = view.last_failure.as_ref().filter(|_| embed.last_failure) {
-        shown["lastTaskFailure"] = json!(failure);
+}
+
+/// The document of an app that this deployment creates.
+pub(super) fn created<'a>(app: &'a App, deployment: &'a str) -> AppInfo<'a> {
+    AppInfo {
+        app,
+        tasks_staged: 0,
+        tasks_running: 0,
+        tasks_healthy: 0,
+        tasks_unhealthy: 0,
+        deployments: vec![DeploymentReference { id: deployment }],
+        readiness_check_results: None,
+        tasks: None,
+        last_task_failure: None,
+        tasks_stats: None,
     }
-    if embed.readiness {
-        // As upstream, the results are those of a deployment.
-        let results = if deploying {
-            task::readiness_results(view)
-        } else {
-            Vec::new()
+}
+
+impl TaskCounts {
+    fn of<'a>(instances: impl IntoIterator<Item = &'a Arc<Instance>>) -> Self {
+        let mut counts = Self {
+            staged: 0,
+            running: 0,
+            healthy: 0,
+            unhealthy: 0,
         };
-        shown["readinessCheckResults"] = json!(results);
+        for instance in instances {
+            let condition = instance.condition();
+            counts.staged += u32::from(condition.is_launching());
+            counts.running += u32::from(condition == Condition::Running);
+            let healthy = instance.is_healthy();
+            counts.healthy += u32::from(healthy == Some(true));
+            counts.unhealthy += u32::from(healthy == Some(false));
+        }
+        counts
     }
-    if embed.tasks_stats {
-        shown["tasksStats"] = stats(view);
-    }
-    shown
 }
 
-/// The numbers of healthy and of unhealthy tasks. Tasks without health information count as
-/// neither.
-fn by_health<'a>(instances: impl Iterator<Item = &'a Instance>) -> (usize, usize) {
-    instances.fold((0, 0), |(healthy, unhealthy), instance| {
-        match instance.is_healthy() {
-            Some(true) => (healthy + 1, unhealthy),
-            Some(false) => (healthy, unhealthy + 1),
-            None => (healthy, unhealthy),
-        }
-    })
-}
-
-/// Counts of tasks by the age of their configuration; groups without tasks are omitted.
-fn stats(view: &AppView) -> Value {
-    let config = view.app.config_version();
-    let scaled = view
-        .app
-        .version_info
-        .map_or(view.app.version, |info| info.last_scaling_at);
-    let mut stats = json!({});
-    let all: Vec<_> = view
-        .instances
-        .values()
-        .filter(|instance| instance.record.is_some())
-        .collect();
-    let mut group = |name: &str, chosen: Vec<&&Arc<Instance>>| {
-        if !chosen.is_empty() {
-            let count =
-                |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition())).count();
-            let staged = count(Condition::is_launching);
-            let running = count(|condition| condition == Condition::Running);
-            let (healthy, unhealthy) = by_health(chosen.iter().copied().map(AsRef::as_ref));
-            let counts =
-                json!({"staged": staged, "running": running, "healthy": healthy, "unhealthy": unhealthy});
-            stats[name] = json!({"stats": {"counts": counts}});
-        }
+/// Counts of tasks by the age of their configuration.
+fn stats(view: &SpecView) -> TaskStatsByVersion {
+    let config = view.spec.config_version();
+    let info = view.spec.version_info();
+    let scaled = info.map_or(view.spec.version(), |info| info.last_scaling_at);
+    let all = || {
+        let instances = view.instances.values();
+        instances.filter(|instance| instance.record().is_some())
     };
-    group(
-        "startedAfterLastScaling",
-        all.iter()
-            .filter(|instance| instance.version() >= scaled)
-            .collect(),
-    );
-    group(
-        "withLatestConfig",
-        all.iter()
-            .filter(|instance| instance.version() >= config)
-            .collect(),
-    );
-    group(
-        "withOutdatedConfig",
-        all.iter()
-            .filter(|instance| instance.version() < config)
-            .collect(),
-    );
-    group("totalSummary", all.iter().collect());
-    stats
+    let of = |wanted: &dyn Fn(Moment) -> bool| {
+        let mut chosen = all().filter(|instance| wanted(instance.version())).peekable();
+        chosen.peek()?;
+        let counts = TaskCounts::of(chosen);
+        Some(Stats {
+            stats: TaskStats { counts },
+        })
+    };
+    TaskStatsByVersion {
+        started_after_last_scaling: of(&|version| version >= scaled),
+        with_latest_config: of(&|version| version >= config),
+        with_outdated_config: of(&|version| version < config),
+        total_summary: of(&|_| true),
+    }
 }

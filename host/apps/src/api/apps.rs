@@ -1,25 +1,21 @@
 //! `/v2/apps` and all paths below it.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderName, HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use http::StatusCode;
+use serde_json::Value;
 use transom_web::{ApiError, Json};
 
-use super::app::{Embed, shown};
+use super::app::{self, AppList, AppSingle, AppsBelow, Embed, VersionList};
+use super::change::{deployed, deployment_header, location, options, write};
 use super::path::{Target, target};
 use super::query::Query;
-use super::{Api, error, task};
-use crate::config::OnDeadline;
-use crate::core::command::{
-    AppEdit, Command, Edit, Killed, Manner, Options, Origin, Refusal, Which, Written,
-};
-use crate::core::snapshot::{AppView, Snapshot};
-use crate::deploy::Deadline;
-use crate::ids::AppId;
-use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, read};
+use super::task::{self, Task, TaskList, TaskSingle};
+use super::{Api, error};
+use crate::core::command::{AppEdit, Command, Edit, KillOptions, Killed, Origin, Refusal, Which};
+use crate::core::snapshot::{Snapshot, SpecView};
+use crate::ids::SpecId;
+use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read};
 use crate::task::condition;
 use crate::time::Moment;
 use transom_web::Problems;
@@ -37,16 +33,16 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
     })?;
     let snapshot = api.snapshot();
     let embed = Embed::of(&query);
-    let chosen = snapshot.apps.values().filter(|view| {
+    let chosen = snapshot.apps().filter(|(_, app)| {
         let has = |parameter: &str, text: &str| query.get(parameter).is_none_or(|part| text.contains(part));
-        has("id", view.app.id.as_str())
-            && has("cmd", view.app.cmd.as_deref().unwrap_or_default())
+        has("id", app.id.as_str())
+            && has("cmd", app.cmd.as_deref().unwrap_or_default())
             && selector
                 .as_ref()
-                .is_none_or(|selector| selector.matches(&view.app.labels))
+                .is_none_or(|selector| selector.matches(&app.labels))
     });
-    let apps: Vec<Value> = chosen.map(|view| shown(view, &snapshot, embed)).collect();
-    Ok(Json(json!({"apps": apps})).into_response())
+    let apps = chosen.map(|(view, app)| app::shown(view, app, &snapshot, embed));
+    Ok(Json(AppList { apps: apps.collect() }).into_response())
 }
 
 /// `POST /v2/apps`
@@ -57,29 +53,21 @@ pub(super) async fn create(
     Json(body): Json<Value>,
 ) -> Answer {
     let update = decode(&api, &body).await?;
-    let Some(id) = update.id.clone() else {
-        // Either the id is missing, or its problem is reported together with all others.
-        if update.broken.is_empty() {
-            return Err(error::invalid("/id", "is undefined: an app needs its id"));
-        }
-        return Err(Invalid::Rules(update.broken).into());
-    };
+    let id = error::required_id(update.id.clone(), &update.broken, "an app")?;
     let options = options(&query, false)?;
     let edit = AppEdit::Create(Box::new(update));
     let written = write(&api, Edit::App { id, edit }, options, origin).await?;
-    let mut app = json!(written.app);
-    if let Some(members) = app.as_object_mut() {
-        members.remove("versionInfo");
-    }
-    for count in ["tasksStaged", "tasksRunning", "tasksHealthy", "tasksUnhealthy"] {
-        app[count] = json!(0);
-    }
-    app["deployments"] = json!([{"id": written.deployment}]);
-    let location = location(app["id"].as_str().unwrap_or_default())?;
+    // As upstream, without the times of changes.
+    let app = written.spec.as_ref().and_then(Spec::app).map(|app| App {
+        version_info: None,
+        ..App::clone(app)
+    });
+    let document = app.as_ref().map(|app| app::created(app, &written.deployment));
+    let location = location(app.as_ref().map_or("", |app| app.id.as_str()))?;
     Ok((
         StatusCode::CREATED,
         [location, deployment_header(&written)?],
-        Json(app),
+        Json(document),
     )
         .into_response())
 }
@@ -87,38 +75,47 @@ pub(super) async fn create(
 /// `GET /v2/apps/{id}` and the paths below it.
 pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query: Query) -> Answer {
     let snapshot = api.snapshot();
-    let answer = match target(&path)? {
-        Target::App(id) => json!({"app": shown(view(&snapshot, &id)?, &snapshot, Embed::for_one(&query))}),
+    let check_failure = query.embeds("checkFailure");
+    Ok(match target(&path)? {
+        Target::App(id) => {
+            let (view, app) = app(&snapshot, &id)?;
+            let app = app::shown(view, app, &snapshot, Embed::for_one(&query));
+            Json(AppSingle { app }).into_response()
+        }
         Target::Tasks(id) => {
-            json!({"tasks": task::of_app(view(&snapshot, &id)?, query.embeds("checkFailure"))})
+            let (view, _) = app(&snapshot, &id)?;
+            let tasks = task::of_app(view, check_failure);
+            Json(TaskList { tasks }).into_response()
         }
         Target::Versions(id) => {
-            let versions: Vec<_> = view(&snapshot, &id)?.versions.iter().rev().collect();
-            json!({"versions": versions})
+            let (view, _) = app(&snapshot, &id)?;
+            let versions = view.versions.iter().rev().collect();
+            Json(VersionList { versions }).into_response()
         }
         Target::Version(id, text) => {
-            let view = view(&snapshot, &id)?;
+            let (view, _) = app(&snapshot, &id)?;
             let version = version(&text)?;
             if !view.versions.contains(&version) {
                 return Err(Refusal::NoVersion(id, version).into());
             }
-            json!(definition(&api, view, version).await?)
+            Json(definition(&api, view, version).await?.app()).into_response()
         }
         Target::AppsBelow(group) => {
             let embed = Embed::of(&query);
             let apps = snapshot.apps_below(&group);
-            let apps: Vec<Value> = apps.map(|view| shown(view, &snapshot, embed)).collect();
-            json!({"*": apps})
+            let apps = apps.map(|(view, app)| app::shown(view, app, &snapshot, embed));
+            Json(AppsBelow { apps: apps.collect() }).into_response()
         }
         Target::TasksBelow(group) => {
-            let check_failure = query.embeds("checkFailure");
             let apps = snapshot.apps_below(&group);
-            let tasks: Vec<Value> = apps.flat_map(|view| task::of_app(view, check_failure)).collect();
-            json!({"tasks": tasks})
+            let tasks = apps.flat_map(|(view, _)| task::of_app(view, check_failure));
+            Json(TaskList {
+                tasks: tasks.collect(),
+            })
+            .into_response()
         }
-        Target::Task(..) | Target::Restart(_) => return Err(no_such_method()),
-    };
-    Ok(Json(answer).into_response())
+        Target::Task(..) | Target::Restart(_) => return Err(error::no_such_method()),
+    })
 }
 
 /// `PUT /v2/apps/{id}`
@@ -145,7 +142,7 @@ pub(super) async fn patch(
 
 async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Value, create: bool) -> Answer {
     let Target::App(id) = target(path)? else {
-        return Err(no_such_method());
+        return Err(error::no_such_method());
     };
     let (options, partial) = (options(query, false)?, query.flag("partialUpdate", true));
     let update = decode(api, body).await?;
@@ -246,12 +243,12 @@ pub(super) async fn delete(
             let which = query
                 .get("host")
                 .map_or(Which::All, |host| Which::OnHost(host.to_owned()));
-            kill(&api, id, which, &query, "tasks").await
+            kill(&api, id, which, &query).await
         }
-        Target::Task(id, task) => kill(&api, id, Which::One(task), &query, "task").await,
+        Target::Task(id, task) => kill(&api, id, Which::One(task), &query).await,
         // An app cannot have this name.
         Target::Restart(id) => Err(ApiError::not_found(format!("App '{id}/restart' does not exist"))),
-        _ => Err(no_such_method()),
+        _ => Err(error::no_such_method()),
     }
 }
 
@@ -263,86 +260,59 @@ pub(super) async fn post(
     origin: Origin,
 ) -> Answer {
     let Target::Restart(id) = target(&path)? else {
-        return Err(no_such_method());
+        return Err(error::no_such_method());
     };
     let edit = AppEdit::Restart;
     deployed(&write(&api, Edit::App { id, edit }, options(&query, false)?, origin).await?)
 }
 
 /// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
-pub(super) fn manner(query: &Query) -> Result<Manner, ApiError> {
+pub(super) fn kill_options(query: &Query) -> Result<KillOptions, ApiError> {
     let (scale, wipe) = (query.flag("scale", false), query.flag("wipe", false));
     if scale && wipe {
         return Err(ApiError::bad_request(
             "You cannot use scale and wipe at the same time.",
         ));
     }
-    Ok(Manner {
+    Ok(KillOptions {
         scale,
         wipe,
-        options: options(query, false)?,
-    })
-}
-
-/// The parameters of every change: `force`, `deadline` and `onDeadline`.
-pub(super) fn options(query: &Query, force: bool) -> Result<Options, ApiError> {
-    let on_deadline = match query.get("onDeadline") {
-        None | Some("rollback") => OnDeadline::Rollback,
-        Some("fail") => OnDeadline::Fail,
-        Some(other) => {
-            let text = format!("onDeadline={other} is not one of rollback, fail");
-            return Err(ApiError::bad_request(text));
-        }
-    };
-    let seconds = query.get("deadline").map(|text| {
-        let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
-        seconds.ok_or_else(|| {
-            ApiError::bad_request(format!("deadline={text} is not a number of seconds from 1"))
-        })
-    });
-    let seconds = seconds.transpose()?;
-    if seconds.is_none() && query.get("onDeadline").is_some() {
-        return Err(ApiError::bad_request("onDeadline needs a deadline"));
-    }
-    Ok(Options {
-        force: query.flag("force", force),
-        deadline: seconds.map(|seconds| Deadline { seconds, on_deadline }),
+        change: options(query, false)?,
     })
 }
 
 /// The killed tasks, as they were before.
-pub(super) fn ended(api: &Api, killed: &Killed) -> Vec<Value> {
-    let snapshot = api.snapshot();
+pub(super) fn ended<'a>(snapshot: &'a Snapshot, killed: &'a Killed) -> Vec<Task<'a>> {
     let mut tasks = Vec::new();
-    for of_app in &killed.apps {
-        let view = snapshot.apps.get(&of_app.app.id);
+    for of_app in &killed.specs {
+        let view = snapshot.specs.get(of_app.spec.id());
         let instances = of_app.instances.iter();
         tasks.extend(instances.filter_map(|instance| task::shown(view?, instance, false)));
     }
     tasks
 }
 
-async fn kill(api: &Api, app: AppId, which: Which, query: &Query, name: &str) -> Answer {
-    let manner = manner(query)?;
+async fn kill(api: &Api, id: SpecId, which: Which, query: &Query) -> Answer {
+    let options = kill_options(query)?;
+    let one = matches!(which, Which::One(_));
     let command = |reply| Command::Kill {
-        app,
+        id,
         which,
-        manner,
+        options,
         reply,
     };
     let killed = api.ask(command).await?;
     if let Some(written) = &killed.deployment {
         return deployed(written);
     }
-    let tasks = ended(api, &killed);
-    let shown = if name == "task" {
-        tasks.into_iter().next().unwrap_or(Value::Null)
+    let snapshot = api.snapshot();
+    let tasks = ended(&snapshot, &killed);
+    Ok(if one {
+        let task = tasks.into_iter().next();
+        Json(TaskSingle { task }).into_response()
     } else {
-        json!(tasks)
-    };
-    let mut answer = json!({});
-    answer[name] = shown;
-    Ok(Json(answer).into_response())
+        Json(TaskList { tasks }).into_response()
+    })
 }
 
 /// Parses a definition and validates its constraints.
@@ -380,21 +350,6 @@ pub(super) async fn wrong_constraints(
     Ok(problems)
 }
 
-pub(super) async fn write(
-    api: &Api,
-    edit: Edit,
-    options: Options,
-    origin: Origin,
-) -> Result<Written, ApiError> {
-    let command = |reply| Command::Write {
-        edit,
-        options,
-        origin,
-        reply,
-    };
-    Ok(api.ask(command).await?)
-}
-
 /// A version in a path or a parameter.
 pub(super) fn version(text: &str) -> Result<Moment, ApiError> {
     text.parse().map_err(|_| {
@@ -405,51 +360,25 @@ pub(super) fn version(text: &str) -> Result<Moment, ApiError> {
     })
 }
 
-/// A kept definition of an app, from memory or from the store.
-async fn definition(api: &Api, view: &AppView, version: Moment) -> Result<Arc<App>, ApiError> {
-    if view.app.version == version {
-        return Ok(Arc::clone(&view.app));
+/// A kept definition, from memory or from the store.
+pub(super) async fn definition(api: &Api, view: &SpecView, version: Moment) -> Result<Spec, ApiError> {
+    if view.spec.version() == version {
+        return Ok(view.spec.clone());
     }
     if let Some(past) = view.past.get(&version) {
-        return Ok(Arc::clone(past));
+        return Ok(past.clone());
     }
-    let id = &view.app.id;
-    let stored = api
-        .0
-        .repository
-        .definition(id, version)
-        .await
-        .map_err(Refusal::from)?;
+    stored(api, view.spec.id(), version).await
+}
+
+/// A past definition from the store.
+pub(super) async fn stored(api: &Api, id: &SpecId, version: Moment) -> Result<Spec, ApiError> {
+    let stored = api.0.repository.definition(id, version).await;
+    let stored = stored.map_err(Refusal::from)?;
     stored.ok_or_else(|| Refusal::NoVersion(id.clone(), version).into())
 }
 
-pub(super) fn location(path: &str) -> Result<(HeaderName, HeaderValue), ApiError> {
-    let value = HeaderValue::from_str(path).map_err(|cause| ApiError::internal(&cause))?;
-    Ok((header::LOCATION, value))
-}
-
-/// The response to every request that starts a deployment.
-pub(super) fn deployed(written: &Written) -> Answer {
-    let body = json!({"version": written.version, "deploymentId": written.deployment});
-    Ok(([deployment_header(written)?], Json(body)).into_response())
-}
-
-pub(super) fn deployment_header(written: &Written) -> Result<(HeaderName, HeaderValue), ApiError> {
-    let value = HeaderValue::from_str(&written.deployment).map_err(|cause| ApiError::internal(&cause))?;
-    Ok((HeaderName::from_static(super::DEPLOYMENT), value))
-}
-
-fn view<'a>(snapshot: &'a Snapshot, id: &AppId) -> Result<&'a AppView, ApiError> {
-    snapshot
-        .apps
-        .get(id)
-        .map(AsRef::as_ref)
-        .ok_or_else(|| Refusal::NoApp(id.clone()).into())
-}
-
-fn no_such_method() -> ApiError {
-    ApiError::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "This method is not allowed on this path",
-    )
+fn app<'a>(snapshot: &'a Snapshot, id: &SpecId) -> Result<(&'a SpecView, &'a App), ApiError> {
+    let app = snapshot.app(id);
+    app.ok_or_else(|| Refusal::NoApp(id.clone()).into())
 }

@@ -1,4 +1,5 @@
-//! A minimal client: one request per connection, and event streams.
+//! A minimal client: one request per connection, and event streams. Every exchange has to be as the
+//! OpenAPI document describes it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use transom_testkit::WAIT_TIMEOUT;
 
+use super::described;
 use crate::testing::World;
 
 /// One response.
@@ -28,9 +30,9 @@ impl World {
         self.exchange(method, path, headers, &body.to_string()).await
     }
 
-    async fn exchange(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
-        let length = body.len();
-        let head = format!("{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    async fn exchange(&self, method: &str, path: &str, headers: &str, sent: &str) -> Answer {
+        let length = sent.len();
+        let head = format!("{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{sent}");
         let mut stream = self.open(method, path, &head).await;
         let mut text = String::new();
         tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_string(&mut text))
@@ -39,12 +41,13 @@ impl World {
             .unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let (status, headers) = read_head(head);
-        let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
-        Answer {
+        let answer = Answer {
             status,
             headers,
-            body,
-        }
+            body: serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned())),
+        };
+        described::check(method, path, sent, &answer);
+        answer
     }
 
     pub(super) async fn get(&self, path: &str) -> Value {
@@ -141,7 +144,9 @@ impl Events {
                         .lines()
                         .find_map(|line| line.strip_prefix(name).map(str::to_owned))
                 };
-                let (kind, data) = (line("event: ").unwrap(), line("data: ").unwrap());
+                let (Some(kind), Some(data)) = (line("event: "), line("data: ")) else {
+                    panic!("no frame, or only keep-alives: {block:?}")
+                };
                 return Frame {
                     id: line("id: "),
                     kind,

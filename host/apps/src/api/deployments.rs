@@ -3,28 +3,100 @@
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use transom_web::{ApiError, Json};
 
 use super::Api;
-use super::apps::{deployed, write};
+use super::change::{deployed, write};
 use super::query::Query;
-use super::task::readiness_results;
+use super::task::{ReadinessCheckResult, readiness_results};
+use crate::config::OnDeadline;
 use crate::core::command::{Command, Edit, Options, Origin};
 use crate::core::snapshot::Snapshot;
-use crate::deploy::Deployment;
-use crate::ids::AppId;
+use crate::deploy::plan::Action;
+use crate::deploy::{Deployment, Step};
+use crate::ids::SpecId;
+use crate::time::Moment;
 
-/// `GET /v2/deployments`; with `embed=deadline` each also has Transom's own `deadline`.
+/// The steps that a change of a group would have.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DeploymentSteps {
+    pub(super) steps: Vec<Step>,
+}
+
+/// A running deployment.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeploymentInfo<'a> {
+    id: &'a str,
+    version: Moment,
+    affected_apps: Vec<&'a SpecId>,
+    affected_pods: Vec<&'a SpecId>,
+    steps: &'a [Step],
+    /// The actions of the current step.
+    current_actions: Vec<CurrentAction<'a>>,
+    /// Counted from 1.
+    current_step: u32,
+    total_steps: u32,
+    /// When it has to be done. Only with `embed=deadline`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<DeadlineInfo>,
+    /// How its restarts begin. Only with `embed=canary`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canary: Option<CanaryInfo>,
+}
+
+/// An action of the current step.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CurrentAction<'a> {
+    #[serde(flatten)]
+    action: &'a Action,
+    readiness_check_results: Vec<ReadinessCheckResult<'a>>,
+}
+
+/// When a deployment has to be done.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeadlineInfo {
+    at: Moment,
+    on_deadline: OnDeadline,
+}
+
+/// A restart that begins with some of the instances.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CanaryInfo {
+    /// With how many: a number, or a share such as `10%`.
+    instances: String,
+    /// How long these have to be healthy until the restart continues; null: until a call.
+    seconds: Option<u32>,
+    state: CanaryState,
+    /// Since when the restart waits with healthy new instances.
+    held_since: Option<Moment>,
+}
+
+/// How far a restart with a canary is.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CanaryState {
+    /// The first instances are being replaced.
+    Starting,
+    /// They are healthy, and the others wait.
+    Held,
+    /// The others are being replaced.
+    Continued,
+}
+
+/// `GET /v2/deployments`; with `embed=deadline` and `embed=canary` each also has Transom's own
+/// `deadline` and `canary`.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
-    let deadline = query.embeds("deadline");
+    let (deadline, canary) = (query.embeds("deadline"), query.embeds("canary"));
     let snapshot = api.snapshot();
-    let shown: Vec<Value> = snapshot
-        .deployments
-        .values()
-        .map(|deployment| shown(deployment, &snapshot, deadline))
-        .collect();
-    Json(shown).into_response()
+    let deployments = snapshot.deployments.values();
+    let shown = deployments.map(|deployment| shown(deployment, &snapshot, deadline, canary));
+    Json(shown.collect::<Vec<_>>()).into_response()
 }
 
 /// `DELETE /v2/deployments/{id}`: starts a deployment that restores the previous definition; with
@@ -50,31 +122,66 @@ pub(super) async fn delete(
     deployed(&write(&api, Edit::Revert(id), options, origin).await?)
 }
 
-fn shown(deployment: &Deployment, snapshot: &Snapshot, deadline: bool) -> Value {
-    let readiness = |app: &AppId| {
-        snapshot
-            .apps
-            .get(app)
-            .map_or_else(Vec::new, |view| readiness_results(view))
-    };
-    let current: Vec<Value> = deployment
-        .step()
-        .into_iter()
-        .flat_map(|step| &step.actions)
-        .map(|action| json!({"action": action.action, "app": action.app, "readinessCheckResults": readiness(&action.app)}))
-        .collect();
-    let mut shown = json!({
-        "id": deployment.id,
-        "version": deployment.version,
-        "affectedApps": deployment.apps().collect::<Vec<_>>(),
-        "affectedPods": [],
-        "steps": deployment.steps,
-        "currentActions": current,
-        "currentStep": (deployment.current + 1).min(deployment.steps.len()),
-        "totalSteps": deployment.steps.len(),
+/// `POST /v2/deployments/{id}/continue`: continues a restart that its canary holds.
+pub(super) async fn continue_canary(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    api.ask(|reply| Command::Continue {
+        deployment: id,
+        reply,
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn shown<'a>(
+    deployment: &'a Deployment,
+    snapshot: &'a Snapshot,
+    deadline: bool,
+    canary: bool,
+) -> DeploymentInfo<'a> {
+    let current = deployment.step().into_iter().flat_map(|step| &step.actions);
+    let current = current.map(|action| {
+        let view = snapshot.specs.get(&action.id);
+        CurrentAction {
+            action,
+            readiness_check_results: view.map_or_else(Vec::new, |view| readiness_results(view)),
+        }
     });
-    if let (Some(due), true) = (deployment.due(), deadline) {
-        shown["deadline"] = json!({"at": due, "onDeadline": deployment.deadline.map(|one| one.on_deadline)});
+    let due = deployment.due().zip(deployment.deadline).filter(|_| deadline);
+    let given = deployment.canary.filter(|_| canary);
+    DeploymentInfo {
+        id: &deployment.id,
+        version: deployment.version,
+        affected_apps: affected(deployment, snapshot, false),
+        affected_pods: affected(deployment, snapshot, true),
+        steps: &deployment.steps,
+        current_actions: current.collect(),
+        current_step: (deployment.current + 1).min(deployment.steps.len()) as u32,
+        total_steps: deployment.steps.len() as u32,
+        deadline: due.map(|(at, deadline)| DeadlineInfo {
+            at,
+            on_deadline: deadline.on_deadline,
+        }),
+        canary: given.map(|given| CanaryInfo {
+            instances: given.amount.to_string(),
+            seconds: given.seconds,
+            state: match deployment.held_since {
+                _ if given.continued => CanaryState::Continued,
+                Some(_) => CanaryState::Held,
+                None => CanaryState::Starting,
+            },
+            held_since: deployment.held_since,
+        }),
     }
-    shown
+}
+
+/// The ids of the apps, or of the pods, that a deployment changes.
+fn affected<'a>(deployment: &'a Deployment, snapshot: &Snapshot, pods: bool) -> Vec<&'a SpecId> {
+    let is_pod = |id: &SpecId| {
+        let view = snapshot.specs.get(id).or_else(|| snapshot.deleted.get(id));
+        view.is_some_and(|view| view.spec.is_pod())
+    };
+    deployment.specs().filter(|id| is_pod(id) == pods).collect()
 }

@@ -1,11 +1,13 @@
 //! Status and body of every rejection, in upstream's form.
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use transom_plugin_host::CallError;
 use transom_web::{ApiError, Problems};
 
+use super::change::DeploymentReference;
 use crate::core::command::Refusal;
+use crate::ids::SpecId;
 use crate::model::Invalid;
 
 impl From<Refusal> for ApiError {
@@ -14,19 +16,24 @@ impl From<Refusal> for ApiError {
         match refusal {
             Refusal::NoApp(_)
             | Refusal::NoVersion(..)
+            | Refusal::NoPod(_)
+            | Refusal::NoPodVersion(..)
             | Refusal::NoGroup(_)
             | Refusal::NoGroupVersion(..)
             | Refusal::NotWaiting(_)
             | Refusal::NoTask(_)
             | Refusal::NoDeployment(_) => Self::not_found(text),
-            Refusal::AppExists(_) | Refusal::GroupExists(_) | Refusal::AppHasPath(_) => {
-                Self::new(StatusCode::CONFLICT, text)
-            }
+            Refusal::NoCanary(_)
+            | Refusal::AppExists(_)
+            | Refusal::PodExists(_)
+            | Refusal::GroupExists(_)
+            | Refusal::AppHasPath(_) => Self::new(StatusCode::CONFLICT, text),
             Refusal::TooManyDeployments(_) | Refusal::TooManyApps(_) => {
                 Self::new(StatusCode::FORBIDDEN, text)
             }
             Refusal::Locked(deployments) => {
-                let deployments: Vec<Value> = deployments.iter().map(|id| json!({"id": id})).collect();
+                let deployments = deployments.iter().map(|id| DeploymentReference { id });
+                let deployments = json!(deployments.collect::<Vec<_>>());
                 Self::new(StatusCode::CONFLICT, text).field("deployments", deployments)
             }
             Refusal::Invalid(invalid) => invalid.into(),
@@ -48,6 +55,26 @@ impl From<Invalid> for ApiError {
 /// One problem with a client's document.
 pub(super) fn invalid(path: &str, error: impl Into<String>) -> ApiError {
     ApiError::invalid(&Problems::one(path, error))
+}
+
+/// A path that has other methods.
+pub(super) fn no_such_method() -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "This method is not allowed on this path",
+    )
+}
+
+/// The id of a new app or pod. Without one, either the id is missing, or its problem is `broken` and
+/// reported together with all others.
+pub(super) fn required_id(id: Option<SpecId>, broken: &Problems, what: &str) -> Result<SpecId, ApiError> {
+    id.ok_or_else(|| {
+        if broken.is_empty() {
+            invalid("/id", format!("is undefined: {what} needs its id"))
+        } else {
+            ApiError::invalid(broken)
+        }
+    })
 }
 
 /// A component that must decide could not be called: the request is rejected.

@@ -1,18 +1,23 @@
 //! `/v2/groups` and all paths below it.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use transom_web::{ApiError, Json};
 
 use super::app::{self, Embed};
-use super::apps::{deployed, location, options, version, write, wrong_constraints};
+use super::apps::{definition, stored, version, wrong_constraints};
+use super::change::{deployed, location, options, write};
+use super::deployments::DeploymentSteps;
+use super::group::{Parts, shown};
 use super::query::Query;
 use super::{Api, error};
 use crate::core::command::{Command, Edit, GroupEdit, Origin, Refusal};
-use crate::core::snapshot::Snapshot;
-use crate::ids::{AppId, GroupId};
+use crate::core::snapshot::{Snapshot, SpecView};
+use crate::ids::GroupId;
 use crate::model::{GroupUpdate, read_group};
 use crate::time::Moment;
 
@@ -55,237 +60,108 @@ fn group(path: &str) -> Result<GroupId, ApiError> {
     }
 }
 
-/// `GET /v2/groups`
-pub(super) async fn root(State(api): State<Api>, query: Query) -> Answer {
-    read(&api, "", &query)
+/// The path below `/v2/groups`; empty for the root group.
+type Below = Option<Path<String>>;
+
+fn text(path: &Below) -> &str {
+    path.as_ref().map_or("", |Path(path)| path)
 }
 
-/// `GET /v2/groups/{id}` and the paths below it.
-pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query: Query) -> Answer {
-    read(&api, &path, &query)
-}
-
-fn read(api: &Api, path: &str, query: &Query) -> Answer {
+/// `GET /v2/groups[/{id}]` and the paths below it.
+pub(super) async fn get(State(api): State<Api>, path: Below, query: Query) -> Answer {
     let snapshot = api.snapshot();
     let existing = |id: &GroupId| {
         let exists = snapshot.has_group(id);
         exists.then_some(()).ok_or_else(|| Refusal::NoGroup(id.clone()))
     };
-    let answer = match target(path)? {
+    Ok(match target(text(&path))? {
         Target::Group(id) => {
             existing(&id)?;
-            shown(&snapshot, &id, &Parts::of(query))
+            Json(shown(&snapshot, &id, &Parts::of(&query))).into_response()
         }
         Target::Apps(id) => {
             existing(&id)?;
-            let embed = Embed::of(query);
+            let embed = Embed::of(&query);
             let apps = snapshot.apps_below(&id);
-            json!(
-                apps.map(|view| app::shown(view, &snapshot, embed))
-                    .collect::<Vec<_>>()
-            )
+            let apps = apps.map(|(view, app)| app::shown(view, app, &snapshot, embed));
+            Json(apps.collect::<Vec<_>>()).into_response()
         }
         Target::Versions(id) => {
             existing(&id)?;
-            json!(snapshot.history.versions(&id))
+            Json(snapshot.history.versions(&id)).into_response()
         }
         Target::Version(id, text) => {
             let version = version(&text)?;
             existing(&id)?;
-            if !snapshot.history.versions(&id).contains(&version) {
-                return Err(Refusal::NoGroupVersion(id, version).into());
-            }
-            // Groups go back to earlier versions by their changes; only the present one is whole.
-            if snapshot.history.versions(&id).first() != Some(&version) {
-                let text =
-                    "only the current version of a group can be shown; go back to an earlier one with PUT";
-                return Err(ApiError::not_found(text));
-            }
-            shown(&snapshot, &id, &Parts::of(query))
+            let past = at_version(&api, &snapshot, &id, version).await?;
+            Json(shown(&past, &id, &Parts::of(&query))).into_response()
         }
-    };
-    Ok(Json(answer).into_response())
+    })
 }
 
-/// The parts of a group's document.
-struct Parts {
-    groups: bool,
-    apps: bool,
-    pods: bool,
-    embed: Embed,
-}
-
-impl Parts {
-    /// The requested parts; all if none is named.
-    fn of(query: &Query) -> Self {
-        let asked = |part: &str| query.all("embed").any(|embed| embed == part);
-        let (groups, apps, pods) = (asked("group.groups"), asked("group.apps"), asked("group.pods"));
-        let none = !groups && !apps && !pods;
-        Self {
-            groups: groups || none,
-            apps: apps || none,
-            pods: pods || none,
-            embed: Embed::of(query),
-        }
-    }
-}
-
-/// A group's document. Its version is the latest one of its definition and of the apps below it.
-fn shown(snapshot: &Snapshot, id: &GroupId, parts: &Parts) -> Value {
-    let mut document = Building::new(snapshot, id);
-    if parts.apps {
-        for view in snapshot.apps_below(id) {
-            let apps = document.at(snapshot, &view.app.id.group());
-            if let Some(apps) = apps.and_then(|group| group.get_mut("apps")?.as_array_mut()) {
-                apps.push(app::shown(view, snapshot, parts.embed));
-            }
-        }
-    }
-    document.finish(parts)
-}
-
-/// A tree of documents that is being built, addressed by path.
-struct Building {
-    id: GroupId,
-    root: Map<String, Value>,
-}
-
-impl Building {
-    fn new(snapshot: &Snapshot, id: &GroupId) -> Self {
-        let mut building = Self {
-            id: id.clone(),
-            root: own(snapshot, id),
+/// The snapshot with the definitions below a group as they were at one of its versions. Instances
+/// are the present ones.
+async fn at_version(
+    api: &Api,
+    snapshot: &Snapshot,
+    id: &GroupId,
+    version: Moment,
+) -> Result<Snapshot, ApiError> {
+    let since = snapshot.history.since(id, version);
+    let since = since.ok_or_else(|| Refusal::NoGroupVersion(id.clone(), version))?;
+    let mut past = snapshot.clone();
+    for (id, version) in since.specs {
+        let present = past.specs.remove(&id);
+        let Some(version) = version else { continue };
+        let definition = match &present {
+            Some(view) => definition(api, view, version).await?,
+            None => stored(api, &id, version).await?,
         };
-        let below: Vec<GroupId> = snapshot
-            .groups
-            .keys()
-            .filter(|group| id.is_above(group.as_str()))
-            .cloned()
-            .collect();
-        for group in &below {
-            building.at(snapshot, group);
+        let view = present.map_or_else(
+            || SpecView::of(definition.clone()),
+            |view| SpecView {
+                spec: definition.clone(),
+                ..SpecView::clone(&view)
+            },
+        );
+        past.specs.insert(id, Arc::new(view));
+    }
+    for group in since.groups {
+        match (group.before, group.after) {
+            (Some(before), _) => drop(past.groups.insert(before.id.clone(), before)),
+            (None, Some(after)) => drop(past.groups.remove(&after.id)),
+            (None, None) => {}
         }
-        building
     }
-
-    /// The document of a group in the tree; it is added if it is missing.
-    fn at(&mut self, snapshot: &Snapshot, id: &GroupId) -> Option<&mut Map<String, Value>> {
-        let mut chain: Vec<GroupId> = id
-            .with_ancestors()
-            .take_while(|group| *group != self.id)
-            .collect();
-        chain.reverse();
-        let mut document = &mut self.root;
-        for group in chain {
-            let groups = document.get_mut("groups")?.as_array_mut()?;
-            let known = groups.iter().rposition(|known| known["id"] == group.as_str());
-            let index = known.unwrap_or_else(|| {
-                groups.push(Value::Object(own(snapshot, &group)));
-                groups.len() - 1
-            });
-            document = groups.get_mut(index)?.as_object_mut()?;
-        }
-        Some(document)
-    }
-
-    fn finish(self, parts: &Parts) -> Value {
-        let mut document = Value::Object(self.root);
-        prune(&mut document, parts);
-        document
-    }
+    Ok(past)
 }
 
-/// A group's own members, with empty lists.
-fn own(snapshot: &Snapshot, id: &GroupId) -> Map<String, Value> {
-    let group = snapshot.groups.get(id);
-    let dependencies: &[AppId] = group.map_or(&[], |group| &group.dependencies);
-    let apps = snapshot.apps_below(id).map(|view| view.app.version);
-    let version = group.map(|group| group.version).into_iter().chain(apps).max();
-    let version = version.unwrap_or_else(|| Moment::from(jiff::Timestamp::UNIX_EPOCH));
-    let members = json!({
-        "id": id, "dependencies": dependencies, "version": version, "apps": [], "pods": [], "groups": [],
-    });
-    match members {
-        Value::Object(members) => members,
-        _ => Map::new(),
-    }
-}
-
-/// Removes the parts that are not asked for.
-fn prune(document: &mut Value, parts: &Parts) {
-    let Some(members) = document.as_object_mut() else {
-        return;
-    };
-    for (part, wanted) in [
-        ("groups", parts.groups),
-        ("apps", parts.apps),
-        ("pods", parts.pods),
-    ] {
-        if !wanted {
-            members.remove(part);
-        }
-    }
-    if let Some(groups) = members.get_mut("groups").and_then(Value::as_array_mut) {
-        for group in groups {
-            prune(group, parts);
-        }
-    }
-}
-
-/// `POST /v2/groups`
-pub(super) async fn create(
+/// `POST /v2/groups[/{id}]`: the group is named by the path, or by the document below it.
+pub(super) async fn post(
     State(api): State<Api>,
+    path: Below,
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
 ) -> Answer {
-    post(&api, &GroupId::root(), &query, origin, &body).await
-}
-
-/// `POST /v2/groups/{id}`: the group is named by the path, or by the document below it.
-pub(super) async fn create_at(
-    State(api): State<Api>,
-    Path(path): Path<String>,
-    query: Query,
-    origin: Origin,
-    Json(body): Json<Value>,
-) -> Answer {
-    post(&api, &group(&path)?, &query, origin, &body).await
-}
-
-async fn post(api: &Api, base: &GroupId, query: &Query, origin: Origin, body: &Value) -> Answer {
-    let update = decode(api, body, base).await?;
+    let update = decode(&api, &body, &group(text(&path))?).await?;
     let id = update.id.clone();
-    let edit = GroupEdit::Create(Box::new(update));
     let location = location(id.as_str())?;
-    let written = write(api, Edit::Group { id, edit }, options(query, false)?, origin).await?;
+    let edit = GroupEdit::Create(Box::new(update));
+    let written = write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?;
     Ok((StatusCode::CREATED, [location], deployed(&written)?).into_response())
 }
 
-/// `PUT /v2/groups`
-pub(super) async fn put_root(
-    State(api): State<Api>,
-    query: Query,
-    origin: Origin,
-    Json(body): Json<Value>,
-) -> Answer {
-    update(&api, GroupId::root(), &query, origin, &body).await
-}
-
-/// `PUT /v2/groups/{id}`
+/// `PUT /v2/groups[/{id}]`: updates, scales or rolls back a group; with `dryRun` it is only
+/// planned.
 pub(super) async fn put(
     State(api): State<Api>,
-    Path(path): Path<String>,
+    path: Below,
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
 ) -> Answer {
-    update(&api, group(&path)?, &query, origin, &body).await
-}
-
-/// Updates, scales or rolls back a group; with `dryRun` it is only planned.
-async fn update(api: &Api, path: GroupId, query: &Query, origin: Origin, body: &Value) -> Answer {
-    let update = decode(api, body, &path).await?;
+    let update = decode(&api, &body, &group(text(&path))?).await?;
     let id = update.id.clone();
     let edit = match (update.version, update.scale_by) {
         (Some(version), _) => GroupEdit::Rollback(version),
@@ -295,34 +171,20 @@ async fn update(api: &Api, path: GroupId, query: &Query, origin: Origin, body: &
     let edit = Edit::Group { id, edit };
     if query.flag("dryRun", false) {
         let steps = api.ask(|reply| Command::Plan { edit, reply }).await?;
-        return Ok(Json(json!({"steps": steps})).into_response());
+        return Ok(Json(DeploymentSteps { steps }).into_response());
     }
-    deployed(&write(api, edit, options(query, false)?, origin).await?)
+    deployed(&write(&api, edit, options(&query, false)?, origin).await?)
 }
 
-/// `PATCH /v2/groups`
-pub(super) async fn patch_root(
-    State(api): State<Api>,
-    query: Query,
-    origin: Origin,
-    Json(body): Json<Value>,
-) -> Answer {
-    enforce(&api, GroupId::root(), &query, origin, &body).await
-}
-
-/// `PATCH /v2/groups/{id}`
+/// `PATCH /v2/groups[/{id}]`: changes `enforceRole`.
 pub(super) async fn patch(
     State(api): State<Api>,
-    Path(path): Path<String>,
+    path: Below,
     query: Query,
     origin: Origin,
     Json(body): Json<Value>,
 ) -> Answer {
-    enforce(&api, group(&path)?, &query, origin, &body).await
-}
-
-/// `{"enforceRole": false}` is how all groups are.
-async fn enforce(api: &Api, id: GroupId, query: &Query, origin: Origin, body: &Value) -> Answer {
+    let id = group(text(&path))?;
     let others = body.as_object().into_iter().flat_map(Map::keys);
     if let Some(other) = others.into_iter().find(|key| *key != "enforceRole") {
         return Err(error::invalid(
@@ -333,29 +195,16 @@ async fn enforce(api: &Api, id: GroupId, query: &Query, origin: Origin, body: &V
     if !api.snapshot().has_group(&id) {
         return Err(Refusal::NoGroup(id).into());
     }
-    let update = decode(api, body, &id).await?;
+    let update = decode(&api, &body, &id).await?;
     let edit = GroupEdit::Update(Box::new(update));
-    deployed(&write(api, Edit::Group { id, edit }, options(query, false)?, origin).await?)
+    deployed(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
 }
 
-/// `DELETE /v2/groups`
-pub(super) async fn delete_root(State(api): State<Api>, query: Query, origin: Origin) -> Answer {
-    remove(&api, GroupId::root(), &query, origin).await
-}
-
-/// `DELETE /v2/groups/{id}`
-pub(super) async fn delete(
-    State(api): State<Api>,
-    Path(path): Path<String>,
-    query: Query,
-    origin: Origin,
-) -> Answer {
-    remove(&api, group(&path)?, &query, origin).await
-}
-
-async fn remove(api: &Api, id: GroupId, query: &Query, origin: Origin) -> Answer {
+/// `DELETE /v2/groups[/{id}]`
+pub(super) async fn delete(State(api): State<Api>, path: Below, query: Query, origin: Origin) -> Answer {
+    let id = group(text(&path))?;
     let edit = GroupEdit::Delete;
-    deployed(&write(api, Edit::Group { id, edit }, options(query, false)?, origin).await?)
+    deployed(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
 }
 
 /// Parses a group's document and validates the constraints of its apps. Its id is relative to the

@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use transom_web::{ApiError, Forwarder, Json};
 
 use super::Api;
@@ -14,6 +15,91 @@ use crate::Config;
 
 /// The version of the implemented API, which clients check.
 const API_VERSION: &str = "1.11.0";
+
+/// The framework and its settings.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MarathonInfo<'a> {
+    /// The name of the framework.
+    name: &'a str,
+    /// The version of the implemented API.
+    version: &'static str,
+    /// The version of the daemon.
+    buildref: &'static str,
+    /// Whether there is a leader.
+    elected: bool,
+    /// Its host and port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<String>,
+    #[serde(rename = "frameworkId", skip_serializing_if = "Option::is_none")]
+    framework_id: Option<String>,
+    marathon_config: MarathonConfig<'a>,
+    zookeeper_config: ZooKeeperConfig,
+    http_config: HttpConfig,
+}
+
+/// The settings by Marathon's names, times in Marathon's units.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MarathonConfig<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access_control_allow_origin: Option<Vec<String>>,
+    checkpoint: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_network_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env_vars_prefix: Option<&'a str>,
+    executor: &'static str,
+    failover_timeout: u64,
+    features: Vec<&'static str>,
+    framework_name: &'a str,
+    /// Whether other daemons can share the store.
+    ha: bool,
+    hostname: &'a str,
+    leader_proxy_connection_timeout_ms: u64,
+    leader_proxy_read_timeout_ms: u64,
+    local_port_max: u16,
+    local_port_min: u16,
+    /// The leading master.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    master: Option<String>,
+    mesos_role: &'a str,
+    mesos_user: &'a str,
+    min_revive_offers_interval: u64,
+    task_launch_timeout: u64,
+    task_lost_expunge_initial_delay: u64,
+    task_lost_expunge_interval: u64,
+    webui_url: String,
+}
+
+/// The members that Marathon always sends. There is no ZooKeeper here.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ZooKeeperConfig {
+    zk: &'static str,
+    zk_connection_timeout: u64,
+    /// How many definitions of an app or pod are kept.
+    zk_max_versions: u64,
+    zk_session_timeout: u64,
+    zk_timeout: u64,
+}
+
+/// The port; 0 for the scheme that is not used.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct HttpConfig {
+    http_port: u16,
+    https_port: u16,
+}
+
+/// The leading daemon.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LeaderInfo {
+    /// Its host and port.
+    leader: String,
+}
+
+/// A text about what was done.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Message {
+    message: &'static str,
+}
 
 /// `GET /ping`
 pub(super) async fn ping(headers: HeaderMap) -> Response {
@@ -31,7 +117,7 @@ pub(super) async fn ping(headers: HeaderMap) -> Response {
 pub(super) async fn leader(State(api): State<Api>) -> Result<Response, ApiError> {
     let leader = api.0.leader.address();
     let leader = leader.ok_or_else(|| ApiError::not_found("There is no leader"))?;
-    Ok(Json(json!({"leader": leader})).into_response())
+    Ok(Json(LeaderInfo { leader }).into_response())
 }
 
 /// The enabled features. The one for `TASK_KILLING` is always on.
@@ -53,7 +139,8 @@ pub(super) async fn abdicate(State(api): State<Api>, query: Query) -> Result<Res
         }
     }
     api.lead()?.abdication.abdicate();
-    Ok(Json(json!({"message": "Leadership abdicated"})).into_response())
+    let message = "Leadership abdicated";
+    Ok(Json(Message { message }).into_response())
 }
 
 /// `GET /metrics`
@@ -71,72 +158,71 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
     let leader = api.0.leader.address();
     let (port, tls) = (api.0.addr.port(), config.port.tls.is_some());
     let ports = if tls { [0, port] } else { [port, 0] };
-    let mut info = json!({
-        "name": config.framework_name,
-        "version": API_VERSION,
-        "buildref": env!("CARGO_PKG_VERSION"),
+    let (framework_id, master) = connection.map_or((None, None), |it| (it.framework_id, it.master));
+    let info = MarathonInfo {
+        name: &config.framework_name,
+        version: API_VERSION,
+        buildref: env!("CARGO_PKG_VERSION"),
         // Upstream's other daemons forward this request, so clients of any daemon learn whether
         // there is a leader.
-        "elected": leader.is_some(),
-        "marathon_config": marathon_config(config, api.0.scheme, port),
-        "zookeeper_config": {
-            "zk": "",
-            "zk_connection_timeout": 0,
-            "zk_max_versions": config.max_versions,
-            "zk_session_timeout": 0,
-            "zk_timeout": 0,
+        elected: leader.is_some(),
+        leader,
+        framework_id: framework_id.map(|id| id.to_string()),
+        marathon_config: marathon_config(config, api.0.scheme, port, master),
+        zookeeper_config: ZooKeeperConfig {
+            zk: "",
+            zk_connection_timeout: 0,
+            zk_max_versions: config.max_versions as u64,
+            zk_session_timeout: 0,
+            zk_timeout: 0,
         },
-        "http_config": {"http_port": ports[0], "https_port": ports[1]},
-    });
-    if let Some(leader) = leader {
-        info["leader"] = json!(leader);
-    }
-    if let Some(connection) = connection {
-        if let Some(id) = connection.framework_id {
-            info["frameworkId"] = json!(id.as_str());
-        }
-        if let Some(master) = connection.master {
-            info["marathon_config"]["master"] = json!(master);
-        }
-    }
+        http_config: HttpConfig {
+            http_port: ports[0],
+            https_port: ports[1],
+        },
+    };
     Json(info).into_response()
 }
 
 /// The settings by upstream's names, times in upstream's units.
-fn marathon_config(config: &Config, scheme: &str, port: u16) -> Value {
-    let (hostname, origins) = (&config.port.hostname, &config.port.allowed_origins);
-    let mut shown = json!({
-        "checkpoint": true,
-        "executor": "//cmd",
-        "failover_timeout": config.failover_timeout.as_secs(),
-        "features": features(config),
-        "framework_name": config.framework_name,
-        "ha": config.shared_store,
-        "hostname": hostname,
-        "leader_proxy_connection_timeout_ms": millis(Forwarder::CONNECT_TIMEOUT),
-        "leader_proxy_read_timeout_ms": millis(Forwarder::ANSWER_TIMEOUT),
-        "local_port_min": config.service_ports.start(),
-        "local_port_max": config.service_ports.end(),
-        "mesos_role": config.role,
-        "mesos_user": config.user,
-        "min_revive_offers_interval": millis(config.revive_interval),
-        "task_launch_timeout": millis(config.launch_timeout),
+fn marathon_config<'a>(
+    config: &'a Config,
+    scheme: &str,
+    port: u16,
+    master: Option<String>,
+) -> MarathonConfig<'a> {
+    let hostname = &config.port.hostname;
+    let origins: Vec<String> = config
+        .port
+        .allowed_origins
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    MarathonConfig {
+        access_control_allow_origin: Some(origins).filter(|origins| !origins.is_empty()),
+        checkpoint: true,
+        default_network_name: config.default_network_name.as_deref(),
+        env_vars_prefix: Some(&*config.env_vars_prefix).filter(|prefix| !prefix.is_empty()),
+        executor: "//cmd",
+        failover_timeout: config.failover_timeout.as_secs(),
+        features: features(config),
+        framework_name: &config.framework_name,
+        ha: config.shared_store,
+        hostname,
+        leader_proxy_connection_timeout_ms: millis(Forwarder::CONNECT_TIMEOUT),
+        leader_proxy_read_timeout_ms: millis(Forwarder::ANSWER_TIMEOUT),
+        local_port_max: *config.service_ports.end(),
+        local_port_min: *config.service_ports.start(),
+        master,
+        mesos_role: &config.role,
+        mesos_user: &config.user,
+        min_revive_offers_interval: millis(config.revive_interval),
+        task_launch_timeout: millis(config.launch_timeout),
         // Always sent by upstream; lost tasks are given up by `unreachableStrategy` alone.
-        "task_lost_expunge_initial_delay": 300_000,
-        "task_lost_expunge_interval": 30_000,
-        "webui_url": format!("{scheme}://{hostname}:{port}"),
-    });
-    if !origins.is_empty() {
-        let origins: Vec<String> = origins.iter().map(ToString::to_string).collect();
-        shown["access_control_allow_origin"] = json!(origins);
+        task_lost_expunge_initial_delay: 300_000,
+        task_lost_expunge_interval: 30_000,
+        webui_url: format!("{scheme}://{hostname}:{port}"),
     }
-    if let Some(name) = &config.default_network_name {
-        shown["default_network_name"] = json!(name);
-    }
-    if !config.env_vars_prefix.is_empty() {
-        shown["env_vars_prefix"] = json!(config.env_vars_prefix);
-    }
-    shown
 }
 
 fn millis(time: Duration) -> u64 {

@@ -1,4 +1,5 @@
-//! The HTTP API, one file per resource: decode, call, encode.
+//! The HTTP API, one file per resource: decode, call, encode. The types of the documents stand
+//! there too, and [`openapi`] describes all of it from them.
 //!
 //! Reads are answered from a snapshot and never wait for a writer. Writes go to the core, which
 //! stores before it replies; a standby forwards them to the leader ([`standby`]). Only [`error`]
@@ -6,18 +7,24 @@
 
 mod app;
 mod apps;
+mod change;
 mod deployments;
 mod error;
 mod events;
+mod group;
 mod groups;
 mod info;
+mod openapi;
 mod path;
 mod plugins;
+mod pod_status;
+mod pods;
 mod query;
 mod queue;
 mod standby;
 mod task;
 mod tasks;
+mod unused_offers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -99,9 +106,15 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
     let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, standby::route)
         .with_credentials(api.0.config.port.credentials.as_ref())
         .after_write(move || standby::catch_up(syncs.clone()));
+    let groups = get(groups::get)
+        .put(groups::put)
+        .post(groups::post)
+        .patch(groups::patch)
+        .delete(groups::delete);
     let routes = Router::new()
         .route("/ping", get(info::ping))
         .route("/v2/info", get(info::info))
+        .route("/v2/openapi.json", get(openapi::get))
         .route("/v2/leader", get(info::leader).delete(info::abdicate))
         .route("/metrics", get(info::metrics))
         .route("/v2/plugins", get(plugins::list))
@@ -123,26 +136,21 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
                 .delete(apps::delete)
                 .post(apps::post),
         )
+        .route("/v2/pods", get(pods::list).post(pods::create))
         .route(
-            "/v2/groups",
-            get(groups::root)
-                .put(groups::put_root)
-                .post(groups::create)
-                .patch(groups::patch_root)
-                .delete(groups::delete_root),
+            "/v2/pods/{*path}",
+            get(pods::get).put(pods::put).delete(pods::delete),
         )
-        .route(
-            "/v2/groups/{*path}",
-            get(groups::get)
-                .put(groups::put)
-                .post(groups::create_at)
-                .patch(groups::patch)
-                .delete(groups::delete),
-        )
+        .route("/v2/groups", groups.clone())
+        .route("/v2/groups/{*path}", groups)
         .route("/v2/tasks", get(tasks::list))
         .route("/v2/tasks/delete", post(tasks::delete))
         .route("/v2/deployments", get(deployments::list))
         .route("/v2/deployments/{id}", delete(deployments::delete))
+        .route(
+            "/v2/deployments/{id}/continue",
+            post(deployments::continue_canary),
+        )
         .route("/v2/queue", get(queue::list))
         .route("/v2/queue/{*path}", delete(queue::reset_delay));
     let routes = forwarding.around(routes).with_state(api.clone());
@@ -213,5 +221,8 @@ impl<S: Sync> FromRequestParts<S> for Origin {
 #[cfg(test)]
 #[path = "client_tests.rs"]
 mod client;
+#[cfg(test)]
+#[path = "described_tests.rs"]
+mod described;
 #[cfg(test)]
 mod tests;

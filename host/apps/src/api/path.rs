@@ -2,22 +2,22 @@
 
 use transom_web::ApiError;
 
-use crate::ids::{AppId, GroupId, IdError};
+use crate::ids::{GroupId, IdError, SpecId};
 
 /// The requested resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    App(AppId),
+    App(SpecId),
     /// `{id}/tasks`
-    Tasks(AppId),
+    Tasks(SpecId),
     /// `{id}/tasks/{task}`
-    Task(AppId, String),
+    Task(SpecId, String),
     /// `{id}/versions`
-    Versions(AppId),
+    Versions(SpecId),
     /// `{id}/versions/{version}`
-    Version(AppId, String),
+    Version(SpecId, String),
     /// `{id}/restart`
-    Restart(AppId),
+    Restart(SpecId),
     /// `{group}/*`: all apps below a group.
     AppsBelow(GroupId),
     /// `{group}/*/tasks`
@@ -27,7 +27,7 @@ pub(super) enum Target {
 /// Parses a path. A reserved word without an app id before it is an invalid id.
 pub(super) fn target(path: &str) -> Result<Target, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let id = |segments: &[&str]| AppId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
+    let id = |segments: &[&str]| SpecId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
     let group =
         |segments: &[&str]| GroupId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
     match segments.as_slice() {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn paths_are_parsed_to_targets_and_invalid_ones_rejected() {
-        let id = |text: &str| AppId::parse(text).unwrap();
+        let id = |text: &str| SpecId::parse(text).unwrap();
         for (path, expected) in [
             ("web", Target::App(id("/web"))),
             ("shop/web", Target::App(id("/shop/web"))),

@@ -3,9 +3,12 @@
 //! Upstream's plugins may answer HTTP requests below their id. Components do not, so each of these
 //! requests gets the answer for an unknown plugin. State and commands are on the admin port.
 
+use std::borrow::Cow;
+
 use axum::extract::{RawPathParams, State};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use transom_plugin_host::shown;
 use transom_web::{ApiError, Json};
 
@@ -14,24 +17,58 @@ use crate::seams::Component;
 
 /// `GET /v2/plugins`
 pub(super) async fn list(State(api): State<Api>) -> Response {
-    let plugins: Vec<Value> = api.0.policies.components().iter().map(entry).collect();
-    Json(json!({"plugins": plugins})).into_response()
+    let components = api.0.policies.components();
+    let plugins = components.iter().map(Plugin::of);
+    Json(PluginList {
+        plugins: plugins.collect(),
+    })
+    .into_response()
 }
 
-fn entry(component: &Component) -> Value {
-    let mut info = json!({"version": component.version});
-    for (key, value) in [("digest", &component.digest), ("summary", &component.summary)] {
-        if let Some(value) = value {
-            // A component's own text.
-            info[key] = json!(shown(value));
+/// The components of this daemon.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PluginList<'a> {
+    plugins: Vec<Plugin<'a>>,
+}
+
+/// A component.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Plugin<'a> {
+    /// Its name.
+    id: &'a str,
+    /// The interface that it implements.
+    #[serde(rename = "plugin")]
+    world: &'a str,
+    /// Its name and version.
+    implementation: String,
+    info: PluginInfo<'a>,
+}
+
+/// More about a component.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PluginInfo<'a> {
+    version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<Cow<'a, str>>,
+    /// Its own description.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<Cow<'a, str>>,
+}
+
+impl<'a> Plugin<'a> {
+    fn of(component: &'a Component) -> Self {
+        Self {
+            id: &component.name,
+            world: &component.world,
+            implementation: format!("{} {}", component.name, component.version),
+            info: PluginInfo {
+                version: &component.version,
+                // A component's own texts.
+                digest: component.digest.as_deref().map(shown),
+                summary: component.summary.as_deref().map(shown),
+            },
         }
     }
-    json!({
-        "id": component.name,
-        "plugin": component.world,
-        "implementation": format!("{} {}", component.name, component.version),
-        "info": info,
-    })
 }
 
 /// Any request to a plugin.

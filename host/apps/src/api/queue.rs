@@ -5,23 +5,132 @@ use std::collections::BTreeMap;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use transom_scheduler::{PendingTask, Reason, Reasons};
 use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
+use super::unused_offers::UnusedOffer;
 use crate::core::command::Command;
-use crate::core::snapshot::AppView;
-use crate::ids::AppId;
+use crate::core::snapshot::SpecView;
+use crate::ids::SpecId;
+use crate::model::{App, Pod, Spec};
 use crate::time::Moment;
+
+/// The launch queue.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Queue<'a> {
+    queue: Vec<QueueItem<'a>>,
+}
+
+/// An app or pod with instances that are not launched yet.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueItem<'a> {
+    #[serde(flatten)]
+    spec: QueueSpec<'a>,
+    /// How many instances are waiting.
+    count: u32,
+    role: &'a str,
+    delay: QueueDelay,
+    /// Since when the first of them is waiting.
+    since: Moment,
+    processed_offers_summary: ProcessedOffersSummary,
+    /// Offers of the last round that were not used, at most ten. Only with
+    /// `embed=lastUnusedOffers`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_unused_offers: Option<Vec<UnusedOffer<'a>>>,
+    /// Only with `embed=reasons`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasons: Option<PendingReasons<'a>>,
+}
+
+/// The definition.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum QueueSpec<'a> {
+    App(&'a App),
+    Pod(Box<Pod>),
+}
+
+/// The delay after failures.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueDelay {
+    time_left_seconds: i64,
+    /// Whether it is over.
+    overdue: bool,
+}
+
+/// The offers that were matched, and why they were not used.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProcessedOffersSummary {
+    processed_offers_count: u64,
+    unused_offers_count: u64,
+    /// When an offer was last not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_unused_offer_at: Option<Moment>,
+    /// When an instance was last launched in an offer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used_offer_at: Option<Moment>,
+    /// Of the last round.
+    reject_summary_last_offers: Vec<DeclinedOfferStep>,
+    /// Of all rounds since the first of the waiting instances was requested.
+    reject_summary_launch_attempt: Vec<DeclinedOfferStep>,
+}
+
+/// One reason for not using an offer. The reasons are tested in the order of the list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DeclinedOfferStep {
+    reason: &'static str,
+    /// Offers that were declined for this reason.
+    declined: u64,
+    /// Offers that no earlier reason declined.
+    processed: u64,
+}
+
+/// Why instances are not launched, in the scheduler's own terms. An offer that fails for several
+/// reasons counts once for each.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PendingReasons<'a> {
+    /// How often each reason occurred in the last round.
+    #[schemars(with = "BTreeMap<String, u32>")]
+    last: &'a BTreeMap<Reason, u32>,
+    /// Offers matched in the last round.
+    last_offers: u32,
+    /// How many agents each constraint rejected in the last round, by its index.
+    #[schemars(with = "BTreeMap<String, u32>")]
+    last_constraints: &'a BTreeMap<u32, u32>,
+    /// Details of the last round.
+    message: Option<&'a str>,
+    /// How often each reason occurred in all rounds.
+    #[schemars(with = "BTreeMap<String, u64>")]
+    total: &'a BTreeMap<Reason, u64>,
+    total_offers: u64,
+    /// Offers in which none of these instances was launched.
+    total_refused_offers: u64,
+    rounds: u64,
+}
+
+/// The embedded parts.
+#[derive(Clone, Copy, Debug)]
+struct Embed {
+    reasons: bool,
+    offers: bool,
+}
 
 /// The reasons that upstream's clients know, in upstream's order, with the scheduler's names.
 const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("UnfulfilledRole", Some(Reason::UnfulfilledRole)),
     ("UnfulfilledConstraint", Some(Reason::UnfulfilledConstraint)),
-    ("NoCorrespondingReservationFound", None),
-    ("AgentMaintenance", None),
+    (
+        "NoCorrespondingReservationFound",
+        Some(Reason::NoCorrespondingReservationFound),
+    ),
+    ("AgentMaintenance", Some(Reason::AgentMaintenance)),
     ("InsufficientCpus", Some(Reason::InsufficientCpus)),
     ("InsufficientMemory", Some(Reason::InsufficientMemory)),
     ("InsufficientDisk", Some(Reason::InsufficientDisk)),
@@ -30,24 +139,30 @@ const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("DeclinedScarceResources", None),
 ];
 
-/// `GET /v2/queue`; with `embed=reasons` each entry also has Transom's own `reasons`: those of the
+/// `GET /v2/queue`; with `embed=lastUnusedOffers` each entry has the last offers that were not used
+/// for it. With `embed=reasons` each entry also has Transom's own `reasons`: those of the
 /// last round and of the matcher.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
-    let embed_reasons = query.embeds("reasons");
+    let embed = Embed {
+        reasons: query.embeds("reasons"),
+        offers: query.embeds("lastUnusedOffers"),
+    };
     let snapshot = api.snapshot();
     let waiting = api.lead()?.scheduler.pending();
-    let mut by_app: BTreeMap<AppId, Vec<&PendingTask>> = BTreeMap::new();
+    let mut by_spec: BTreeMap<SpecId, Vec<&PendingTask>> = BTreeMap::new();
     for one in &waiting {
-        if let Ok(id) = AppId::parse(&one.run_spec) {
-            by_app.entry(id).or_default().push(one);
+        if let Ok(id) = SpecId::parse(&one.run_spec) {
+            by_spec.entry(id).or_default().push(one);
         }
     }
     let now = Moment::now();
-    let queue: Vec<Value> = by_app
+    let queue = by_spec
         .iter()
-        .filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now, embed_reasons)))
-        .collect();
-    Ok(Json(json!({"queue": queue})).into_response())
+        .filter_map(|(id, waiting)| shown(snapshot.specs.get(id)?, waiting, now, embed));
+    Ok(Json(Queue {
+        queue: queue.collect(),
+    })
+    .into_response())
 }
 
 /// `DELETE /v2/queue/{id}/delay`: waiting instances are launched without the delay after failures.
@@ -55,13 +170,19 @@ pub(super) async fn reset_delay(
     State(api): State<Api>,
     Path(path): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let app = path.strip_suffix("/delay").and_then(|id| AppId::parse(id).ok());
-    let app = app.ok_or_else(|| ApiError::not_found(format!("Not found: /v2/queue/{path}")))?;
-    api.ask(|reply| Command::ResetDelay { app, reply }).await?;
+    let id = path.strip_suffix("/delay").and_then(|id| SpecId::parse(id).ok());
+    let id = id.ok_or_else(|| ApiError::not_found(format!("Not found: /v2/queue/{path}")))?;
+    api.ask(|reply| Command::ResetDelay { id, reply }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shown(view: &AppView, waiting: &[&PendingTask], now: Moment, embed_reasons: bool) -> Value {
+fn shown<'a>(
+    view: &'a SpecView,
+    waiting: &[&'a PendingTask],
+    now: Moment,
+    embed: Embed,
+) -> Option<QueueItem<'a>> {
+    let first = waiting.first()?;
     let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
     let left = waiting
         .iter()
@@ -69,39 +190,67 @@ fn shown(view: &AppView, waiting: &[&PendingTask], now: Moment, embed_reasons: b
         .max()
         .map(|until| Moment::from(until).millis_since(now));
     let left = left.filter(|left| *left > 0);
-    let mut shown = json!({
-        "app": view.app,
-        "count": waiting.len(),
-        "role": view.app.role,
-        "delay": {"timeLeftSeconds": left.map_or(0, |left| (left + 999) / 1000), "overdue": left.is_none()},
-        "since": since.unwrap_or(now),
-        "processedOffersSummary": waiting.first().map_or(Value::Null, |one| summary(&one.reasons)),
-    });
-    if let Some(one) = waiting.first().filter(|_| embed_reasons) {
-        shown["reasons"] = json!(*one.reasons);
-    }
-    shown
-}
-
-fn summary(reasons: &Reasons) -> Value {
-    let last = |reason: Reason| u64::from(reasons.last.get(&reason).copied().unwrap_or(0));
-    let total = |reason: Reason| reasons.total.get(&reason).copied().unwrap_or(0);
-    json!({
-        "processedOffersCount": reasons.total_offers,
-        "unusedOffersCount": reasons.total_refused_offers,
-        "rejectSummaryLastOffers": funnel(u64::from(reasons.last_offers), last),
-        "rejectSummaryLaunchAttempt": funnel(reasons.total_offers, total),
+    Some(QueueItem {
+        spec: match &view.spec {
+            Spec::App(app) => QueueSpec::App(app),
+            Spec::Pod(pod) => QueueSpec::Pod(Box::new(pod.without_version_info())),
+        },
+        count: waiting.len() as u32,
+        role: view.spec.role(),
+        delay: QueueDelay {
+            time_left_seconds: left.map_or(0, |left| (left + 999) / 1000),
+            overdue: left.is_none(),
+        },
+        since: since.unwrap_or(now),
+        processed_offers_summary: summary(&first.reasons),
+        last_unused_offers: embed.offers.then(|| {
+            let offers = first.reasons.unused_offers.iter();
+            offers.map(|offer| UnusedOffer::new(offer)).collect()
+        }),
+        reasons: embed.reasons.then(|| PendingReasons::of(&first.reasons)),
     })
 }
 
+impl<'a> PendingReasons<'a> {
+    fn of(reasons: &'a Reasons) -> Self {
+        Self {
+            last: &reasons.last,
+            last_offers: reasons.last_offers,
+            last_constraints: &reasons.last_constraints,
+            message: reasons.message.as_deref(),
+            total: &reasons.total,
+            total_offers: reasons.total_offers,
+            total_refused_offers: reasons.total_refused_offers,
+            rounds: reasons.rounds,
+        }
+    }
+}
+
+fn summary(reasons: &Reasons) -> ProcessedOffersSummary {
+    let last = |reason: Reason| u64::from(reasons.last.get(&reason).copied().unwrap_or(0));
+    let total = |reason: Reason| reasons.total.get(&reason).copied().unwrap_or(0);
+    ProcessedOffersSummary {
+        processed_offers_count: reasons.total_offers,
+        unused_offers_count: reasons.total_refused_offers,
+        last_unused_offer_at: reasons.last_unused_at.map(Moment::from),
+        last_used_offer_at: reasons.last_used_at.map(Moment::from),
+        reject_summary_last_offers: funnel(u64::from(reasons.last_offers), last),
+        reject_summary_launch_attempt: funnel(reasons.total_offers, total),
+    }
+}
+
 /// Each step processes the offers that passed the step before.
-fn funnel(offers: u64, declined: impl Fn(Reason) -> u64) -> Vec<Value> {
+fn funnel(offers: u64, declined: impl Fn(Reason) -> u64) -> Vec<DeclinedOfferStep> {
     let mut processed = offers;
     FUNNEL
         .iter()
         .map(|(name, reason)| {
             let declined = reason.map_or(0, &declined).min(processed);
-            let step = json!({"reason": name, "declined": declined, "processed": processed});
+            let step = DeclinedOfferStep {
+                reason: name,
+                declined,
+                processed,
+            };
             processed -= declined;
             step
         })

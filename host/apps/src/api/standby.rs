@@ -19,7 +19,7 @@ pub(super) fn route(method: &Method, path: &str) -> Route {
     };
     let reads = matches!(*method, Method::GET | Method::HEAD);
     match path.strip_prefix("/v2/") {
-        None | Some("info") => Route::Local,
+        None | Some("info" | "openapi.json") => Route::Local,
         Some("leader") if reads => Route::Local,
         // Streams stay at the daemon that publishes the events.
         Some("events") => Route::Redirect,
@@ -47,6 +47,7 @@ mod tests {
         for (method, path, expected) in [
             (Method::GET, "/ping", Route::Local),
             (Method::GET, "/v2/info", Route::Local),
+            (Method::GET, "/v2/openapi.json", Route::Local),
             (Method::GET, "/v2/leader", Route::Local),
             (Method::GET, "/v2/apps", Route::ForwardOrLocal),
             (Method::HEAD, "/v2/apps", Route::ForwardOrLocal),

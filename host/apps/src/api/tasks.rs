@@ -3,14 +3,17 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use transom_web::{ApiError, Json, Problems};
 use uuid::Uuid;
 
-use super::apps::{deployed, ended, manner};
+use super::Api;
+use super::apps::{ended, kill_options};
+use super::change::{DeploymentResult, deployed};
 use super::query::Query;
-use super::{Api, task};
+use super::task::{self, TaskList};
 use crate::core::command::Command;
 use crate::time::Moment;
 use transom_replicas::Condition;
@@ -30,18 +33,23 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     }
     let check_failure = query.embeds("checkFailure");
     let snapshot = api.snapshot();
-    let views = snapshot.apps.values().chain(snapshot.deleted.values());
+    let views = snapshot.specs.values().chain(snapshot.deleted.values());
+    // As upstream, without those of pods.
+    let views = views.filter(|view| !view.spec.is_pod());
     let all = views.flat_map(|view| view.instances.values().map(move |instance| (view, instance)));
     let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition()));
-    let tasks: Vec<Value> = chosen
-        .filter_map(|(view, instance)| task::shown(view, instance, check_failure))
-        .collect();
-    Ok(Json(json!({"tasks": tasks})).into_response())
+    let tasks = chosen.filter_map(|(view, instance)| task::shown(view, instance, check_failure));
+    Ok(Json(TaskList {
+        tasks: tasks.collect(),
+    })
+    .into_response())
 }
 
-/// The body of `POST /v2/tasks/delete`. Other members are ignored, as upstream does.
-#[derive(Debug, Deserialize)]
-struct Given {
+/// The tasks to kill. Other members are ignored.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "DeleteTasks")]
+pub(super) struct Given {
+    #[schemars(required)]
     ids: Option<Vec<String>>,
 }
 
@@ -61,7 +69,7 @@ pub(super) async fn delete(
     query: Query,
     Json(body): Json<Value>,
 ) -> Result<Response, ApiError> {
-    let manner = manner(&query)?;
+    let options = kill_options(&query)?;
     let ids = given(body)?;
     if let Some(id) = ids.iter().find(|id| !is_task_id(id)) {
         return Err(ApiError::bad_request(format!(
@@ -71,12 +79,14 @@ pub(super) async fn delete(
     }
     let command = |reply| Command::KillGiven {
         tasks: ids,
-        manner,
+        options,
         reply,
     };
     let killed = api.ask(command).await?;
-    if !manner.scale {
-        return Ok(Json(json!({"tasks": ended(&api, &killed)})).into_response());
+    if !options.scale {
+        let snapshot = api.snapshot();
+        let tasks = ended(&snapshot, &killed);
+        return Ok(Json(TaskList { tasks }).into_response());
     }
     match &killed.deployment {
         Some(written) => deployed(written),
@@ -86,7 +96,10 @@ pub(super) async fn delete(
 
 /// A deployment without actions is already complete.
 fn nothing_deployed() -> Response {
-    let body = json!({"version": Moment::now(), "deploymentId": Uuid::new_v4().to_string()});
+    let body = DeploymentResult {
+        version: Moment::now(),
+        deployment_id: &Uuid::new_v4().to_string(),
+    };
     Json(body).into_response()
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 mod apps;
+mod canaries;
 mod checks;
 mod definitions;
 mod deployments;
@@ -9,7 +10,10 @@ mod events;
 mod groups;
 mod health;
 mod limits;
+mod openapi;
+mod pods;
 mod port;
+mod residents;
 mod responses;
 mod routes;
 mod tasks;

@@ -5,15 +5,18 @@
 
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
 use transom_plugin_host::Change;
 
 use super::{Listener, MAX_EVENT};
+use crate::check_result::CheckResult;
 use crate::config::PlanForm;
 use crate::deploy::{Deployment, Step};
-use crate::ids::{AppId, GroupId, InstanceId};
-use crate::model::{App, HealthCheck};
+use crate::ids::{GroupId, InstanceId, SpecId};
+use crate::model::{App, HealthCheck, IpProtocol};
 use crate::time::Moment;
 use transom_replicas::Condition;
 
@@ -27,7 +30,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    fn new(kind: &'static str, subject: Option<&AppId>, mut body: Value) -> Self {
+    fn new(kind: &'static str, subject: Option<&SpecId>, mut body: Value) -> Self {
         if let Some(members) = body.as_object_mut() {
             members.insert("eventType".to_owned(), json!(kind));
             members.insert("timestamp".to_owned(), json!(Moment::now()));
@@ -124,10 +127,15 @@ pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
     )
 }
 
+/// A request created, updated or deleted a pod.
+pub(crate) fn pod_changed(kind: &'static str, client: &str, uri: &str, pod: &SpecId) -> Draft {
+    Draft::new(kind, Some(pod), json!({"clientIp": client, "uri": uri}))
+}
+
 /// The task fields of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskFacts<'a> {
-    pub(crate) app: &'a AppId,
+    pub(crate) app: &'a SpecId,
     pub(crate) instance: &'a InstanceId,
     pub(crate) version: &'a str,
     pub(crate) agent: Option<&'a str>,
@@ -151,8 +159,16 @@ pub(crate) fn status_update(facts: TaskFacts<'_>, status: &TaskStatus) -> Draft 
     Draft::new("status_update_event", Some(facts.app), body)
 }
 
-/// The addresses in a status, as tasks and events show them.
-pub(crate) fn ip_addresses(status: &TaskStatus) -> Vec<Value> {
+/// An address of a task, as tasks and events show it.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct IpAddress<'a> {
+    ip_address: &'a str,
+    protocol: IpProtocol,
+}
+
+/// The addresses in a status.
+pub(crate) fn ip_addresses(status: &TaskStatus) -> Vec<IpAddress<'_>> {
     let networks = status
         .container_status
         .iter()
@@ -160,12 +176,12 @@ pub(crate) fn ip_addresses(status: &TaskStatus) -> Vec<Value> {
     let addresses = networks.flat_map(|network| &network.ip_addresses);
     addresses
         .filter_map(|address| {
-            let text = address.ip_address.as_deref()?;
-            let protocol = match text.parse() {
-                Ok(IpAddr::V6(_)) => "IPv6",
-                _ => "IPv4",
+            let ip_address = address.ip_address.as_deref()?;
+            let protocol = match ip_address.parse() {
+                Ok(IpAddr::V6(_)) => IpProtocol::IPv6,
+                _ => IpProtocol::IPv4,
             };
-            Some(json!({"ipAddress": text, "protocol": protocol}))
+            Some(IpAddress { ip_address, protocol })
         })
         .collect()
 }
@@ -184,19 +200,19 @@ pub(crate) fn instance_changed(facts: TaskFacts<'_>, condition: Condition) -> Dr
 }
 
 /// A task without a known instance has ended.
-pub(crate) fn unknown_terminated(instance: &str, app: Option<&AppId>, condition: Condition) -> Draft {
+pub(crate) fn unknown_terminated(instance: &str, app: Option<&SpecId>, condition: Condition) -> Draft {
     let run_spec = app.map(ToString::to_string).unwrap_or_default();
     let body = json!({"instanceId": instance, "runSpecId": run_spec, "condition": condition.as_str()});
     Draft::new("unknown_instance_terminated_event", app, body)
 }
 
 /// A deployment stopped an app.
-pub(crate) fn app_terminated(app: &AppId) -> Draft {
+pub(crate) fn app_terminated(app: &SpecId) -> Draft {
     Draft::new("app_terminated_event", Some(app), json!({"appId": app}))
 }
 
 /// A check has another result than before. Opt-in: upstream has no such event.
-pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &Value) -> Draft {
+pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &CheckResult) -> Draft {
     let body = json!({
         "appId": facts.app,
         "instanceId": facts.instance,
@@ -208,25 +224,30 @@ pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &Va
 }
 
 /// A health check belongs to the definition of an app now.
-pub(crate) fn health_check_added(app: &AppId, check: &HealthCheck, version: Moment) -> Draft {
+pub(crate) fn health_check_added(app: &SpecId, check: &HealthCheck, version: Moment) -> Draft {
     let body = json!({"appId": app, "healthCheck": check, "version": version});
     Draft::new("add_health_check_event", Some(app), body)
 }
 
 /// A health check belongs to the definition of an app no more.
-pub(crate) fn health_check_removed(app: &AppId, check: &HealthCheck) -> Draft {
+pub(crate) fn health_check_removed(app: &SpecId, check: &HealthCheck) -> Draft {
     let body = json!({"appId": app, "healthCheck": check});
     Draft::new("remove_health_check_event", Some(app), body)
 }
 
 /// A health check of an instance failed; as upstream, `taskId` is the id of the instance.
-pub(crate) fn health_check_failed(app: &AppId, instance: &InstanceId, check: &HealthCheck) -> Draft {
+pub(crate) fn health_check_failed(app: &SpecId, instance: &InstanceId, check: &HealthCheck) -> Draft {
     let body = json!({"appId": app, "taskId": instance, "healthCheck": check});
     Draft::new("failed_health_check_event", Some(app), body)
 }
 
 /// One health check of an instance has another result than before.
-pub(crate) fn health_status_changed(app: &AppId, instance: &InstanceId, version: &str, alive: bool) -> Draft {
+pub(crate) fn health_status_changed(
+    app: &SpecId,
+    instance: &InstanceId,
+    version: &str,
+    alive: bool,
+) -> Draft {
     let body = json!({"appId": app, "instanceId": instance, "version": version, "alive": alive});
     Draft::new("health_status_changed_event", Some(app), body)
 }
@@ -308,6 +329,12 @@ pub(crate) fn deployment_step(kind: &'static str, deployment: &Deployment, form:
     of_deployment(kind, deployment, form, &json!({"currentStep": current}))
 }
 
+/// The restarts of a deployment wait with healthy new instances. Opt-in: upstream has no such
+/// event.
+pub(crate) fn canary_held(deployment: &Deployment, form: PlanForm) -> Draft {
+    deployment_step("deployment_canary_held_event", deployment, form)
+}
+
 /// `deployment_success`, or `deployment_failed` with a reason.
 pub(crate) fn deployment_ended(deployment: &Deployment, form: PlanForm, failure: Option<&str>) -> Draft {
     let mut body = json!({"id": deployment.id});
@@ -354,7 +381,11 @@ fn current_step(step: &Step) -> Value {
     let actions: Vec<Value> = step
         .actions
         .iter()
-        .map(|action| json!({"type": action.action, "action": action.action, "app": action.app}))
+        .map(|action| {
+            let mut shown = json!(action);
+            shown["type"] = shown["action"].clone();
+            shown
+        })
         .collect();
     json!({"actions": actions})
 }

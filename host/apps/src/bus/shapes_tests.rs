@@ -12,11 +12,12 @@ const NOT_YET: [&str; 3] = ["pod_created_event", "pod_updated_event", "pod_delet
 /// Fields that the specification adds to upstream's.
 const ADDED: [&str; 3] = ["clientIp", "callbackUrl", "healthCheck"];
 
-fn deployment(id: &AppId) -> Deployment {
-    let step = |action| Step {
+fn deployment(id: &SpecId) -> Deployment {
+    let step = |kind| Step {
         actions: vec![Action {
-            action,
-            app: id.clone(),
+            kind,
+            id: id.clone(),
+            is_pod: false,
         }],
     };
     Deployment {
@@ -25,15 +26,14 @@ fn deployment(id: &AppId) -> Deployment {
         change: Change {
             version: Moment::now(),
             group: id.group(),
-            apps: Vec::new(),
+            specs: Vec::new(),
             groups: Vec::new(),
         },
-        steps: vec![
-            step(ActionKind::StartApplication),
-            step(ActionKind::ScaleApplication),
-        ],
+        steps: vec![step(ActionKind::Start), step(ActionKind::Scale)],
         current: 1,
         deadline: None,
+        canary: None,
+        held_since: None,
     }
 }
 
@@ -148,7 +148,7 @@ fn specified_event_of_a_kill_has_its_fields() {
 
 #[test]
 fn deployment_events_have_specified_light_and_upstream_plans() {
-    let id = AppId::parse("/foo").unwrap();
+    let id = SpecId::parse("/foo").unwrap();
     let action = |kind: &str| json!({"action": kind, "app": "/foo"});
     let (start, scale) = (action("StartApplication"), action("ScaleApplication"));
     let steps = json!([{"actions": [start]}, {"actions": [scale]}]);

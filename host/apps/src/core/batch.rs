@@ -12,17 +12,18 @@ use transom_framework::ActorError;
 use transom_replicas::{Condition, LaunchBackoff};
 
 use super::Core;
-use super::app_state::AppState;
 use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, Written};
 use super::history::History;
-use super::persist::{AppRecord, Changes};
-use crate::bus::shapes;
+use super::persist::{Changes, SpecRecord};
+use super::spec_state::SpecState;
+use crate::bus::{Draft, shapes};
 use crate::config::OnDeadline;
 use crate::deploy::Deployment;
-use crate::ids::{AppId, GroupId, InstanceId};
+use crate::ids::{GroupId, InstanceId, SpecId};
+use crate::model::Spec;
 use crate::time::Moment;
 use crate::tree::Tree;
-use crate::tree::edit::{Edited, EditedApp, EditedGroup};
+use crate::tree::edit::{Edited, EditedGroup, EditedSpec};
 
 /// Sends a reply; called once the change is visible.
 pub(super) type Respond = Box<dyn FnOnce(Result<Written, Refusal>) + Send + Sync>;
@@ -34,9 +35,7 @@ pub(super) struct Request {
     /// The client in `api_post_event`; `None` for changes that post none.
     pub(super) origin: Option<Origin>,
     /// Instances that are removed first.
-    pub(super) sentenced: Vec<(AppId, InstanceId)>,
-    /// Why it cancels deployments, if nobody asks for it.
-    pub(super) reason: Option<String>,
+    pub(super) removals: Vec<(SpecId, InstanceId)>,
 }
 
 /// Prepared requests, and the definitions after them.
@@ -44,32 +43,31 @@ pub(super) struct Batch {
     pub(super) tree: Tree,
     pub(super) history: History,
     pub(super) changes: Changes,
-    pub(super) prepared: Vec<(Prepared, Respond)>,
-    /// The apps that they change.
-    pub(super) apps: BTreeSet<AppId>,
+    pub(super) prepared: Vec<Accepted>,
+    /// The apps and pods that they change.
+    pub(super) ids: BTreeSet<SpecId>,
+}
+
+/// A prepared request with all that is needed to carry it out once it is stored.
+pub(super) struct Accepted {
+    pub(super) prepared: Prepared,
+    origin: Option<Origin>,
+    removals: Vec<(SpecId, InstanceId)>,
+    respond: Respond,
 }
 
 /// A validated and planned change.
 pub(super) struct Prepared {
-    pub(super) request: Rest,
-    pub(super) apps: Vec<EditedApp>,
+    pub(super) specs: Vec<EditedSpec>,
     pub(super) groups: Vec<EditedGroup>,
-    /// The records of the changed apps.
-    pub(super) records: Vec<AppRecord>,
+    /// The records of the changed apps and pods.
+    pub(super) records: Vec<SpecRecord>,
     pub(super) tree: Tree,
     pub(super) deployment: Deployment,
     /// Deployments that it cancels.
     pub(super) cancels: Vec<String>,
-    /// Whether the app or group is new.
+    /// Whether the app, pod or group is new.
     pub(super) created: bool,
-}
-
-/// The part of a request that does not change definitions.
-#[derive(Default)]
-pub(super) struct Rest {
-    pub(super) origin: Option<Origin>,
-    pub(super) sentenced: Vec<(AppId, InstanceId)>,
-    pub(super) reason: Option<String>,
 }
 
 /// The definitions after a request.
@@ -98,8 +96,7 @@ impl Core {
                         edit,
                         options,
                         origin,
-                        sentenced: Vec::new(),
-                        reason: None,
+                        removals: Vec::new(),
                     };
                     let respond = Box::new(move |outcome| drop(reply.send(outcome)));
                     self.add(&mut batch, request, respond).await;
@@ -114,22 +111,30 @@ impl Core {
                     self.replies.push(Box::new(move || drop(reply.send(steps))));
                 }
                 Command::Kill {
-                    app,
+                    id,
                     which,
-                    manner,
+                    options,
                     reply,
                 } => {
                     self.flush(&mut batch).await;
-                    let meant = self.meant(&app, &which);
-                    self.kill(&mut batch, meant, manner, reply).await;
+                    let selected = self.select(&id, &which);
+                    self.kill(&mut batch, selected, options, reply).await;
                 }
-                Command::KillGiven { tasks, manner, reply } => {
+                Command::KillGiven {
+                    tasks,
+                    options,
+                    reply,
+                } => {
                     self.flush(&mut batch).await;
-                    let meant = Ok(self.given(&tasks));
-                    self.kill(&mut batch, meant, manner, reply).await;
+                    let selected = Ok(self.select_tasks(&tasks));
+                    self.kill(&mut batch, selected, options, reply).await;
                 }
-                Command::ResetDelay { app, reply } => {
-                    let outcome = self.reset_delay(&app);
+                Command::ResetDelay { id, reply } => {
+                    let outcome = self.reset_delay(&id);
+                    self.replies.push(Box::new(move || drop(reply.send(outcome))));
+                }
+                Command::Continue { deployment, reply } => {
+                    let outcome = self.continue_canary(&deployment).await;
                     self.replies.push(Box::new(move || drop(reply.send(outcome))));
                 }
                 Command::Cancel { deployment, reply } => {
@@ -164,32 +169,45 @@ impl Core {
                 seconds,
                 "deployment missed its deadline"
             );
-            if deadline.on_deadline == OnDeadline::Fail {
-                if let Err(refusal) = self.cancel(&deployment.id, &reason).await {
-                    not_expired(&deployment.id, &refusal);
-                }
-                continue;
+            let given_up = match deadline.on_deadline {
+                OnDeadline::Fail => self.cancel(&deployment.id, &reason).await,
+                OnDeadline::Rollback => self.roll_back(&deployment.id, reason).await,
+            };
+            if let Err(refusal) = given_up {
+                tracing::warn!(
+                    deployment = deployment.id,
+                    error = error_chain(&refusal),
+                    "giving up a deployment at its deadline failed; retrying"
+                );
             }
-            let id = deployment.id.clone();
-            let request = Request {
-                edit: Edit::Revert(deployment.id.clone()),
-                options: Options {
-                    force: true,
-                    ..Options::default()
-                },
-                origin: None,
-                sentenced: Vec::new(),
-                reason: Some(reason),
-            };
-            let respond = move |outcome: Result<Written, Refusal>| {
-                if let Err(refusal) = outcome {
-                    not_expired(&id, &refusal);
-                }
-            };
-            let mut batch = self.batch();
-            self.add(&mut batch, request, Box::new(respond)).await;
-            self.flush(&mut batch).await;
         }
+    }
+
+    /// Reverts a deployment, or stops it if that is not possible.
+    pub(super) async fn roll_back(&mut self, deployment: &str, reason: String) -> Result<(), Refusal> {
+        let mut batch = self.batch();
+        let options = Options {
+            force: true,
+            ..Options::default()
+        };
+        let edit = Edit::Revert(deployment.to_owned());
+        let prepared = match self.prepare(&batch, edit, options).await {
+            Ok(prepared) => self.store(&mut batch, prepared)?,
+            // The store may answer the next time.
+            Err(refusal @ Refusal::Actor(_)) => return Err(refusal),
+            Err(refusal) => {
+                tracing::warn!(
+                    deployment,
+                    error = error_chain(&refusal),
+                    "deployment cannot be reverted; stopped"
+                );
+                return self.cancel(deployment, &reason).await;
+            }
+        };
+        self.commit(std::mem::take(&mut batch.changes)).await?;
+        (self.tree, self.history) = (batch.tree, batch.history);
+        self.begin(prepared, None, &[], Some(&reason));
+        Ok(())
     }
 
     fn batch(&self) -> Batch {
@@ -198,7 +216,7 @@ impl Core {
             history: self.history.clone(),
             changes: Changes::default(),
             prepared: Vec::new(),
-            apps: BTreeSet::new(),
+            ids: BTreeSet::new(),
         }
     }
 
@@ -208,12 +226,14 @@ impl Core {
             edit,
             options,
             origin,
-            sentenced,
-            reason,
+            removals,
         } = request;
-        // Only requests about different apps share a batch: each sees what the one before did.
+        // Only requests about different apps and pods share a batch: each sees what the one before
+        // did.
         let alone = match &edit {
-            Edit::App { id, .. } => batch.apps.contains(id) || options.force && self.locks.contains_key(id),
+            Edit::App { id, .. } | Edit::Pod { id, .. } => {
+                batch.ids.contains(id) || options.force && self.locks.contains_key(id)
+            }
             _ => true,
         };
         if alone {
@@ -221,18 +241,16 @@ impl Core {
         }
         let group = group_of(&edit, self);
         let added = match self.prepare(batch, edit, options).await {
-            Ok(mut prepared) => {
-                prepared.request = Rest {
-                    origin,
-                    sentenced,
-                    reason,
-                };
-                self.store(batch, prepared)
-            }
+            Ok(prepared) => self.store(batch, prepared),
             Err(refusal) => Err(refusal),
         };
         match added {
-            Ok(prepared) => batch.prepared.push((prepared, respond)),
+            Ok(prepared) => batch.prepared.push(Accepted {
+                prepared,
+                origin,
+                removals,
+                respond,
+            }),
             Err(refusal) => {
                 let (version, reason) = (self.new_version(), refusal.to_string());
                 self.drafts
@@ -247,7 +265,7 @@ impl Core {
         let next = Batch {
             changes: Changes::default(),
             prepared: Vec::new(),
-            apps: BTreeSet::new(),
+            ids: BTreeSet::new(),
             tree: batch.tree.clone(),
             history: batch.history.clone(),
         };
@@ -258,15 +276,16 @@ impl Core {
         match self.commit(done.changes).await {
             Ok(()) => {
                 (self.tree, self.history) = (done.tree, done.history);
-                for (prepared, respond) in done.prepared {
-                    let written = self.begin(prepared);
+                for accepted in done.prepared {
+                    let (origin, respond) = (accepted.origin, accepted.respond);
+                    let written = self.begin(accepted.prepared, origin.as_ref(), &accepted.removals, None);
                     self.replies.push(Box::new(move || respond(Ok(written))));
                 }
             }
             Err(error) => {
                 *batch = self.batch();
                 let error = Arc::new(error);
-                for (_, respond) in done.prepared {
+                for Accepted { respond, .. } in done.prepared {
                     let refusal = Refusal::Actor(ActorError::Store(Arc::clone(&error)));
                     self.replies.push(Box::new(move || respond(Err(refusal))));
                 }
@@ -274,10 +293,16 @@ impl Core {
         }
     }
 
-    /// Starts the deployment of a stored change.
-    fn begin(&mut self, prepared: Prepared) -> Written {
+    /// Starts the deployment of a stored change. `origin` is the client in `api_post_event`;
+    /// `removals` are removed first; `reason` tells why it cancels deployments.
+    fn begin(
+        &mut self,
+        prepared: Prepared,
+        origin: Option<&Origin>,
+        removals: &[(SpecId, InstanceId)],
+        reason: Option<&str>,
+    ) -> Written {
         for cancelled in &prepared.cancels {
-            let reason = prepared.request.reason.as_deref();
             let forced = "The deployment was cancelled by a forced deployment.";
             self.cancelled(cancelled, reason.unwrap_or(forced));
         }
@@ -285,33 +310,29 @@ impl Core {
             self.take_over(record);
         }
         let deployment = prepared.deployment;
-        let app = match prepared.apps.as_slice() {
-            [only] => only.after.clone().or_else(|| only.before.clone()),
+        let spec = match prepared.specs.as_slice() {
+            [only] => only.latest().cloned(),
             _ => None,
         };
-        if let Some(origin) = &prepared.request.origin {
-            for edited in &prepared.apps {
-                if let Some(shown) = edited.after.as_ref().or(edited.before.as_ref()) {
-                    self.drafts
-                        .push(shapes::api_post(&origin.client, &origin.uri, shown));
-                }
-            }
+        if let Some(origin) = origin {
+            self.drafts
+                .extend(prepared.specs.iter().filter_map(|edited| posted(edited, origin)));
         }
         let (group, version) = (&deployment.change.group, deployment.version);
         self.drafts.push(shapes::group_changed(group, version, None));
         let written = Written {
             deployment: deployment.id.clone(),
             version,
-            app,
+            spec,
             created: prepared.created,
         };
         self.announce(&deployment);
         if deployment.steps.is_empty() {
-            self.pending.extend(deployment.apps().cloned());
+            self.pending.extend(deployment.specs().cloned());
         } else {
             self.run(deployment);
         }
-        for (app, instance) in &prepared.request.sentenced {
+        for (app, instance) in removals {
             self.decommission(app, instance);
         }
         written
@@ -340,20 +361,21 @@ impl Core {
         }
     }
 
-    /// Applies the stored definition of an app.
-    fn take_over(&mut self, record: AppRecord) {
-        let id = record.app.id.clone();
+    /// Applies the stored definition of an app or pod.
+    fn take_over(&mut self, record: SpecRecord) {
+        let id = record.spec.id().clone();
         self.dirty.insert(id.clone());
         self.pending.insert(id.clone());
-        let app = Arc::clone(&record.app);
-        let Some(state) = self.apps.get_mut(&id) else {
-            self.apps.insert(id.clone(), AppState::new(record, &self.launch));
-            return self.definition_changed(&id, None, Some(&app));
+        let spec = record.spec.clone();
+        let Some(state) = self.specs.get_mut(&id) else {
+            self.specs
+                .insert(id.clone(), SpecState::new(record, &self.launch));
+            return self.definition_changed(&id, None, Some(&spec));
         };
-        if state.record.app.config_version() != app.config_version() {
+        if state.record.spec.config_version() != spec.config_version() {
             state.backoff = LaunchBackoff::default();
         }
-        let (before, existed) = (Arc::clone(&state.record.app), !state.record.gone);
+        let (before, existed) = (state.record.spec.clone(), !state.record.gone);
         let exists = !record.gone;
         state.set_record(record, &self.launch);
         // Unlaunched instances are launched from the new definition, unless the deployment replaces
@@ -367,14 +389,14 @@ impl Core {
         let mut requests = Vec::new();
         for instance in waiting {
             if let Some(known) = state.instance_mut(&instance) {
-                known.replica.version = app.version;
+                known.replica.version = spec.version();
             }
             if let Some(known) = state.instances.get(&instance) {
                 requests.push(state.wanted(known));
             }
         }
         self.scheduler.submit(requests);
-        let (before, after) = (Some(&*before), Some(&*app));
+        let (before, after) = (Some(&before), Some(&spec));
         self.definition_changed(&id, before.filter(|_| existed), after.filter(|_| exists));
     }
 
@@ -400,8 +422,8 @@ impl Core {
         }
         let revived = self.revived(&[deployment.to_owned()], &[]);
         for record in &revived {
-            changes.put_app(record)?;
-            tree.insert(Arc::clone(&record.app));
+            changes.put_spec(record)?;
+            tree.insert(record.spec.clone());
         }
         self.commit(changes).await?;
         (self.history, self.tree) = (history, tree);
@@ -413,27 +435,34 @@ impl Core {
     }
 }
 
-fn not_expired(deployment: &str, refusal: &Refusal) {
-    tracing::warn!(
-        deployment,
-        error = error_chain(refusal),
-        "giving up a deployment at its deadline failed; retrying"
-    );
-}
-
 /// A restart and a revert are no changes of an app's resource, and those of groups post no event.
 fn posts(edit: &Edit) -> bool {
     match edit {
         Edit::App { edit, .. } => !matches!(edit, AppEdit::Restart),
-        Edit::Apps { .. } => true,
+        Edit::Apps { .. } | Edit::Pod { .. } => true,
         Edit::Group { .. } | Edit::Revert(_) => false,
     }
+}
+
+/// The event for the request that created, updated or deleted an app or pod.
+fn posted(edited: &EditedSpec, origin: &Origin) -> Option<Draft> {
+    Some(match edited.latest()? {
+        Spec::App(app) => shapes::api_post(&origin.client, &origin.uri, app),
+        Spec::Pod(pod) => {
+            let kind = match (&edited.before, &edited.after) {
+                (None, _) => "pod_created_event",
+                (_, Some(_)) => "pod_updated_event",
+                (_, None) => "pod_deleted_event",
+            };
+            shapes::pod_changed(kind, &origin.client, &origin.uri, &pod.id)
+        }
+    })
 }
 
 /// The group of which events tell that its change failed.
 fn group_of(edit: &Edit, core: &Core) -> GroupId {
     match edit {
-        Edit::App { id, .. } => id.group(),
+        Edit::App { id, .. } | Edit::Pod { id, .. } => id.group(),
         Edit::Apps { .. } => GroupId::root(),
         Edit::Group { id, .. } => id.clone(),
         Edit::Revert(deployment) => core

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use transom_framework::ActorError;
 use transom_store::typed;
 
-use crate::deploy::{Deadline, Step};
-use crate::ids::{AppId, GroupId};
+use crate::deploy::{Canary, Deadline, Step};
+use crate::ids::{GroupId, SpecId};
 use crate::instance::Instance;
-use crate::model::{App, AppUpdate, GroupUpdate, Invalid};
+use crate::model::pod::PodInput;
+use crate::model::{AppUpdate, GroupUpdate, Invalid, Spec};
 use crate::time::Moment;
 
 /// The client behind a request, as `api_post_event` shows it.
@@ -22,7 +23,7 @@ pub(crate) struct Origin {
 #[derive(Debug)]
 pub(crate) enum Edit {
     App {
-        id: AppId,
+        id: SpecId,
         edit: AppEdit,
     },
     /// Updates of several apps; `partial` keeps fields that an update does not name, `create`
@@ -31,6 +32,10 @@ pub(crate) enum Edit {
         updates: Vec<AppUpdate>,
         partial: bool,
         create: bool,
+    },
+    Pod {
+        id: SpecId,
+        edit: PodEdit,
     },
     Group {
         id: GroupId,
@@ -59,6 +64,16 @@ pub(crate) enum AppEdit {
     Restart,
 }
 
+/// A change of one pod.
+#[derive(Debug)]
+pub(crate) enum PodEdit {
+    /// A new pod; rejected if there is an app or pod with this id.
+    Create(Box<PodInput>),
+    /// Another definition; rejected if the pod does not exist.
+    Replace(Box<PodInput>),
+    Delete,
+}
+
 /// A change of a group.
 #[derive(Debug)]
 pub(crate) enum GroupEdit {
@@ -80,6 +95,23 @@ pub(crate) enum Which {
     All,
     OnHost(String),
     One(String),
+    /// The instances of a pod with these ids.
+    OfPod(Vec<String>),
+}
+
+impl Which {
+    pub(crate) fn is_of_pod(&self) -> bool {
+        matches!(self, Self::OfPod(_))
+    }
+
+    /// The rejection if there is no such app or pod.
+    pub(crate) fn missing(&self, id: &SpecId) -> Refusal {
+        if self.is_of_pod() {
+            Refusal::NoPod(id.clone())
+        } else {
+            Refusal::NoApp(id.clone())
+        }
+    }
 }
 
 /// A stored change whose deployment has started.
@@ -87,9 +119,9 @@ pub(crate) enum Which {
 pub(crate) struct Written {
     pub(crate) deployment: String,
     pub(crate) version: Moment,
-    /// The definition after a change of one app; the last one of a deleted app.
-    pub(crate) app: Option<Arc<App>>,
-    /// Whether the app or group is new.
+    /// The definition after a change of one app or pod; the last one if that is deleted.
+    pub(crate) spec: Option<Spec>,
+    /// Whether the app, pod or group is new.
     pub(crate) created: bool,
 }
 
@@ -97,21 +129,29 @@ pub(crate) struct Written {
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("App '{0}' does not exist")]
-    NoApp(AppId),
+    NoApp(SpecId),
     #[error("App '{0}' does not exist in version {1}")]
-    NoVersion(AppId, Moment),
+    NoVersion(SpecId, Moment),
+    #[error("Pod '{0}' does not exist")]
+    NoPod(SpecId),
+    #[error("Pod '{0}' does not exist in version {1}")]
+    NoPodVersion(SpecId, Moment),
     #[error("Group '{0}' does not exist")]
     NoGroup(GroupId),
     #[error("Group '{0}' does not exist in version {1}")]
     NoGroupVersion(GroupId, Moment),
     #[error("Application {0} not found in tasks queue.")]
-    NotWaiting(AppId),
+    NotWaiting(SpecId),
     #[error("Task '{0}' does not exist")]
     NoTask(String),
     #[error("DeploymentPlan {0} does not exist")]
     NoDeployment(String),
+    #[error("deployment {0} has no canary that waits to be continued")]
+    NoCanary(String),
     #[error("An app with id [{0}] already exists.")]
-    AppExists(AppId),
+    AppExists(SpecId),
+    #[error("A pod with id [{0}] already exists.")]
+    PodExists(SpecId),
     #[error("Group {0} is already created. Use PUT to change this group.")]
     GroupExists(GroupId),
     #[error("An app with the path {0} already exists.")]
@@ -166,23 +206,25 @@ pub(crate) enum Command {
     },
     /// Plans a change without making it.
     Plan { edit: Edit, reply: Reply<Vec<Step>> },
-    /// Kills tasks; with `scale` the app gets fewer instances, with `wipe` a new instance takes the
-    /// place.
+    /// Kills the tasks of an app or pod; with `scale` it gets fewer instances, with `wipe` a new
+    /// instance takes the place.
     Kill {
-        app: AppId,
+        id: SpecId,
         which: Which,
-        manner: Manner,
+        options: KillOptions,
         reply: Reply<Killed>,
     },
     /// Kills the tasks with these ids, of any app; unknown ids are skipped. Otherwise as `Kill`,
     /// with one deployment for all apps.
     KillGiven {
         tasks: Vec<String>,
-        manner: Manner,
+        options: KillOptions,
         reply: Reply<Killed>,
     },
-    /// Launches the waiting instances of an app without the delay after failures.
-    ResetDelay { app: AppId, reply: Reply<()> },
+    /// Launches the waiting instances of an app or pod without the delay after failures.
+    ResetDelay { id: SpecId, reply: Reply<()> },
+    /// Continues the restarts of a deployment that its canary holds.
+    Continue { deployment: String, reply: Reply<()> },
     /// Stops a deployment in its current step.
     Cancel { deployment: String, reply: Reply<()> },
 }
@@ -194,31 +236,33 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// `None`: the default of the configuration.
     pub(crate) deadline: Option<Deadline>,
+    /// How its restarts begin, if not with all instances.
+    pub(crate) canary: Option<Canary>,
 }
 
 /// How tasks are killed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct KillOptions {
     /// The app gets fewer instances.
     pub(crate) scale: bool,
     /// A new instance takes the place.
     pub(crate) wipe: bool,
     /// Of the change that scales.
-    pub(crate) options: Options,
+    pub(crate) change: Options,
 }
 
 /// The result of [`Command::Kill`] and [`Command::KillGiven`].
 #[derive(Clone, Debug)]
 pub(crate) struct Killed {
-    pub(crate) apps: Vec<KilledOfApp>,
+    pub(crate) specs: Vec<KilledTasks>,
     /// The deployment, if apps were scaled.
     pub(crate) deployment: Option<Written>,
 }
 
-/// Killed instances of one app.
+/// Killed instances of one app or pod.
 #[derive(Clone, Debug)]
-pub(crate) struct KilledOfApp {
-    pub(crate) app: Arc<App>,
+pub(crate) struct KilledTasks {
+    pub(crate) spec: Spec,
     /// The instances before they were killed.
     pub(crate) instances: Vec<Arc<Instance>>,
 }

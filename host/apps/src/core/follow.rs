@@ -10,8 +10,8 @@ use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
 use crate::bus::shapes;
-use crate::ids::{AppId, InstanceId};
-use crate::instance::{Instance, view};
+use crate::ids::{InstanceId, SpecId};
+use crate::instance::{Instance, Part, view};
 use crate::probes::Occasion;
 
 impl Core {
@@ -41,18 +41,21 @@ impl Core {
                     &data,
                 ));
             }
+            Event::ReservationChanged { key, reservation } => {
+                self.reservation_changed(&key, reservation.as_deref());
+            }
             // Status updates of its tasks follow.
             Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
             Event::Unknown { status } => self.unknown(&status),
         }
     }
 
-    /// The app and instance of a task, if it is the instance's current task.
-    fn place(&self, task: &TaskId) -> Option<(AppId, InstanceId)> {
+    /// The app or pod and the instance of a task, if it is one of the instance's current tasks.
+    fn place(&self, task: &TaskId) -> Option<(SpecId, InstanceId)> {
         let (instance, incarnation) = InstanceId::of_task(task)?;
-        let app = instance.app()?;
-        let known = self.apps.get(&app)?.instances.get(&instance)?;
-        (known.replica.incarnation == incarnation).then_some((app, instance))
+        let id = instance.spec()?;
+        let known = self.specs.get(&id)?.instances.get(&instance)?;
+        (known.replica.incarnation == incarnation).then_some((id, instance))
     }
 
     fn launched(&mut self, record: &Arc<TaskRecord>) {
@@ -60,17 +63,18 @@ impl Core {
             return self.stray(record);
         };
         self.dirty.insert(app.clone());
-        if let Some(known) = self.instance_mut(&app, &instance) {
-            if known.condition() != Condition::Scheduled {
-                return;
-            }
-            // The definition may have changed since the request was taken.
-            if let Ok(version) = record.version.parse() {
-                known.replica.version = version;
-            }
-            known.record = Some(Arc::clone(record));
+        let Some(known) = self.instance_mut(&app, &instance) else {
+            return;
+        };
+        known.set_record(record);
+        if known.condition() != Condition::Scheduled {
+            return;
         }
-        self.step(&app, &instance, Input::Launched(view(record)));
+        // The definition may have changed since the request was taken.
+        if let Ok(version) = record.version.parse() {
+            known.replica.version = version;
+        }
+        self.step_task(&app, &instance, true);
     }
 
     fn updated(&mut self, record: &Arc<TaskRecord>) {
@@ -80,14 +84,15 @@ impl Core {
         let Some(known) = self.instance_mut(&app, &instance) else {
             return;
         };
-        let before = known.check_result();
-        let healthy_before = known.record.as_ref().and_then(|record| record.healthy());
-        known.record = Some(Arc::clone(record));
-        let found = known
-            .check_result()
-            .filter(|found| before.as_ref() != Some(found));
+        let part = known.part(&record.id);
+        let before = part.and_then(Part::check_result);
+        let healthy_before = part.and_then(|part| part.record.healthy());
+        let group_before = known.is_healthy();
+        known.set_record(record);
+        let found = known.part(&record.id).and_then(Part::check_result);
+        let found = found.filter(|found| before.as_ref() != Some(found));
         let version = known.version().to_string();
-        let facts = known.facts(&app, &version);
+        let facts = known.facts_of(Some(record), &app, &version);
         let status = record
             .status
             .as_ref()
@@ -96,18 +101,36 @@ impl Core {
         if let Some(draft) = status {
             self.drafts.push(draft);
         }
-        self.step(&app, &instance, Input::Updated(view(record)));
+        self.step_task(&app, &instance, false);
         if let Some(draft) = checked {
             self.drafts.push(draft);
         }
         self.update_check(&app, &instance, Occasion::TaskRuns);
-        self.agent_health(&app, &instance, record, healthy_before);
+        if record.group.is_some() {
+            self.container_health(&app, &instance, record, healthy_before, group_before);
+        } else {
+            self.agent_health(&app, &instance, record, healthy_before);
+        }
         self.pending.insert(app.clone());
         self.dirty.insert(app);
     }
 
-    pub(super) fn instance_mut(&mut self, app: &AppId, instance: &InstanceId) -> Option<&mut Instance> {
-        self.apps.get_mut(app)?.instance_mut(instance)
+    /// Applies what happened to the tasks of an instance: they were launched, or have a status.
+    fn step_task(&mut self, id: &SpecId, instance: &InstanceId, launched: bool) {
+        let known = self.specs.get(id).and_then(|state| state.instances.get(instance));
+        let Some(known) = known.map(Arc::clone) else {
+            return;
+        };
+        let input = match view(&known.parts) {
+            Some(view) if launched => Input::Launched(view),
+            Some(view) => Input::Updated(view),
+            None => return,
+        };
+        self.step(id, instance, input);
+    }
+
+    pub(super) fn instance_mut(&mut self, app: &SpecId, instance: &InstanceId) -> Option<&mut Instance> {
+        self.specs.get_mut(app)?.instance_mut(instance)
     }
 
     /// An orphan of this framework: a task of an instance that was given up, or that was launched
@@ -120,7 +143,7 @@ impl Core {
             let condition = Condition::of(&record.state, reason, message);
             let instance = InstanceId::of_task(&record.id).map(|(instance, _)| instance);
             let name = instance.as_ref().map_or(record.id.as_str(), InstanceId::as_str);
-            let app = AppId::parse(&record.run_spec).ok();
+            let app = SpecId::parse(&record.run_spec).ok();
             self.drafts
                 .push(shapes::unknown_terminated(name, app.as_ref(), condition));
             self.scheduler.purge(vec![record.id.clone()]);
@@ -137,7 +160,7 @@ impl Core {
             let name = instance
                 .as_ref()
                 .map_or(status.task_id.as_str(), InstanceId::as_str);
-            let app = instance.as_ref().and_then(InstanceId::app);
+            let app = instance.as_ref().and_then(InstanceId::spec);
             self.drafts
                 .push(shapes::unknown_terminated(name, app.as_ref(), condition));
         } else {
@@ -149,7 +172,7 @@ impl Core {
     /// Handles the periodic tick.
     pub(super) async fn tick(&mut self) {
         let mut timed = Vec::new();
-        for (id, state) in &self.apps {
+        for (id, state) in &self.specs {
             let instances = state.instances.values();
             let limited = instances.filter(|instance| {
                 instance.condition().is_unreachable() || instance.condition().is_launching()
@@ -169,6 +192,8 @@ impl Core {
             }
         }
         self.expire().await;
+        self.roll_back_failed().await;
+        self.continue_proven().await;
         self.store_unstored().await;
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, Vector};
 
-use crate::deploy::Change;
-use crate::ids::{AppId, GroupId};
+use crate::deploy::{Change, ChangedSpec};
+use crate::ids::{GroupId, SpecId};
 use crate::time::Moment;
 use crate::tree::edit::EditedGroup;
 
@@ -15,11 +15,11 @@ const MAX_CHANGES: usize = 50;
 
 /// What changed below a group since one of its versions.
 #[derive(Debug, PartialEq)]
-pub(super) struct Since {
-    /// The versions of the changed apps at that time; `None` for those that did not exist.
-    pub(super) apps: BTreeMap<AppId, Option<Moment>>,
+pub(crate) struct Since {
+    /// The versions of the changed apps and pods at that time; `None` for those that did not exist.
+    pub(crate) specs: BTreeMap<SpecId, Option<Moment>>,
     /// The changed groups, with their definitions at that time and now.
-    pub(super) groups: Vec<EditedGroup>,
+    pub(crate) groups: Vec<EditedGroup>,
 }
 
 /// The kept changes, oldest first, and how many of them and of the running deployments refer to a
@@ -27,7 +27,7 @@ pub(super) struct Since {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     changes: Vector<Arc<Change>>,
-    references: OrdMap<(AppId, Moment), u32>,
+    references: OrdMap<(SpecId, Moment), u32>,
 }
 
 impl History {
@@ -56,7 +56,7 @@ impl History {
 
     /// A change is no longer kept, or its deployment has ended. Returns the past definitions that
     /// nothing refers to any more.
-    pub(super) fn release(&mut self, change: &Change) -> Vec<(AppId, Moment)> {
+    pub(super) fn release(&mut self, change: &Change) -> Vec<(SpecId, Moment)> {
         let mut unused = Vec::new();
         for reference in references(change) {
             match self.references.get_mut(&reference) {
@@ -71,7 +71,7 @@ impl History {
     }
 
     /// Whether a past definition is needed.
-    pub(super) fn refers_to(&self, id: &AppId, version: Moment) -> bool {
+    pub(super) fn refers_to(&self, id: &SpecId, version: Moment) -> bool {
         self.references.contains_key(&(id.clone(), version))
     }
 
@@ -86,15 +86,16 @@ impl History {
 
     /// What the changes after `version` did below a group, as one change to take back. `None` if
     /// the group has no such version.
-    pub(super) fn since(&self, group: &GroupId, version: Moment) -> Option<Since> {
+    pub(crate) fn since(&self, group: &GroupId, version: Moment) -> Option<Since> {
         if !self.versions(group).contains(&version) {
             return None;
         }
-        let (mut apps, mut groups) = (BTreeMap::new(), BTreeMap::<GroupId, EditedGroup>::new());
+        let (mut specs, mut groups) = (BTreeMap::new(), BTreeMap::<GroupId, EditedGroup>::new());
         // The oldest change decides on what was before, the newest on what was after.
         for change in self.changes.iter().filter(|change| change.version > version) {
-            for app in change.apps.iter().filter(|app| group.is_above(app.id.as_str())) {
-                apps.entry(app.id.clone()).or_insert(app.before);
+            let below = |spec: &&ChangedSpec| group.is_above(spec.id.as_str());
+            for spec in change.specs.iter().filter(below) {
+                specs.entry(spec.id.clone()).or_insert(spec.before);
             }
             for edited in &change.groups {
                 let Some(id) = edited
@@ -116,23 +117,22 @@ impl History {
         }
         let groups = groups.into_values();
         Some(Since {
-            apps,
+            specs,
             groups: groups.filter(|group| group.before != group.after).collect(),
         })
     }
 }
 
 /// The past definitions that a revert restores.
-fn references(change: &Change) -> impl Iterator<Item = (AppId, Moment)> {
-    let apps = change.apps.iter();
-    apps.filter_map(|app| Some((app.id.clone(), app.before?)))
+fn references(change: &Change) -> impl Iterator<Item = (SpecId, Moment)> {
+    let specs = change.specs.iter();
+    specs.filter_map(|spec| Some((spec.id.clone(), spec.before?)))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::deploy::ChangedApp;
 
     fn moment(number: u32) -> Moment {
         "2020-01-01T00:00:00Z"
@@ -141,8 +141,8 @@ mod tests {
             .plus_millis(i64::from(number))
     }
 
-    fn id(text: &str) -> AppId {
-        AppId::parse(text).unwrap()
+    fn id(text: &str) -> SpecId {
+        SpecId::parse(text).unwrap()
     }
 
     /// A change of one app, from one version to another; 0 is none.
@@ -151,7 +151,7 @@ mod tests {
         Change {
             version: moment(before.max(after)),
             group: id(app).group(),
-            apps: vec![ChangedApp {
+            specs: vec![ChangedSpec {
                 id: id(app),
                 before: version(before),
                 after: version(after),
@@ -196,9 +196,9 @@ mod tests {
         let group = GroupId::parse("/g").unwrap();
         let found: Vec<Moment> = history.versions(&group);
         assert_eq!(found, [2, 5, 4, 2, 1].map(moment));
-        let Since { apps, groups } = history.since(&group, moment(1)).unwrap();
+        let Since { specs, groups } = history.since(&group, moment(1)).unwrap();
         assert_eq!(
-            apps,
+            specs,
             BTreeMap::from([(id("/g/a"), Some(moment(1))), (id("/g/b"), None)])
         );
         assert!(groups.is_empty());

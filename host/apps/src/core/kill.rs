@@ -8,59 +8,63 @@ use transom_replicas::{Condition, Input, LaunchBackoff};
 
 use super::Core;
 use super::batch::{Batch, Request};
-use super::command::{Edit, Killed, KilledOfApp, Manner, Refusal, Reply, Which};
-use crate::ids::{AppId, InstanceId};
+use super::command::{Edit, KillOptions, Killed, KilledTasks, Refusal, Reply, Which};
+use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::AppUpdate;
 
 impl Core {
-    /// The instances of an app that a request means.
-    pub(super) fn meant(&self, id: &AppId, which: &Which) -> Result<Vec<KilledOfApp>, Refusal> {
+    /// The instances of an app or pod that a request selects.
+    pub(super) fn select(&self, id: &SpecId, which: &Which) -> Result<Vec<KilledTasks>, Refusal> {
         let state = self
-            .apps
+            .specs
             .get(id)
-            .filter(|state| !state.record.gone)
-            .ok_or_else(|| Refusal::NoApp(id.clone()))?;
-        let meant = |instance: &&Arc<Instance>| match which {
+            .filter(|state| !state.record.gone && state.record.spec.is_pod() == which.is_of_pod())
+            .ok_or_else(|| which.missing(id))?;
+        let selected = |instance: &&Arc<Instance>| match which {
             Which::All => true,
             Which::OnHost(host) => instance
-                .record
-                .as_ref()
+                .record()
                 .is_some_and(|record| record.agent.hostname == *host),
             Which::One(task) => instance.is_called(task),
+            Which::OfPod(ids) => ids.iter().any(|id| id == instance.id.as_str()),
         };
         let launched = state
             .instances
             .values()
             .filter(|instance| may_be_killed(instance));
-        let instances: Vec<Arc<Instance>> = launched.filter(meant).cloned().collect();
+        let instances: Vec<Arc<Instance>> = launched.filter(selected).cloned().collect();
         if let (Which::One(task), true) = (which, instances.is_empty()) {
             return Err(Refusal::NoTask(task.clone()));
         }
-        Ok(vec![KilledOfApp {
-            app: Arc::clone(&state.record.app),
+        Ok(vec![KilledTasks {
+            spec: state.record.spec.clone(),
             instances,
         }])
     }
 
-    /// The instances with these tasks, by app; unknown ones are skipped.
-    pub(super) fn given(&self, tasks: &[String]) -> Vec<KilledOfApp> {
-        let mut killed: BTreeMap<AppId, KilledOfApp> = BTreeMap::new();
+    /// The instances with these tasks, by app; unknown ones and those of pods are skipped.
+    pub(super) fn select_tasks(&self, tasks: &[String]) -> Vec<KilledTasks> {
+        let mut killed: BTreeMap<SpecId, KilledTasks> = BTreeMap::new();
         for task in tasks.iter().collect::<BTreeSet<_>>() {
             let instance = InstanceId::of_task(&TaskId::from(task.as_str())).map(|(instance, _)| instance);
             let Some(id) = instance.or_else(|| InstanceId::parse(task)) else {
                 continue;
             };
-            let Some(app) = id.app() else { continue };
-            let Some(state) = self.apps.get(&app).filter(|state| !state.record.gone) else {
+            let Some(app) = id.spec() else { continue };
+            let Some(state) = self
+                .specs
+                .get(&app)
+                .filter(|state| !state.record.gone && !state.record.spec.is_pod())
+            else {
                 continue;
             };
             let known = state.instances.get(&id);
             let Some(known) = known.filter(|known| may_be_killed(known) && known.is_called(task)) else {
                 continue;
             };
-            let of_app = killed.entry(app).or_insert_with(|| KilledOfApp {
-                app: Arc::clone(&state.record.app),
+            let of_app = killed.entry(app).or_insert_with(|| KilledTasks {
+                spec: state.record.spec.clone(),
                 instances: Vec::new(),
             });
             // An instance may be named by its own id or by its task's.
@@ -76,11 +80,11 @@ impl Core {
     pub(super) async fn kill(
         &mut self,
         batch: &mut Batch,
-        meant: Result<Vec<KilledOfApp>, Refusal>,
-        manner: Manner,
+        selected: Result<Vec<KilledTasks>, Refusal>,
+        options: KillOptions,
         reply: Reply<Killed>,
     ) {
-        let apps = match meant {
+        let apps = match selected {
             Ok(apps) => apps,
             Err(refusal) => {
                 return self
@@ -88,37 +92,36 @@ impl Core {
                     .push(Box::new(move || drop(reply.send(Err(refusal)))));
             }
         };
-        if !manner.scale || apps.is_empty() {
-            for (app, instance) in sentenced(&apps) {
-                if manner.wipe {
+        if !options.scale || apps.is_empty() {
+            for (app, instance) in removals(&apps) {
+                if options.wipe {
                     self.decommission(&app, &instance);
                 } else {
                     self.step(&app, &instance, Input::Restart);
                 }
             }
             let killed = Killed {
-                apps,
+                specs: apps,
                 deployment: None,
             };
             return self.replies.push(Box::new(move || drop(reply.send(Ok(killed)))));
         }
         let updates = apps
             .iter()
-            .map(|killed| AppUpdate::scaling(killed.app.id.clone(), killed.left()));
+            .map(|killed| AppUpdate::scaling(killed.spec.id().clone(), killed.left()));
         let request = Request {
             edit: Edit::Apps {
                 updates: updates.collect(),
                 partial: true,
                 create: false,
             },
-            options: manner.options,
+            options: options.change,
             origin: None,
-            reason: None,
-            sentenced: sentenced(&apps).collect(),
+            removals: removals(&apps).collect(),
         };
         let respond = move |outcome: Result<_, Refusal>| {
             let killed = outcome.map(|written| Killed {
-                apps,
+                specs: apps,
                 deployment: Some(written),
             });
             drop(reply.send(killed));
@@ -127,9 +130,9 @@ impl Core {
     }
 }
 
-fn sentenced(apps: &[KilledOfApp]) -> impl Iterator<Item = (AppId, InstanceId)> {
-    let of_app = |killed: &KilledOfApp| {
-        let app = killed.app.id.clone();
+fn removals(apps: &[KilledTasks]) -> impl Iterator<Item = (SpecId, InstanceId)> {
+    let of_app = |killed: &KilledTasks| {
+        let app = killed.spec.id().clone();
         let instances = killed.instances.iter();
         instances
             .map(move |instance| (app.clone(), instance.id.clone()))
@@ -138,7 +141,7 @@ fn sentenced(apps: &[KilledOfApp]) -> impl Iterator<Item = (AppId, InstanceId)> 
     apps.iter().flat_map(of_app)
 }
 
-impl KilledOfApp {
+impl KilledTasks {
     /// The number of instances that remain without the killed ones. Those whose places are already
     /// free, or soon will be, are not subtracted again.
     fn left(&self) -> u32 {
@@ -148,14 +151,14 @@ impl KilledOfApp {
                 Condition::Killing | Condition::UnreachableInactive
             )
         });
-        self.app.instances.saturating_sub(places.count() as u32)
+        self.spec.instances().saturating_sub(places.count() as u32)
     }
 }
 
 impl Core {
-    /// Forgets the failures of an app, and launches its waiting instances.
-    pub(super) fn reset_delay(&mut self, id: &AppId) -> Result<(), Refusal> {
-        let state = self.apps.get_mut(id).filter(|state| !state.record.gone);
+    /// Forgets the failures of an app or pod, and launches its waiting instances.
+    pub(super) fn reset_delay(&mut self, id: &SpecId) -> Result<(), Refusal> {
+        let state = self.specs.get_mut(id).filter(|state| !state.record.gone);
         let state = state.ok_or_else(|| Refusal::NotWaiting(id.clone()))?;
         state.backoff = LaunchBackoff::default();
         let waiting = state.instances.values();

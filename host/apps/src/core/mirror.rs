@@ -1,4 +1,4 @@
-//! The view of a standby: apps, deployments and launched tasks as the leader stores them.
+//! The view of a standby: apps, pods, deployments and launched tasks as the leader stores them.
 //!
 //! The mirror watches the store and reads changed entries, so its delay is that of the store's
 //! notices. While the store is unavailable, readers keep the last known state. Data that is never
@@ -20,10 +20,10 @@ use transom_store::typed::{self, decode};
 use transom_store::{Entry, Notice, Store, Watch};
 
 use super::history::History;
-use super::persist::AppRecord;
-use super::snapshot::{AppView, Snapshot};
+use super::persist::SpecRecord;
+use super::snapshot::{Snapshot, SpecView};
 use crate::deploy::Deployment;
-use crate::ids::{AppId, GroupId};
+use crate::ids::{GroupId, SpecId};
 use crate::instance::Instance;
 use crate::tree::Group;
 use crate::{Error, Result};
@@ -52,13 +52,13 @@ pub(crate) struct Mirror {
 /// The state read from the store. Pure.
 #[derive(Debug, Default)]
 struct StandbyState {
-    apps: BTreeMap<AppId, AppRecord>,
+    specs: BTreeMap<SpecId, SpecRecord>,
     groups: OrdMap<GroupId, Arc<Group>>,
     deployments: BTreeMap<String, Arc<Deployment>>,
-    tasks: BTreeMap<AppId, BTreeMap<TaskId, Instance>>,
-    /// The app of each task in `tasks`.
-    owners: BTreeMap<TaskId, AppId>,
-    dirty: BTreeSet<AppId>,
+    tasks: BTreeMap<SpecId, BTreeMap<TaskId, Arc<TaskRecord>>>,
+    /// The app or pod of each task in `tasks`.
+    owners: BTreeMap<TaskId, SpecId>,
+    dirty: BTreeSet<SpecId>,
 }
 
 impl Mirror {
@@ -191,9 +191,9 @@ impl StandbyState {
     /// depends on it.
     fn put(&mut self, key: &str, entry: &Entry) {
         let outcome = if key.starts_with("apps/") {
-            decode::<AppRecord>(entry).map(|record| {
-                self.dirty.insert(record.app.id.clone());
-                self.apps.insert(record.app.id.clone(), record);
+            decode::<SpecRecord>(entry).map(|record| {
+                self.dirty.insert(record.spec.id().clone());
+                self.specs.insert(record.spec.id().clone(), record);
             })
         } else if key.starts_with("groups/") {
             decode::<Arc<Group>>(entry).map(|group| drop(self.groups.insert(group.id.clone(), group)))
@@ -218,14 +218,14 @@ impl StandbyState {
     }
 
     fn task(&mut self, record: &Arc<TaskRecord>) {
-        let app = AppId::parse(&record.run_spec).ok();
-        if let (Some(app), Some(instance), false) = (app, Instance::of_record(record), record.is_terminal()) {
+        let app = SpecId::parse(&record.run_spec).ok();
+        if let (Some(app), false) = (app, record.is_terminal()) {
             self.dirty.insert(app.clone());
             self.owners.insert(record.id.clone(), app.clone());
             self.tasks
                 .entry(app)
                 .or_default()
-                .insert(record.id.clone(), instance);
+                .insert(record.id.clone(), Arc::clone(record));
         }
     }
 
@@ -243,8 +243,8 @@ impl StandbyState {
     }
 
     fn delete(&mut self, key: &str) {
-        if let Some(id) = key.strip_prefix("apps").and_then(|id| AppId::parse(id).ok()) {
-            self.apps.remove(&id);
+        if let Some(id) = key.strip_prefix("apps").and_then(|id| SpecId::parse(id).ok()) {
+            self.specs.remove(&id);
             self.dirty.insert(id);
         } else if let Some(id) = key.strip_prefix("groups").and_then(|id| GroupId::parse(id).ok()) {
             self.groups.remove(&id);
@@ -257,41 +257,50 @@ impl StandbyState {
 
     /// The snapshot that follows `shown`.
     fn snapshot(&mut self, shown: Snapshot) -> Snapshot {
-        let (mut apps, mut deleted) = (shown.apps, shown.deleted);
+        let (mut specs, mut deleted) = (shown.specs, shown.deleted);
         for id in std::mem::take(&mut self.dirty) {
-            apps.remove(&id);
+            specs.remove(&id);
             deleted.remove(&id);
-            let Some(record) = self.apps.get(&id) else {
+            let Some(record) = self.specs.get(&id) else {
                 continue;
             };
             let tasks = self.tasks.get(&id).into_iter().flat_map(BTreeMap::values);
             let mut instances = OrdMap::new();
-            for instance in tasks {
+            let mut requests: BTreeMap<&TaskId, Vec<Arc<TaskRecord>>> = BTreeMap::new();
+            for record in tasks {
+                let of_request = requests.entry(record.request_id()).or_default();
+                of_request.push(Arc::clone(record));
+            }
+            for instance in requests
+                .values()
+                .filter_map(|records| Instance::of_records(records))
+            {
                 // An earlier task of the instance may still be known.
                 let newer = |known: &Arc<Instance>| known.replica.incarnation > instance.replica.incarnation;
                 if !instances.get(&instance.id).is_some_and(newer) {
-                    instances.insert(instance.id.clone(), Arc::new(instance.clone()));
+                    instances.insert(instance.id.clone(), Arc::new(instance));
                 }
             }
-            let view = AppView {
-                app: Arc::clone(&record.app),
+            let view = SpecView {
+                spec: record.spec.clone(),
                 versions: record.versions().collect(),
                 past: BTreeMap::new(),
                 instances,
                 last_failure: record.last_failure.clone(),
+                terminations: record.terminations.clone(),
             };
-            let shown = if record.gone { &mut deleted } else { &mut apps };
+            let shown = if record.gone { &mut deleted } else { &mut specs };
             shown.insert(id, Arc::new(view));
         }
         let mut locks = OrdMap::new();
         for deployment in self.deployments.values() {
             let id: Arc<str> = deployment.id.as_str().into();
-            locks.extend(deployment.apps().map(|app| (app.clone(), Arc::clone(&id))));
+            locks.extend(deployment.specs().map(|app| (app.clone(), Arc::clone(&id))));
         }
         let deployments = self.deployments.values();
         let deployments = deployments.map(|one| ((one.version, one.id.clone()), Arc::clone(one)));
         Snapshot {
-            apps,
+            specs,
             deleted,
             groups: self.groups.clone(),
             deployments: deployments.collect(),

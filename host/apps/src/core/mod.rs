@@ -1,4 +1,4 @@
-//! The actor that owns apps, groups, instances and deployments.
+//! The actor that owns apps, pods, groups, instances and deployments.
 //!
 //! It works in turns. A turn takes all requests, scheduler events and check results that are ready.
 //! Requests are stored together; then the changes are published as one immutable [`Snapshot`], then
@@ -6,8 +6,8 @@
 //! was told. The core never waits for the scheduler, and for the store only until a timeout. While
 //! the store is unavailable, requests are rejected and running deployments pause.
 
-mod app_state;
 mod batch;
+mod canary;
 pub(crate) mod command;
 mod follow;
 mod history;
@@ -17,7 +17,9 @@ pub(crate) mod persist;
 mod prepare;
 mod probing;
 mod progress;
+mod residents;
 pub(crate) mod snapshot;
+mod spec_state;
 pub(crate) mod term;
 mod write;
 
@@ -32,16 +34,17 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use transom_cluster::TaskId;
 use transom_common::error_chain;
 use transom_replicas::{Condition, Effect, Input, step};
-use transom_scheduler::{Event, Events, SchedulerApi};
+use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 use transom_store::Store;
 use transom_store::typed::{self, TypedStore};
 
 use crate::bus::{Bus, Draft, shapes};
 use crate::config::PlanForm;
 use crate::deploy::{Deadline, policy};
-use crate::ids::{AppId, InstanceId};
+use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::Settings;
 use crate::probes::{Checker, Occasion, Report};
@@ -49,12 +52,12 @@ use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::{Config, Error, Result};
-use app_state::AppState;
 use command::Command;
 use history::History;
 use persist::{Changes, Records, Repository, Touched};
 use progress::Running;
 use snapshot::{Snapshot, TaskFailure};
+use spec_state::SpecState;
 
 /// Interval of the work that depends on time alone: unreachable instances and retried writes.
 const TICK: Duration = Duration::from_secs(1);
@@ -89,7 +92,7 @@ pub(crate) struct Stored {
     repository: Repository,
     records: Records,
     /// Past definitions that tasks were launched from.
-    past: BTreeMap<(AppId, Moment), Arc<crate::model::App>>,
+    past: BTreeMap<(SpecId, Moment), crate::model::Spec>,
     /// The number of this term.
     pub(crate) term: u64,
 }
@@ -104,15 +107,15 @@ impl Stored {
         let store = TypedStore::new(store, &config.prefix).with_timeout(config.store_timeout);
         let repository = Repository::new(store);
         let records = repository.load().await?;
-        let current: BTreeSet<(&AppId, Moment)> = records
-            .apps
+        let current: BTreeSet<(&SpecId, Moment)> = records
+            .specs
             .iter()
-            .map(|record| (&record.app.id, record.app.version))
+            .map(|record| (record.spec.id(), record.spec.version()))
             .collect();
         let tasks = scheduler.tasks();
-        let launched_from: BTreeSet<(AppId, Moment)> = tasks
+        let launched_from: BTreeSet<(SpecId, Moment)> = tasks
             .values()
-            .filter_map(|task| Some((AppId::parse(&task.run_spec).ok()?, task.version.parse().ok()?)))
+            .filter_map(|task| Some((SpecId::parse(&task.run_spec).ok()?, task.version.parse().ok()?)))
             .filter(|(id, version)| !current.contains(&(id, *version)))
             .collect();
         let past = repository.definitions(launched_from).await;
@@ -146,25 +149,27 @@ pub(crate) struct Core {
     plan_form: PlanForm,
     launch_timeout: Duration,
     deadline: Option<Deadline>,
-    /// All definitions without those of apps that are being deleted.
+    /// All definitions without those that are being deleted.
     tree: Tree,
     /// See [`Config`].
     max_running_deployments: usize,
     max_apps: Option<usize>,
     max_versions: usize,
     service_ports: RangeInclusive<u16>,
-    /// All apps, with their instances.
-    apps: BTreeMap<AppId, AppState>,
+    /// All apps and pods, with their instances.
+    specs: BTreeMap<SpecId, SpecState>,
     deployments: BTreeMap<String, Running>,
-    /// The deployment of each locked app.
-    locks: BTreeMap<AppId, Arc<str>>,
+    /// The deployment of each locked app or pod.
+    locks: BTreeMap<SpecId, Arc<str>>,
     history: History,
-    /// Apps that have to be reconciled in this turn.
-    pending: BTreeSet<AppId>,
+    /// Apps and pods that have to be reconciled in this turn.
+    pending: BTreeSet<SpecId>,
     /// Deployments whose current step is done.
     finished: BTreeSet<String>,
-    /// Apps whose view has to be rebuilt.
-    dirty: BTreeSet<AppId>,
+    /// Deployments whose canaries failed, with the reason; see `canary`.
+    failed_canaries: BTreeMap<String, String>,
+    /// Apps and pods whose view has to be rebuilt.
+    dirty: BTreeSet<SpecId>,
     last_version: Option<Moment>,
     /// The last published snapshot, and changes of this turn.
     shown: Snapshot,
@@ -204,12 +209,13 @@ pub(crate) fn start(
         max_apps: parts.max_apps,
         max_versions: parts.max_versions,
         service_ports: parts.service_ports,
-        apps: BTreeMap::new(),
+        specs: BTreeMap::new(),
         deployments: BTreeMap::new(),
         locks: BTreeMap::new(),
         history: History::default(),
         pending: BTreeSet::new(),
         finished: BTreeSet::new(),
+        failed_canaries: BTreeMap::new(),
         dirty: BTreeSet::new(),
         last_version: None,
         shown: Snapshot::default(),
@@ -275,22 +281,22 @@ impl Core {
     }
 
     /// Combines the stored state and the scheduler's tasks.
-    fn rebuild(&mut self, records: Records, past: BTreeMap<(AppId, Moment), Arc<crate::model::App>>) {
+    fn rebuild(&mut self, records: Records, past: BTreeMap<(SpecId, Moment), crate::model::Spec>) {
         for group in records.groups {
             self.tree.insert_group(group);
         }
-        for record in records.apps {
-            let id = record.app.id.clone();
-            self.last_version = self.last_version.max(Some(record.app.version));
+        for record in records.specs {
+            let id = record.spec.id().clone();
+            self.last_version = self.last_version.max(Some(record.spec.version()));
             self.dirty.insert(id.clone());
             self.pending.insert(id.clone());
             if !record.gone {
-                self.tree.insert(Arc::clone(&record.app));
+                self.tree.insert(record.spec.clone());
             }
-            self.apps.insert(id, AppState::new(record, &self.launch));
+            self.specs.insert(id, SpecState::new(record, &self.launch));
         }
         for ((id, _), definition) in past {
-            if let Some(state) = self.apps.get_mut(&id) {
+            if let Some(state) = self.specs.get_mut(&id) {
                 state.insert_past(definition);
             }
         }
@@ -304,28 +310,34 @@ impl Core {
             self.run(deployment);
         }
         let tasks = self.scheduler.tasks();
-        let (mut purge, mut kill) = (Vec::new(), Vec::new());
+        let mut requests: BTreeMap<&TaskId, Vec<Arc<TaskRecord>>> = BTreeMap::new();
         for record in tasks.values() {
-            let state = AppId::parse(&record.run_spec)
-                .ok()
-                .and_then(|id| self.apps.get_mut(&id));
-            match (state, Instance::of_record(record)) {
-                _ if record.is_terminal() => purge.push(record.id.clone()),
+            let of_request = requests.entry(record.request_id()).or_default();
+            of_request.push(Arc::clone(record));
+        }
+        let (mut purge, mut kill) = (Vec::new(), Vec::new());
+        for (request, records) in requests {
+            let id = records.first().and_then(|it| SpecId::parse(&it.run_spec).ok());
+            let state = id.and_then(|id| self.specs.get_mut(&id));
+            match (state, Instance::of_records(&records)) {
+                _ if records.iter().all(|record| record.is_terminal()) => purge.push(request.clone()),
                 // Given up: another instance has its place, or none.
                 (_, Some(instance))
                     if instance.condition().is_unreachable() && !instance.replica.is_wanted() =>
                 {
-                    kill.push(record.id.clone());
+                    kill.push(request.clone());
                 }
                 (Some(state), Some(instance)) => kill.extend(state.insert_newest(instance)),
-                _ => kill.push(record.id.clone()),
+                _ => kill.push(request.clone()),
             }
         }
         self.scheduler.purge(purge);
         self.scheduler.kill(kill, None);
-        let ids: Vec<AppId> = self.apps.keys().cloned().collect();
+        let requests = self.restore_residents();
+        self.scheduler.submit(requests);
+        let ids: Vec<SpecId> = self.specs.keys().cloned().collect();
         for id in ids {
-            let running: Vec<InstanceId> = self.apps[&id].instances.keys().cloned().collect();
+            let running: Vec<InstanceId> = self.specs[&id].instances.keys().cloned().collect();
             for instance in &running {
                 self.update_check(&id, instance, Occasion::NewLeader);
             }
@@ -333,16 +345,21 @@ impl Core {
     }
 
     /// Removes an instance for good. An unlaunched instance is removed immediately; if its launch
-    /// is already under way, the task becomes an orphan and is released when it appears.
-    fn decommission(&mut self, id: &AppId, instance: &InstanceId) {
+    /// is already under way, the task becomes an orphan and is released when it appears. Its volumes
+    /// are destroyed once its task has ended.
+    fn decommission(&mut self, id: &SpecId, instance: &InstanceId) {
+        let state = self.specs.get(id);
+        if state.is_some_and(|state| state.record.spec.is_resident()) {
+            self.scheduler.release_reservation(instance.as_str());
+        }
         self.checker.end(instance);
         self.step(id, instance, Input::Decommission);
     }
 
     /// Applies what happened to an instance, and executes what follows. Returns whether anything
     /// followed.
-    fn step(&mut self, id: &AppId, instance: &InstanceId, input: Input<'_>) -> bool {
-        let Some(state) = self.apps.get_mut(id) else {
+    fn step(&mut self, id: &SpecId, instance: &InstanceId, input: Input<'_>) -> bool {
+        let Some(state) = self.specs.get_mut(id) else {
             return false;
         };
         let policy = state.policy(self.launch_timeout);
@@ -355,13 +372,13 @@ impl Core {
         let (next, effects) = step(&known.replica, input, &policy, now.timestamp());
         let version = known.version().to_string();
         let changed = |condition: Condition| shapes::instance_changed(known.facts(id, &version), condition);
-        let mut launch = false;
+        let (mut launch, mut failed) = (false, false);
         for effect in &effects {
             match *effect {
                 Effect::Changed(condition) if condition.is_public() => self.drafts.push(changed(condition)),
                 Effect::Changed(_) => {}
                 Effect::Kill { incarnation } => {
-                    let grace = state.record.app.task_kill_grace_period_seconds;
+                    let grace = state.record.spec.kill_grace_seconds();
                     let grace = grace.map(|seconds| Duration::from_secs(u64::from(seconds)));
                     self.scheduler.kill(vec![instance.task(incarnation)], grace);
                 }
@@ -372,19 +389,26 @@ impl Core {
                 } => {
                     self.checker.end(instance);
                     self.scheduler.purge(vec![instance.task(incarnation)]);
+                    if state.record.spec.is_pod() {
+                        state.ended(&known);
+                        self.unstored.specs.insert(id.clone());
+                    }
                     let unexpected = matches!(
                         condition,
                         Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
                     );
-                    if let (true, Some(record)) = (unexpected && !restarting, &known.record) {
+                    if unexpected && !restarting && !state.is_outdated(&known) {
+                        failed = true;
+                    }
+                    if let (true, Some(record)) = (unexpected && !restarting, known.failed_record()) {
                         state.record.last_failure = Some(TaskFailure::new(id, known.version(), record));
-                        self.unstored.apps.insert(id.clone());
+                        self.unstored.specs.insert(id.clone());
                     }
                 }
                 Effect::Launch { after_failure } => {
                     launch = true;
                     if after_failure {
-                        let policy = policy::backoff(&state.record.app);
+                        let policy = policy::backoff(&state.record.spec);
                         state.backoff.failed(&policy, now.timestamp());
                     }
                 }
@@ -409,6 +433,9 @@ impl Core {
         }
         if launch && let Some(known) = state.instances.get(instance) {
             self.scheduler.submit(vec![state.wanted(known)]);
+        }
+        if failed {
+            self.canary_failed(id, "failed");
         }
         !effects.is_empty()
     }
@@ -447,10 +474,10 @@ impl Core {
 
     fn unstored_changes(&self) -> typed::Result<Changes> {
         let mut changes = Changes::default();
-        for id in &self.unstored.apps {
-            match self.apps.get(id) {
-                Some(state) => changes.put_app(&state.record)?,
-                None => changes.delete_app(id),
+        for id in &self.unstored.specs {
+            match self.specs.get(id) {
+                Some(state) => changes.put_spec(&state.record)?,
+                None => changes.delete_spec(id),
             }
         }
         for id in &self.unstored.groups {
@@ -484,20 +511,20 @@ impl Core {
     /// Publishes the changes to readers, then the events about them, then the replies.
     fn publish(&mut self) {
         for id in std::mem::take(&mut self.dirty) {
-            let state = self.apps.get(&id);
+            let state = self.specs.get(&id);
             let view = state.map(|state| Arc::new(state.view()));
-            let (apps, deleted) = (&mut self.shown.apps, &mut self.shown.deleted);
+            let (specs, deleted) = (&mut self.shown.specs, &mut self.shown.deleted);
             match (view, state.is_some_and(|state| state.record.gone)) {
                 (Some(view), false) => {
                     deleted.remove(&id);
-                    apps.insert(id, view);
+                    specs.insert(id, view);
                 }
                 (Some(view), true) => {
-                    apps.remove(&id);
+                    specs.remove(&id);
                     deleted.insert(id, view);
                 }
                 (None, _) => {
-                    apps.remove(&id);
+                    specs.remove(&id);
                     deleted.remove(&id);
                 }
             }

@@ -1,7 +1,7 @@
 //! Contents of the store, under the service's prefix:
 //!
-//! * `apps<app id>`: an app with its current definition and the list of its past versions
-//! * `versions<app id>/<version>`: a past definition
+//! * `apps<id>`: an app or pod with its current definition and the list of its past versions
+//! * `versions<id>/<version>`: a past definition
 //! * `groups<group id>`: a group's own definition
 //! * `deployments/<id>`: a running deployment
 //! * `history/<version>`: one of the last changes, from which groups go back to earlier versions
@@ -18,16 +18,16 @@ use serde::{Deserialize, Serialize};
 use transom_store::Expect;
 use transom_store::typed::{self, TypedStore};
 
-use super::snapshot::TaskFailure;
+use super::snapshot::{TaskFailure, Termination};
 use crate::deploy::{Change, Deployment};
-use crate::ids::{AppId, GroupId};
-use crate::model::App;
+use crate::ids::{GroupId, SpecId};
+use crate::model::Spec;
 use crate::time::Moment;
 use crate::tree::Group;
 use crate::{Error, Result};
 
 /// The folders under the prefix.
-const APPS: &str = "apps/";
+const SPECS: &str = "apps/";
 const DEPLOYMENTS: &str = "deployments/";
 const GROUPS: &str = "groups/";
 const HISTORY: &str = "history/";
@@ -35,11 +35,11 @@ const HISTORY: &str = "history/";
 /// Past definitions that are read at the same time.
 const READS: usize = 16;
 
-/// An app in the store.
+/// An app or pod in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct AppRecord {
-    pub(super) app: Arc<App>,
-    /// Identifies the configuration of `app`.
+pub(super) struct SpecRecord {
+    pub(super) spec: Spec,
+    /// Identifies the configuration of `spec`.
     pub(super) config: Arc<str>,
     /// Without the current one, oldest first.
     pub(super) past: Vec<PastVersion>,
@@ -48,12 +48,15 @@ pub(super) struct AppRecord {
     pub(super) gone: bool,
     #[serde(default)]
     pub(super) last_failure: Option<TaskFailure>,
+    /// The last instances of a pod that ended, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) terminations: Vec<Termination>,
     /// The last request for a restart: instances of earlier versions are outdated.
     #[serde(default)]
     pub(super) restarted_at: Option<Moment>,
 }
 
-/// A past version of an app.
+/// A past version of an app or pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PastVersion {
     pub(super) version: Moment,
@@ -61,7 +64,7 @@ pub(super) struct PastVersion {
     pub(super) config: Arc<str>,
 }
 
-impl AppRecord {
+impl SpecRecord {
     /// Whether an instance of this version has to be replaced. The content of the definition
     /// decides, not its time: after a rollback, instances of the restored content stay.
     pub(super) fn is_outdated(&self, version: Moment) -> bool {
@@ -72,7 +75,7 @@ impl AppRecord {
             return true;
         }
         let past = || self.past.iter().find(|past| past.version == version);
-        version != self.app.version && past().is_none_or(|past| past.config != self.config)
+        version != self.spec.version() && past().is_none_or(|past| past.config != self.config)
     }
 
     /// The versions whose instances stay.
@@ -85,7 +88,7 @@ impl AppRecord {
     /// All kept versions, the current one last.
     pub(super) fn versions(&self) -> impl Iterator<Item = Moment> {
         let past = self.past.iter().map(|past| past.version);
-        past.chain([self.app.version])
+        past.chain([self.spec.version()])
     }
 }
 
@@ -103,7 +106,7 @@ pub(super) struct Changes {
 /// The records that some changes concern.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Touched {
-    pub(super) apps: BTreeSet<AppId>,
+    pub(super) specs: BTreeSet<SpecId>,
     pub(super) groups: BTreeSet<GroupId>,
     /// Ids of deployments.
     pub(super) deployments: BTreeSet<String>,
@@ -113,14 +116,14 @@ pub(super) struct Touched {
 
 impl Touched {
     pub(super) fn is_empty(&self) -> bool {
-        self.apps.is_empty()
+        self.specs.is_empty()
             && self.groups.is_empty()
             && self.deployments.is_empty()
             && self.history.is_empty()
     }
 
     pub(super) fn extend(&mut self, other: Self) {
-        self.apps.extend(other.apps);
+        self.specs.extend(other.specs);
         self.groups.extend(other.groups);
         self.deployments.extend(other.deployments);
         self.history.extend(other.history);
@@ -130,7 +133,7 @@ impl Touched {
 /// All records that are read at the start.
 #[derive(Debug)]
 pub(super) struct Records {
-    pub(super) apps: Vec<AppRecord>,
+    pub(super) specs: Vec<SpecRecord>,
     pub(super) groups: Vec<Arc<Group>>,
     /// Oldest first.
     pub(super) deployments: Vec<Deployment>,
@@ -148,7 +151,7 @@ impl Repository {
         let mut deployments: Vec<Deployment> = self.load_all(DEPLOYMENTS, "reading deployments").await?;
         deployments.sort_by_key(|deployment| deployment.version);
         Ok(Records {
-            apps: self.load_all(APPS, "reading apps").await?,
+            specs: self.load_all(SPECS, "reading apps and pods").await?,
             groups: self.load_all(GROUPS, "reading groups").await?,
             deployments,
             history: self.load_all(HISTORY, "reading the history of groups").await?,
@@ -162,7 +165,7 @@ impl Repository {
     }
 
     /// A past definition; `None` if it is not kept.
-    pub(crate) async fn definition(&self, id: &AppId, version: Moment) -> typed::Result<Option<Arc<App>>> {
+    pub(crate) async fn definition(&self, id: &SpecId, version: Moment) -> typed::Result<Option<Spec>> {
         let stored = self.0.get(&version_key(id, version)).await?;
         Ok(stored.map(|stored| stored.value))
     }
@@ -170,9 +173,9 @@ impl Repository {
     /// Many past definitions, without those that are not kept.
     pub(super) async fn definitions(
         &self,
-        wanted: impl IntoIterator<Item = (AppId, Moment)>,
-    ) -> typed::Result<BTreeMap<(AppId, Moment), Arc<App>>> {
-        let read = |(id, version): (AppId, Moment)| async move {
+        wanted: impl IntoIterator<Item = (SpecId, Moment)>,
+    ) -> typed::Result<BTreeMap<(SpecId, Moment), Spec>> {
+        let read = |(id, version): (SpecId, Moment)| async move {
             let definition = self.definition(&id, version).await?;
             typed::Result::Ok(((id, version), definition))
         };
@@ -206,23 +209,24 @@ impl Changes {
         self.changes.is_empty()
     }
 
-    pub(super) fn put_app(&mut self, record: &AppRecord) -> typed::Result<()> {
-        self.touched.apps.insert(record.app.id.clone());
-        self.changes.put(app_key(&record.app.id), record, Expect::Any)
+    pub(super) fn put_spec(&mut self, record: &SpecRecord) -> typed::Result<()> {
+        let id = record.spec.id();
+        self.touched.specs.insert(id.clone());
+        self.changes.put(spec_key(id), record, Expect::Any)
     }
 
-    pub(super) fn delete_app(&mut self, id: &AppId) {
-        self.touched.apps.insert(id.clone());
-        self.changes.delete(app_key(id), Expect::Any);
+    pub(super) fn delete_spec(&mut self, id: &SpecId) {
+        self.touched.specs.insert(id.clone());
+        self.changes.delete(spec_key(id), Expect::Any);
     }
 
     /// Stores a definition that is replaced or deleted.
-    pub(super) fn put_version(&mut self, app: &App) -> typed::Result<()> {
+    pub(super) fn put_version(&mut self, spec: &Spec) -> typed::Result<()> {
         self.changes
-            .put(version_key(&app.id, app.version), app, Expect::Any)
+            .put(version_key(spec.id(), spec.version()), spec, Expect::Any)
     }
 
-    pub(super) fn delete_version(&mut self, id: &AppId, version: Moment) {
+    pub(super) fn delete_version(&mut self, id: &SpecId, version: Moment) {
         self.changes.delete(version_key(id, version), Expect::Any);
     }
 
@@ -258,12 +262,12 @@ impl Changes {
     }
 }
 
-/// An app's id begins with a slash.
-fn app_key(id: &AppId) -> String {
+/// The id begins with a slash.
+fn spec_key(id: &SpecId) -> String {
     format!("apps{id}")
 }
 
-fn version_key(id: &AppId, version: Moment) -> String {
+fn version_key(id: &SpecId, version: Moment) -> String {
     format!("versions{id}/{version}")
 }
 

@@ -1,7 +1,7 @@
 //! Prepares a request: the definitions after it, its deployment, and what is stored, without any
 //! effect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_store::typed;
@@ -9,17 +9,17 @@ use transom_web::Problems;
 use uuid::Uuid;
 
 use super::Core;
-use super::app_state::AppState;
-use super::batch::{Batch, Outcome, Prepared, Rest};
+use super::batch::{Batch, Outcome, Prepared};
 use super::command::{Edit, Options, Refusal};
 use super::history::History;
-use super::persist::{AppRecord, Changes, PastVersion};
+use super::persist::{Changes, PastVersion, SpecRecord};
+use super::spec_state::SpecState;
 use crate::deploy::{ActionKind, Change, Deployment, Step, plan};
-use crate::ids::{AppId, GroupId};
-use crate::model::{App, Effect, Invalid};
+use crate::ids::{GroupId, SpecId};
+use crate::model::{Effect, Invalid, Spec};
 use crate::time::Moment;
 use crate::tree::Tree;
-use crate::tree::edit::{Edited, EditedApp, Restart};
+use crate::tree::edit::{Edited, EditedSpec, Restart};
 
 impl Core {
     /// Plans a change without any effect.
@@ -42,50 +42,51 @@ impl Core {
         let mut affected = Vec::new();
         let mut records = Vec::new();
         let mut outdated = BTreeSet::new();
-        for app in &edited.apps {
-            let record = self.record(app);
+        for spec in &edited.specs {
+            let record = self.record(spec);
             let replaced = record.as_ref().is_some_and(|record| self.has_outdated(record));
             if replaced {
-                outdated.insert(app.id.clone());
+                outdated.insert(spec.id.clone());
             }
-            let same = match (&app.before, &app.after) {
-                (Some(before), Some(after)) => before.version == after.version,
+            let same = match (&spec.before, &spec.after) {
+                (Some(before), Some(after)) => before.version() == after.version(),
                 (before, after) => before.is_none() && after.is_none(),
             };
-            if !same || replaced || app.restart == Restart::Withdrawn {
-                affected.push(app);
+            if !same || replaced || spec.restart == Restart::Withdrawn {
+                affected.push(spec);
                 records.extend(record);
             }
         }
         let locks: BTreeSet<&Arc<str>> = affected
             .iter()
-            .filter_map(|app| self.locks.get(&app.id))
+            .filter_map(|spec| self.locks.get(&spec.id))
             .collect();
         let cancels: Vec<String> = locks.iter().map(ToString::to_string).collect();
         if !cancels.is_empty() && !force {
             return Err(Refusal::Locked(cancels));
         }
-        self.check_limits(batch, &edited, &cancels)?;
         let groups: Vec<GroupId> = edited
             .groups
             .iter()
             .filter_map(|group| group.after.as_ref().map(|group| group.id.clone()))
             .collect();
-        let effect = |app: &EditedApp, old: &App, new: &App| {
-            if app.restart == Restart::All || outdated.contains(&app.id) {
+        let effect = |spec: &EditedSpec, old: &Spec, new: &Spec| {
+            if spec.restart == Restart::All || outdated.contains(&spec.id) {
                 Effect::Replace
             } else {
                 old.effect_of(new, checks)
             }
         };
-        let steps = plan::steps(&edited.tree, &edited.apps, &groups, effect).map_err(|cycle| {
+        let steps = plan::steps(&edited.tree, &edited.specs, &groups, effect).map_err(|cycle| {
             let mut problems = Problems::default();
             problems.add("/dependencies", cycle.to_string());
             Refusal::Invalid(Invalid::Rules(problems))
         })?;
+        // What restarts nothing and starts nothing is no deployment.
+        let deploys = !steps.is_empty() && cancels.is_empty();
+        self.check_limits(batch, &edited, deploys)?;
         let change = Change::new(version, group, &edited, affected);
         Ok(Prepared {
-            request: Rest::default(),
             deployment: Deployment {
                 id: Uuid::new_v4().to_string(),
                 version,
@@ -93,8 +94,10 @@ impl Core {
                 steps,
                 change,
                 deadline,
+                canary: options.canary.filter(|_| !reverts),
+                held_since: None,
             },
-            apps: edited.apps,
+            specs: edited.specs,
             groups: edited.groups,
             records,
             tree: edited.tree,
@@ -103,15 +106,16 @@ impl Core {
         })
     }
 
-    /// The limits of running deployments and of apps. A change that cancels deployments may replace
-    /// them, and one that adds no apps is always possible.
-    fn check_limits(&self, batch: &Batch, edited: &Edited, cancels: &[String]) -> Result<(), Refusal> {
-        let waiting = batch
+    /// The limits of running deployments and of apps. `deploys`: another deployment will run in
+    /// addition to the running ones. A change that adds no apps is always possible.
+    fn check_limits(&self, batch: &Batch, edited: &Edited, deploys: bool) -> Result<(), Refusal> {
+        let accepted = batch
             .prepared
             .iter()
-            .filter(|(other, _)| !other.deployment.steps.is_empty());
-        let running = self.deployments.len() + waiting.count();
-        if cancels.is_empty() && running >= self.max_running_deployments {
+            .map(|accepted| &accepted.prepared.deployment);
+        let accepted = accepted.filter(|deployment| !deployment.steps.is_empty());
+        let running = self.deployments.len() + accepted.count();
+        if deploys && running >= self.max_running_deployments {
             return Err(Refusal::TooManyDeployments(self.max_running_deployments));
         }
         match self.max_apps {
@@ -129,8 +133,8 @@ impl Core {
         self.gather(&mut changes, &mut history, &mut tree, &mut prepared)?;
         batch.changes.extend(changes);
         (batch.tree, batch.history) = (tree, history);
-        let apps = prepared.deployment.change.apps.iter();
-        batch.apps.extend(apps.map(|app| app.id.clone()));
+        let specs = prepared.deployment.change.specs.iter();
+        batch.ids.extend(specs.map(|spec| spec.id.clone()));
         Ok(prepared)
     }
 
@@ -142,9 +146,9 @@ impl Core {
         prepared: &mut Prepared,
     ) -> typed::Result<()> {
         let deployment = &prepared.deployment;
-        let (apps, groups) = (&deployment.change.apps, &prepared.groups);
+        let (specs, groups) = (&deployment.change.specs, &prepared.groups);
         let mut unused = Vec::new();
-        if !apps.is_empty() || !groups.is_empty() {
+        if !specs.is_empty() || !groups.is_empty() {
             let change = Arc::new(deployment.change.clone());
             changes.put_change(&change)?;
             for dropped in history.push(change) {
@@ -164,20 +168,20 @@ impl Core {
         }
         prepared
             .records
-            .extend(self.revived(&prepared.cancels, &prepared.apps));
+            .extend(self.revived(&prepared.cancels, &prepared.specs));
         for record in &prepared.records {
-            changes.put_app(record)?;
+            changes.put_spec(record)?;
             if !record.gone {
-                tree.insert(Arc::clone(&record.app));
+                tree.insert(record.spec.clone());
             }
             unused.extend(self.dropped_versions(record));
         }
-        for app in &prepared.apps {
-            if let Some(before) = &app.before
-                && app
+        for spec in &prepared.specs {
+            if let Some(before) = &spec.before
+                && spec
                     .after
                     .as_ref()
-                    .is_none_or(|after| after.version != before.version)
+                    .is_none_or(|after| after.version() != before.version())
             {
                 changes.put_version(before)?;
             }
@@ -189,25 +193,26 @@ impl Core {
                 (None, None) => {}
             }
         }
+        let records: BTreeMap<&SpecId, &SpecRecord> = prepared
+            .records
+            .iter()
+            .map(|record| (record.spec.id(), record))
+            .collect();
         for (id, version) in unused {
-            let record = prepared.records.iter().find(|record| record.app.id == id);
+            let present = || self.specs.get(&id).map(|state| &state.record);
+            let record = records.get(&id).copied().or_else(present);
             let kept = record.is_some_and(|record| record.versions().any(|kept| kept == version));
-            if kept || history.refers_to(&id, version) {
-                continue;
-            }
-            if record.is_some() {
+            if !kept && !history.refers_to(&id, version) {
                 changes.delete_version(&id, version);
-            } else {
-                self.delete_unused(changes, &id, version);
             }
         }
         Ok(())
     }
 
-    /// The versions that an app's new record no longer has.
-    fn dropped_versions(&self, record: &AppRecord) -> Vec<(AppId, Moment)> {
-        let id = &record.app.id;
-        let before = self.apps.get(id).map(|state| state.record.versions());
+    /// The versions that a new record no longer has.
+    fn dropped_versions(&self, record: &SpecRecord) -> Vec<(SpecId, Moment)> {
+        let id = record.spec.id();
+        let before = self.specs.get(id).map(|state| state.record.versions());
         let kept: BTreeSet<Moment> = record.versions().collect();
         let dropped = before.into_iter().flatten();
         dropped
@@ -216,25 +221,26 @@ impl Core {
             .collect()
     }
 
-    /// The records of apps that the cancelled deployments were deleting: they exist again, unless
-    /// `edited` names them.
-    pub(super) fn revived(&self, cancelled: &[String], edited: &[EditedApp]) -> Vec<AppRecord> {
-        let named: BTreeSet<&AppId> = edited.iter().map(|app| &app.id).collect();
+    /// The records of apps and pods that the cancelled deployments were deleting: they exist again,
+    /// unless `edited` names them.
+    pub(super) fn revived(&self, cancelled: &[String], edited: &[EditedSpec]) -> Vec<SpecRecord> {
+        let named: BTreeSet<&SpecId> = edited.iter().map(|app| &app.id).collect();
         let deployments = cancelled.iter().filter_map(|id| self.deployments.get(id));
-        let apps = deployments.flat_map(|running| running.deployment.apps());
-        apps.filter(|id| !named.contains(id))
-            .filter_map(|id| self.apps.get(id))
+        let specs = deployments.flat_map(|running| running.deployment.specs());
+        specs
+            .filter(|id| !named.contains(id))
+            .filter_map(|id| self.specs.get(id))
             .filter(|state| state.record.gone)
-            .map(|state| AppRecord {
+            .map(|state| SpecRecord {
                 gone: false,
                 ..state.record.clone()
             })
             .collect()
     }
 
-    /// Whether any instance of the app has to be replaced under this record.
-    fn has_outdated(&self, record: &AppRecord) -> bool {
-        let Some(state) = self.apps.get(&record.app.id).filter(|_| !record.gone) else {
+    /// Whether any instance has to be replaced under this record.
+    fn has_outdated(&self, record: &SpecRecord) -> bool {
+        let Some(state) = self.specs.get(record.spec.id()).filter(|_| !record.gone) else {
             return false;
         };
         let wanted = state
@@ -246,46 +252,49 @@ impl Core {
     }
 
     /// The record to store: the new definition, or the last one marked as deleted.
-    fn record(&self, edited: &EditedApp) -> Option<AppRecord> {
-        let state = self.apps.get(&edited.id);
+    fn record(&self, edited: &EditedSpec) -> Option<SpecRecord> {
+        let state = self.specs.get(&edited.id);
         let present = state.map(|state| &state.record);
-        let Some(app) = &edited.after else {
-            return present.map(|record| AppRecord {
+        let Some(spec) = &edited.after else {
+            return present.map(|record| SpecRecord {
                 gone: true,
                 ..record.clone()
             });
         };
         let restarted_at = match edited.restart {
             Restart::AsBefore => present.and_then(|record| record.restarted_at),
-            Restart::All => Some(app.version),
+            Restart::All => Some(spec.version()),
             Restart::Withdrawn => None,
         };
         let checks = self.launch.checks;
         let config = match present {
             // Another release of this daemon may compute another digest.
-            Some(present) if present.app.effect_of(app, checks) != Effect::Replace => {
+            Some(present) if present.spec.effect_of(spec, checks) != Effect::Replace => {
                 Arc::clone(&present.config)
             }
-            _ => app.config(checks).into(),
+            _ => spec.config(checks).into(),
         };
         let mut past = present.map(|record| record.past.clone()).unwrap_or_default();
-        if let Some(present) = present.filter(|present| present.app.version != app.version) {
+        if let Some(present) = present.filter(|present| present.spec.version() != spec.version()) {
             past.push(PastVersion {
-                version: present.app.version,
+                version: present.spec.version(),
                 config: Arc::clone(&present.config),
             });
         }
         // Versions of instances are kept: without one it is unknown what the instance runs.
-        let used = state.map(AppState::used_versions).unwrap_or_default();
+        let used = state.map(SpecState::used_versions).unwrap_or_default();
         let mut excess = (past.len() + 1).saturating_sub(self.max_versions);
         past.retain(|past| {
             let surplus = excess > 0 && !used.contains(&past.version);
             excess -= usize::from(surplus);
             !surplus
         });
-        Some(AppRecord {
+        Some(SpecRecord {
             last_failure: present.and_then(|record| record.last_failure.clone()),
-            app: Arc::clone(app),
+            terminations: present
+                .map(|record| record.terminations.clone())
+                .unwrap_or_default(),
+            spec: spec.clone(),
             config,
             past,
             gone: false,
@@ -294,11 +303,11 @@ impl Core {
     }
 }
 
-/// Apps start with no instances: nothing is to be waited for.
+/// Apps and pods start with no instances: nothing is to be waited for.
 fn first_step(steps: &[Step]) -> usize {
     let starts = |step: &Step| {
         let mut actions = step.actions.iter();
-        actions.all(|action| action.action == ActionKind::StartApplication)
+        actions.all(|action| action.kind == ActionKind::Start)
     };
     usize::from(steps.len() > 1 && steps.first().is_some_and(starts))
 }

@@ -9,27 +9,27 @@ use transom_replicas::{Condition, Fitness, Input};
 use transom_scheduler::TaskRecord;
 
 use super::Core;
-use super::app_state::AppState;
+use super::spec_state::SpecState;
 use crate::bus::shapes;
 use crate::health::{self, Finding, HealthState, Subject, observe};
-use crate::ids::{AppId, InstanceId};
+use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Readiness, Response};
-use crate::model::{App, HealthCheck};
+use crate::model::{HealthCheck, Spec};
 use crate::probes::{Look, Occasion, Probe, Purpose, Report};
 use crate::time::Moment;
 
 /// The reason of a status update that reports a health check of the agent.
 const HEALTH_CHECKED: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
 
-impl AppState {
-    /// The definition whose probes apply to an instance: the app's, or its own if it is being
+impl SpecState {
+    /// The definition whose probes apply to an instance: the present one, or its own if it is being
     /// replaced.
-    fn definition_of(&self, instance: &Instance) -> &Arc<App> {
+    fn definition_of(&self, instance: &Instance) -> &Spec {
         let version = instance.version();
         if self.is_outdated(instance) {
-            self.definition(version).unwrap_or(&self.record.app)
+            self.definition(version).unwrap_or(&self.record.spec)
         } else {
-            &self.record.app
+            &self.record.spec
         }
     }
 
@@ -40,54 +40,63 @@ impl AppState {
 }
 
 impl Core {
-    /// Whether new instances of the app have to become ready.
-    fn is_deploying(&self, app: &AppId) -> bool {
-        self.locks.contains_key(app)
+    /// Whether new instances have to become ready.
+    fn is_deploying(&self, id: &SpecId) -> bool {
+        self.locks.contains_key(id)
     }
 
     /// Starts or stops the probes of an instance, depending on its condition and its definition.
-    pub(super) fn update_check(&mut self, id: &AppId, instance: &InstanceId, occasion: Occasion) {
+    pub(super) fn update_check(&mut self, id: &SpecId, instance: &InstanceId, occasion: Occasion) {
         let deploying = self.is_deploying(id);
         let checks = self.launch.checks;
-        let Some(state) = self.apps.get(id) else { return };
+        let Some(state) = self.specs.get(id) else { return };
         let Some(known) = state.instances.get(instance) else {
             return;
         };
-        let definition = Arc::clone(state.definition_of(known));
+        let definition = state.definition_of(known).clone();
         let running = known.condition() == Condition::Running;
-        let Some(record) = known.record.clone().filter(|_| running) else {
+        let Some(record) = known.record().cloned().filter(|_| running) else {
             return self.checker.end(instance);
         };
-        let mut purposes = Vec::new();
-        if definition
-            .check
-            .as_ref()
-            .is_some_and(|check| check.is_made_here(checks))
-        {
-            purposes.push(Purpose::Check);
+        let mut purposes: Vec<(Purpose, Arc<TaskRecord>)> = Vec::new();
+        for index in 0..definition.check_count() {
+            let check = definition.check(index);
+            let task = known.checked_task(&definition, index);
+            if let (Some(check), Some(task)) = (check, task)
+                && check.is_made_here(checks)
+            {
+                purposes.push((Purpose::Check(index), Arc::clone(task)));
+            }
         }
         let counts = known.replica.is_wanted() && !known.replica.restarting;
         if counts {
-            let made_here = |index: &usize| definition.health_checks[*index].protocol.is_made_here();
-            let indices = (0..definition.health_checks.len()).filter(made_here);
-            purposes.extend(indices.map(Purpose::Health));
+            let checks = definition.health_checks();
+            let made_here = |index: &usize| checks[*index].protocol.is_made_here();
+            let indices = (0..checks.len()).filter(made_here);
+            purposes.extend(indices.map(|index| (Purpose::Health(index), Arc::clone(&record))));
         }
-        let has_to_be_ready = deploying && !definition.readiness_checks.is_empty() && !known.is_ready();
+        let has_to_be_ready = deploying && !definition.readiness_checks().is_empty() && !known.is_ready();
         if counts && has_to_be_ready && !state.is_outdated(known) {
-            purposes.push(Purpose::Readiness);
+            purposes.push((Purpose::Readiness, Arc::clone(&record)));
         }
-        let probes = purposes.into_iter().map(|purpose| Probe {
+        let group: Arc<[Arc<TaskRecord>]> = if definition.is_pod() {
+            known.parts.iter().map(|part| Arc::clone(&part.record)).collect()
+        } else {
+            Arc::default()
+        };
+        let probes = purposes.into_iter().map(|(purpose, record)| Probe {
             instance: instance.clone(),
             incarnation: known.replica.incarnation,
             purpose,
-            app: Arc::clone(&definition),
-            record: Arc::clone(&record),
+            spec: definition.clone(),
+            record,
+            group: Arc::clone(&group),
         });
         self.checker.set(instance, probes.collect(), occasion);
         if let Some(known) = self.instance_mut(id, instance) {
             known
                 .health
-                .resize(definition.health_checks.len(), HealthState::default());
+                .resize(definition.health_checks().len(), HealthState::default());
         }
         if occasion == Occasion::NewLeader {
             self.recall_agent_health(id, instance, &record);
@@ -96,9 +105,9 @@ impl Core {
     }
 
     /// Probes whether instances are ready, if a deployment waits for that.
-    pub(super) fn update_readiness(&mut self, id: &AppId) {
-        let Some(state) = self.apps.get(id) else { return };
-        if state.record.app.readiness_checks.is_empty() || !self.is_deploying(id) {
+    pub(super) fn update_readiness(&mut self, id: &SpecId) {
+        let Some(state) = self.specs.get(id) else { return };
+        if state.record.spec.readiness_checks().is_empty() || !self.is_deploying(id) {
             return;
         }
         let waits = |instance: &&Arc<Instance>| {
@@ -117,30 +126,29 @@ impl Core {
 
     /// Tells of health checks that were added and removed, drops the results of probes that have
     /// changed, and repeats these probes. `before` and `after` are the definitions, as far as the
-    /// app existed and exists.
-    pub(super) fn definition_changed(&mut self, id: &AppId, before: Option<&App>, after: Option<&App>) {
-        let checks = |app: Option<&App>| app.map(|app| app.health_checks.clone()).unwrap_or_default();
+    /// app or pod existed and exists.
+    pub(super) fn definition_changed(&mut self, id: &SpecId, before: Option<&Spec>, after: Option<&Spec>) {
+        let checks = |spec: Option<&Spec>| spec.map(|spec| spec.health_checks().to_vec()).unwrap_or_default();
         let (old, new) = (checks(before), checks(after));
         for check in old.iter().filter(|check| !new.contains(check)) {
             self.drafts.push(shapes::health_check_removed(id, check));
         }
-        if let Some(app) = after {
+        if let Some(after) = after {
             for check in new.iter().filter(|check| !old.contains(check)) {
                 self.drafts
-                    .push(shapes::health_check_added(id, check, app.version));
+                    .push(shapes::health_check_added(id, check, after.version()));
             }
         }
         let (Some(before), Some(after)) = (before, after) else {
             return;
         };
-        let check_changed = before.check != after.check;
-        let readiness_changed = before.readiness_checks != after.readiness_checks;
-        let ports_changed = before.port_definitions != after.port_definitions
-            || before.port_mappings() != after.port_mappings();
+        let check_changed = !before.has_same_checks(after);
+        let readiness_changed = before.readiness_checks() != after.readiness_checks();
+        let ports_changed = !before.has_same_ports(after);
         if !check_changed && !readiness_changed && !ports_changed && old == new {
             return;
         }
-        let Some(state) = self.apps.get(id) else { return };
+        let Some(state) = self.specs.get(id) else { return };
         let current: BTreeSet<InstanceId> = state
             .instances
             .values()
@@ -150,7 +158,9 @@ impl Core {
         for instance in &current {
             if let Some(known) = self.instance_mut(id, instance) {
                 if check_changed {
-                    (known.found, known.failure) = (None, None);
+                    for part in &mut known.parts {
+                        (part.found, part.failure) = (None, None);
+                    }
                 }
                 if readiness_changed {
                     known.readiness = None;
@@ -170,10 +180,10 @@ impl Core {
     }
 
     /// Handles one result. Returns the app if its deployment or its instances may go on.
-    fn report(&mut self, report: Report) -> Option<AppId> {
+    fn report(&mut self, report: Report) -> Option<SpecId> {
         let Report { probe, look } = report;
-        let id = probe.instance.app()?;
-        let state = self.apps.get(&id)?;
+        let id = probe.instance.spec()?;
+        let state = self.specs.get(&id)?;
         let known = state.instances.get(&probe.instance)?;
         // A report about an earlier task or an earlier definition.
         if known.replica.incarnation != probe.incarnation
@@ -182,12 +192,12 @@ impl Core {
             return None;
         }
         match (probe.purpose, look) {
-            (Purpose::Check, look) => {
-                self.check_report(&id, &probe.instance, look);
+            (Purpose::Check(_), look) => {
+                self.check_report(&id, &probe, look);
                 None
             }
             (Purpose::Health(index), Look::Ended(result)) => {
-                let check = probe.app.health_checks.get(index)?;
+                let check = probe.spec.health_checks().get(index)?;
                 let finding = health::finding(check, &result);
                 if let (Finding::Nothing, Err(failure)) = (&finding, &result) {
                     tracing::warn!(
@@ -207,40 +217,42 @@ impl Core {
     }
 
     /// Handles the result of a check.
-    fn check_report(&mut self, app: &AppId, instance: &InstanceId, look: Look) {
-        let Some(known) = self.instance_mut(app, instance) else {
+    fn check_report(&mut self, app: &SpecId, probe: &Probe, look: Look) {
+        let Some(known) = self.instance_mut(app, &probe.instance) else {
+            return;
+        };
+        let Some(part) = known.part_mut(&probe.record.id) else {
             return;
         };
         match look {
             Look::Ended(Ok(found)) => {
-                let failed_before = known.failure.take().is_some();
-                if known.found.as_ref() == Some(&found) {
+                let failed_before = part.failure.take().is_some();
+                if part.found.as_ref() == Some(&found) {
                     if failed_before {
                         self.dirty.insert(app.clone());
                     }
                     return;
                 }
-                known.found = Some(found);
+                part.found = Some(found);
+                let (record, result) = (Arc::clone(&part.record), part.check_result());
                 let version = known.version().to_string();
-                let facts = known.facts(app, &version);
-                let status = known.record.as_ref().and_then(|record| record.status.as_ref());
+                let facts = known.facts_of(Some(&record), app, &version);
                 // As when the agent makes the check.
+                let status = record.status.as_ref();
                 let status = status.map(|status| shapes::status_update(facts, status));
-                let checked = known.check_result().map(|result| {
-                    let task = known.task();
-                    shapes::check_result_changed(facts, task.as_str(), &result)
-                });
+                let checked =
+                    result.map(|result| shapes::check_result_changed(facts, record.id.as_str(), &result));
                 self.drafts.extend(status);
                 self.drafts.extend(checked);
             }
             // The last result stays, and the failure explains why there is no newer one.
             Look::Ended(Err(failure)) => {
-                if known.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
-                    tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "check failed without a result");
+                if part.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
+                    tracing::warn!(app = %app, task = %part.record.id, reason = ?failure.reason, message = failure.message, "check failed without a result");
                 }
-                known.failure = Some(failure);
+                part.failure = Some(failure);
             }
-            Look::Obsolete => known.failure = None,
+            Look::Obsolete => part.failure = None,
         }
         self.dirty.insert(app.clone());
     }
@@ -249,20 +261,20 @@ impl Core {
     /// unhealthy for too long. Returns whether its health has changed.
     fn observe(
         &mut self,
-        app: &AppId,
+        app: &SpecId,
         instance: &InstanceId,
         index: usize,
         finding: &Finding,
         now: Moment,
     ) -> bool {
-        let Some(state) = self.apps.get(app) else {
+        let Some(state) = self.specs.get(app) else {
             return false;
         };
         let Some(known) = state.instances.get(instance) else {
             return false;
         };
-        let definition = Arc::clone(state.definition_of(known));
-        let (Some(check), Some(before)) = (definition.health_checks.get(index), known.health.get(index))
+        let definition = state.definition_of(known).clone();
+        let (Some(check), Some(before)) = (definition.health_checks().get(index), known.health.get(index))
         else {
             return false;
         };
@@ -300,7 +312,7 @@ impl Core {
     }
 
     /// Kills a task for its health; the next one takes its place.
-    fn kill_unhealthy(&mut self, app: &AppId, instance: &InstanceId, index: usize) {
+    fn kill_unhealthy(&mut self, app: &SpecId, instance: &InstanceId, index: usize) {
         let Some(known) = self.instance_mut(app, instance) else {
             return;
         };
@@ -315,13 +327,21 @@ impl Core {
         let drafts = shapes::unhealthy_kill(facts, task.as_str(), cause);
         self.drafts.extend(drafts);
         self.checker.end(instance);
+        let state = self.specs.get(app);
+        let new = state.is_some_and(|state| {
+            let known = state.instances.get(instance);
+            known.is_some_and(|known| !state.is_outdated(known))
+        });
+        if new {
+            self.canary_failed(app, "is unhealthy");
+        }
         self.step(app, instance, Input::Restart);
     }
 
     /// Handles the health that a status update of the agent reports.
     pub(super) fn agent_health(
         &mut self,
-        app: &AppId,
+        app: &SpecId,
         instance: &InstanceId,
         record: &TaskRecord,
         before: Option<bool>,
@@ -344,8 +364,40 @@ impl Core {
         }
     }
 
+    /// Handles the health of a pod's container, which a status update of the agent reports. The
+    /// agent kills unhealthy containers.
+    pub(super) fn container_health(
+        &mut self,
+        pod: &SpecId,
+        instance: &InstanceId,
+        record: &TaskRecord,
+        before: Option<bool>,
+        group_before: Option<bool>,
+    ) {
+        let Some(healthy) = record.healthy().filter(|_| !record.is_terminal()) else {
+            return;
+        };
+        let known = self
+            .specs
+            .get(pod)
+            .and_then(|state| state.instances.get(instance));
+        let Some(known) = known.filter(|known| known.part(&record.id).is_some()) else {
+            return;
+        };
+        let (version, group) = (known.version().to_string(), known.is_healthy());
+        if group != group_before {
+            let draft = shapes::instance_health_changed(known.facts(pod, &version), group);
+            self.drafts.push(draft);
+        }
+        if before != Some(healthy) {
+            self.drafts
+                .push(shapes::health_status_changed(pod, instance, &version, healthy));
+        }
+        self.judge(pod, instance);
+    }
+
     /// Takes over what the agent reported under an earlier leader; that was told then.
-    fn recall_agent_health(&mut self, app: &AppId, instance: &InstanceId, record: &TaskRecord) {
+    fn recall_agent_health(&mut self, app: &SpecId, instance: &InstanceId, record: &TaskRecord) {
         let Some(healthy) = record.healthy() else { return };
         let updated = Moment::from(record.updated_at);
         for index in self.agents_checks(app, instance) {
@@ -363,13 +415,13 @@ impl Core {
     }
 
     /// The health checks of an instance that its agent makes.
-    fn agents_checks(&self, app: &AppId, instance: &InstanceId) -> Vec<usize> {
-        let state = self.apps.get(app);
+    fn agents_checks(&self, app: &SpecId, instance: &InstanceId) -> Vec<usize> {
+        let state = self.specs.get(app);
         let Some((state, known)) = state.and_then(|state| Some((state, state.instances.get(instance)?)))
         else {
             return Vec::new();
         };
-        let checks = &state.definition_of(known).health_checks;
+        let checks = state.definition_of(known).health_checks();
         let agents = checks
             .iter()
             .enumerate()
@@ -381,8 +433,8 @@ impl Core {
     }
 
     /// Takes note of the fitness of an instance.
-    fn judge(&mut self, app: &AppId, instance: &InstanceId) {
-        let state = self.apps.get(app);
+    fn judge(&mut self, app: &SpecId, instance: &InstanceId) {
+        let state = self.specs.get(app);
         let fitness = state.and_then(|state| Some(state.fitness(state.instances.get(instance)?)));
         if let (Some(fitness), Some(known)) = (fitness, self.instance_mut(app, instance)) {
             known.replica.judged(fitness);
@@ -390,12 +442,12 @@ impl Core {
     }
 
     /// Handles the result of a readiness check. Returns whether the task is ready now.
-    fn readiness_report(&mut self, app: &AppId, probe: &Probe, result: &Result<Outcome, Failure>) -> bool {
+    fn readiness_report(&mut self, app: &SpecId, probe: &Probe, result: &Result<Outcome, Failure>) -> bool {
         let deploying = self.is_deploying(app);
         let Some(known) = self.instance_mut(app, &probe.instance) else {
             return false;
         };
-        let Some(readiness) = probe.app.readiness_checks.first() else {
+        let Some(readiness) = probe.spec.readiness_checks().first() else {
             return false;
         };
         let response = response(result);

@@ -1,6 +1,6 @@
-//! Progress of apps and deployments: the next actions of each, and the end of steps.
+//! Progress of apps, pods and deployments: the next actions of each, and the end of steps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_common::error_chain;
@@ -11,27 +11,32 @@ use super::history::History;
 use super::persist::Changes;
 use crate::bus::shapes;
 use crate::deploy::{self, ActionKind, Deployment};
-use crate::ids::{AppId, InstanceId};
+use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::time::Moment;
 
-/// How often one app is reconciled before the core does anything else; far more than any plan has
-/// steps.
+/// How often one app or pod is reconciled before the core does anything else; far more than any
+/// plan has steps.
 const MAX_PASSES: usize = 100;
 
 /// A running deployment.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) deployment: Arc<Deployment>,
-    /// Apps whose action of the current step is not done.
-    open: BTreeSet<AppId>,
+    /// Actions of the current step that are not done, by app or pod.
+    pub(super) open: BTreeMap<SpecId, ActionKind>,
+    /// Apps and pods with an action in a later step.
+    waiting: BTreeSet<SpecId>,
+    /// Apps and pods whose canaries are complete and healthy, with the time since when.
+    pub(super) held: BTreeMap<SpecId, Moment>,
 }
 
 impl Running {
-    fn action(&self, app: &AppId) -> Option<ActionKind> {
-        let actions = self.deployment.step().into_iter().flat_map(|step| &step.actions);
-        let mut of_app = actions.filter(|action| self.open.contains(app) && action.app == *app);
-        of_app.next().map(|action| action.action)
+    /// Whether all that is left of the current step are restarts that wait, and since when.
+    pub(super) fn held_since(&self) -> Option<Moment> {
+        let waits = |id: &SpecId| self.held.get(id).copied();
+        let since: Option<Vec<Moment>> = self.open.keys().map(waits).collect();
+        since?.into_iter().max()
     }
 }
 
@@ -39,7 +44,7 @@ impl Core {
     /// Takes over a deployment, in its current step.
     pub(super) fn run(&mut self, deployment: Deployment) {
         let id: Arc<str> = deployment.id.as_str().into();
-        for app in deployment.apps() {
+        for app in deployment.specs() {
             self.locks.insert(app.clone(), Arc::clone(&id));
             self.shown.locks.insert(app.clone(), Arc::clone(&id));
             self.dirty.insert(app.clone());
@@ -50,25 +55,36 @@ impl Core {
     /// Begins the current step of a deployment.
     fn enter_step(&mut self, deployment: Deployment) {
         let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
-        let open: BTreeSet<AppId> = actions.map(|action| action.app.clone()).collect();
+        let open: BTreeMap<SpecId, ActionKind> =
+            actions.map(|action| (action.id.clone(), action.kind)).collect();
+        let later = deployment.steps.iter().skip(deployment.current + 1);
+        let waiting = later
+            .flat_map(|step| &step.actions)
+            .map(|action| action.id.clone())
+            .collect();
         if open.is_empty() {
             self.finished.insert(deployment.id.clone());
         }
-        self.pending.extend(open.iter().cloned());
+        self.pending.extend(open.keys().cloned());
         let deployment = Arc::new(deployment);
         let key = (deployment.version, deployment.id.clone());
         self.shown.deployments.insert(key, Arc::clone(&deployment));
-        let running = Running { deployment, open };
+        let running = Running {
+            deployment,
+            open,
+            waiting,
+            held: BTreeMap::new(),
+        };
         self.deployments.insert(running.deployment.id.clone(), running);
     }
 
-    /// Ends a deployment and unlocks its apps.
+    /// Ends a deployment and unlocks its apps and pods.
     pub(super) fn end(&mut self, id: &str) -> Option<Arc<Deployment>> {
         let deployment = self.deployments.remove(id)?.deployment;
         self.finished.remove(id);
         let key = (deployment.version, deployment.id.clone());
         self.shown.deployments.remove(&key);
-        for app in deployment.apps() {
+        for app in deployment.specs() {
             if self.locks.get(app).is_some_and(|lock| **lock == *id) {
                 self.locks.remove(app);
                 self.shown.locks.remove(app);
@@ -79,8 +95,9 @@ impl Core {
         Some(deployment)
     }
 
-    /// Does what is to be done next for all apps that changed, and proceeds with the deployments
-    /// whose steps are done, until nothing is left to do or the store has to be waited for.
+    /// Does what is to be done next for all apps and pods that changed, and proceeds with the
+    /// deployments whose steps are done, until nothing is left to do or the store has to be waited
+    /// for.
     pub(super) async fn settle(&mut self) {
         loop {
             while let Some(id) = self.pending.pop_first() {
@@ -92,32 +109,42 @@ impl Core {
         }
     }
 
-    /// Applies the app's action in its deployment, or else keeps its number of instances.
-    fn reconcile(&mut self, id: &AppId) {
+    /// Applies its action in its deployment to an app or pod, or else keeps its number of
+    /// instances.
+    fn reconcile(&mut self, id: &SpecId) {
         self.dirty.insert(id.clone());
         self.update_readiness(id);
         let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
-        let action = running.and_then(|running| running.action(id));
-        if action.is_none() && running.is_some_and(|running| running.deployment.waits(id)) {
+        let action = running.and_then(|running| running.open.get(id).copied());
+        if action.is_none() && running.is_some_and(|running| running.waiting.contains(id)) {
             // Its definition is the new one already, its instances are not.
             return;
         }
+        let canary = running.and_then(|running| running.deployment.canary);
+        let canary = canary.filter(|canary| !canary.continued);
         for _ in 0..MAX_PASSES {
-            let directive = match (self.apps.get(id), action) {
-                (Some(state), Some(action)) => deploy::advance(action, &state.record.app, &state.members()),
+            let directive = match (self.specs.get(id), action) {
+                (Some(state), Some(action)) => {
+                    let spec = &state.record.spec;
+                    let canary = canary.map(|canary| canary.amount.of(spec.instances()));
+                    deploy::advance(action, canary, spec, &state.members())
+                }
                 (Some(state), None) if !state.record.gone => {
-                    deploy::keep(&state.record.app, &state.members())
+                    deploy::keep(&state.record.spec, &state.members())
                 }
                 _ => Directive::done(),
             };
             self.obey(id, &directive);
+            if canary.is_some() {
+                self.hold(id, directive.held);
+            }
             if action.is_some() && directive.done {
                 self.action_done(id);
                 break;
             }
             // Removing an unlaunched instance or starting one may allow the next action
             // immediately.
-            if directive.decommission.is_empty() && directive.start == 0 {
+            if directive.decommission.is_empty() && directive.restart.is_empty() && directive.start == 0 {
                 break;
             }
         }
@@ -126,23 +153,26 @@ impl Core {
     }
 
     /// Removes and starts instances.
-    fn obey(&mut self, id: &AppId, directive: &Directive<InstanceId>) {
+    fn obey(&mut self, id: &SpecId, directive: &Directive<InstanceId>) {
         for instance in &directive.decommission {
             self.decommission(id, instance);
         }
-        let Some(state) = self.apps.get_mut(id) else {
+        for instance in &directive.restart {
+            self.restart_in_place(id, instance);
+        }
+        let Some(state) = self.specs.get_mut(id) else {
             return;
         };
         let mut requests = Vec::new();
         for _ in 0..directive.start {
-            let instance = Instance::new(id, state.record.app.version, Moment::now());
+            let instance = Instance::new(id, state.record.spec.version(), Moment::now());
             requests.push(state.wanted(&instance));
             state.instances.insert(instance.id.clone(), Arc::new(instance));
         }
         self.scheduler.submit(requests);
     }
 
-    fn action_done(&mut self, app: &AppId) {
+    fn action_done(&mut self, app: &SpecId) {
         let Some(lock) = self.locks.get(app) else { return };
         let Some(running) = self.deployments.get_mut(&**lock) else {
             return;
@@ -206,8 +236,8 @@ impl Core {
             }
         }
         for app in finished.iter().flat_map(|deployment| stopped(deployment)) {
-            changes.delete_app(app);
-            let versions = self.apps.get(app).map(|state| state.record.versions());
+            changes.delete_spec(app);
+            let versions = self.specs.get(app).map(|state| state.record.versions());
             for version in versions.into_iter().flatten() {
                 if !history.refers_to(app, version) {
                     changes.delete_version(app, version);
@@ -218,8 +248,8 @@ impl Core {
     }
 
     /// Deletes a past definition that no change refers to, unless it is one of its app's versions.
-    pub(super) fn delete_unused(&self, changes: &mut Changes, id: &AppId, version: Moment) {
-        let kept = self.apps.get(id).map(|state| state.record.versions());
+    pub(super) fn delete_unused(&self, changes: &mut Changes, id: &SpecId, version: Moment) {
+        let kept = self.specs.get(id).map(|state| state.record.versions());
         if !kept.into_iter().flatten().any(|kept| kept == version) {
             changes.delete_version(id, version);
         }
@@ -228,7 +258,7 @@ impl Core {
     /// Proceeds after a completed and stored step, or ends the deployment.
     fn next_step(&mut self, deployment: &Deployment) {
         for app in stopped(deployment) {
-            self.apps.remove(app);
+            self.specs.remove(app);
             self.dirty.insert(app.clone());
             self.drafts.push(shapes::app_terminated(app));
         }
@@ -253,10 +283,10 @@ impl Core {
     }
 }
 
-/// The apps that the current step removes.
-fn stopped(deployment: &Deployment) -> impl Iterator<Item = &AppId> {
+/// The apps and pods that the current step removes.
+fn stopped(deployment: &Deployment) -> impl Iterator<Item = &SpecId> {
     let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
     actions
-        .filter(|action| action.action == ActionKind::StopApplication)
-        .map(|action| &action.app)
+        .filter(|action| action.kind == ActionKind::Stop)
+        .map(|action| &action.id)
 }

@@ -5,38 +5,63 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_scheduler::TaskRecord;
 
 use super::history::History;
 use crate::deploy::Deployment;
-use crate::ids::{AppId, GroupId, InstanceId};
+use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::instance::Instance;
-use crate::model::App;
+use crate::model::{App, Pod, Spec};
 use crate::time::Moment;
 use crate::tree::Group;
 
 /// Everything that the API reads. A clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// Apps without those that are being deleted.
-    pub(crate) apps: OrdMap<AppId, Arc<AppView>>,
-    /// Apps that are being deleted, while they have tasks.
-    pub(crate) deleted: OrdMap<AppId, Arc<AppView>>,
+    /// Apps and pods without those that are being deleted.
+    pub(crate) specs: OrdMap<SpecId, Arc<SpecView>>,
+    /// Apps and pods that are being deleted, while they have tasks.
+    pub(crate) deleted: OrdMap<SpecId, Arc<SpecView>>,
     /// Groups with definitions; the root group may have none.
     pub(crate) groups: OrdMap<GroupId, Arc<Group>>,
     /// Running deployments by version and id, oldest first.
     pub(crate) deployments: OrdMap<(Moment, String), Arc<Deployment>>,
-    /// The deployment that locks an app.
-    pub(crate) locks: OrdMap<AppId, Arc<str>>,
+    /// The deployment that locks an app or pod.
+    pub(crate) locks: OrdMap<SpecId, Arc<str>>,
     /// The last changes.
     pub(crate) history: History,
 }
 
 impl Snapshot {
-    /// The id of the deployment that locks an app.
-    pub(crate) fn lock(&self, app: &AppId) -> Option<&Arc<str>> {
-        self.locks.get(app)
+    /// An app.
+    pub(crate) fn app(&self, id: &SpecId) -> Option<(&SpecView, &App)> {
+        let view = self.specs.get(id)?;
+        Some((view, view.spec.app()?))
+    }
+
+    /// A pod.
+    pub(crate) fn pod(&self, id: &SpecId) -> Option<(&SpecView, &Pod)> {
+        let view = self.specs.get(id)?;
+        Some((view, view.spec.pod()?))
+    }
+
+    /// All apps.
+    pub(crate) fn apps(&self) -> impl Iterator<Item = (&SpecView, &App)> {
+        let views = self.specs.values();
+        views.filter_map(|view| Some((&**view, &**view.spec.app()?)))
+    }
+
+    /// All pods.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (&SpecView, &Pod)> {
+        let views = self.specs.values();
+        views.filter_map(|view| Some((&**view, &**view.spec.pod()?)))
+    }
+
+    /// The id of the deployment that locks an app or pod.
+    pub(crate) fn lock(&self, id: &SpecId) -> Option<&Arc<str>> {
+        self.locks.get(id)
     }
 
     /// Whether there is such a group. The root group always exists.
@@ -45,39 +70,124 @@ impl Snapshot {
     }
 
     /// The apps below a group, at any depth.
-    pub(crate) fn apps_below(&self, group: &GroupId) -> impl Iterator<Item = &Arc<AppView>> + use<'_> {
+    pub(crate) fn apps_below(&self, group: &GroupId) -> impl Iterator<Item = (&SpecView, &App)> {
+        let views = self.specs_below(group);
+        views.filter_map(|view| Some((&**view, &**view.spec.app()?)))
+    }
+
+    /// The apps and pods below a group, at any depth.
+    pub(crate) fn specs_below(&self, group: &GroupId) -> impl Iterator<Item = &Arc<SpecView>> + use<'_> {
         let (from, prefix) = (group.prefix(), group.prefix());
-        self.apps
+        self.specs
             .range::<_, str>((Bound::Included(from.as_str()), Bound::Unbounded))
             .take_while(move |(id, _)| id.as_str().starts_with(&prefix))
             .map(|(_, view)| view)
     }
 }
 
-/// One app.
+/// One app or pod.
 #[derive(Clone, Debug)]
-pub(crate) struct AppView {
-    pub(crate) app: Arc<App>,
+pub(crate) struct SpecView {
+    pub(crate) spec: Spec,
     /// All kept versions, the current one last.
     pub(crate) versions: Arc<[Moment]>,
     /// Past definitions that instances were launched from.
-    pub(crate) past: BTreeMap<Moment, Arc<App>>,
+    pub(crate) past: BTreeMap<Moment, Spec>,
     pub(crate) instances: OrdMap<InstanceId, Arc<Instance>>,
     pub(crate) last_failure: Option<TaskFailure>,
+    /// The last instances of a pod that ended, oldest first.
+    pub(crate) terminations: Vec<Termination>,
 }
 
-impl AppView {
+impl SpecView {
+    /// An app or pod without instances.
+    pub(crate) fn of(spec: Spec) -> Self {
+        Self {
+            versions: [spec.version()].into(),
+            spec,
+            past: BTreeMap::new(),
+            instances: OrdMap::new(),
+            last_failure: None,
+            terminations: Vec::new(),
+        }
+    }
+
     /// The definition that a task was launched from; the current one if that one is not known.
-    pub(crate) fn definition(&self, version: Moment) -> &Arc<App> {
-        self.past.get(&version).unwrap_or(&self.app)
+    pub(crate) fn definition(&self, version: Moment) -> &Spec {
+        self.past.get(&version).unwrap_or(&self.spec)
+    }
+}
+
+/// The end of a pod's instance, as `terminationHistory` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "TerminationHistory")]
+pub(crate) struct Termination {
+    #[serde(rename = "instanceID")]
+    pub(crate) instance: InstanceId,
+    pub(crate) started_at: Moment,
+    pub(crate) terminated_at: Moment,
+    pub(crate) containers: Vec<EndedContainer>,
+}
+
+/// A container of an instance that ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EndedContainer {
+    pub(crate) container_id: String,
+    pub(crate) last_known_state: String,
+    pub(crate) termination: ContainerTermination,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ContainerTermination {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+impl ContainerTermination {
+    /// From the last status of a task. Agents tell the exit code only in its message.
+    pub(crate) fn of(record: &TaskRecord) -> Self {
+        let message = record.status.as_ref().and_then(|status| status.message.clone());
+        let message = message.unwrap_or_default();
+        let code = message.split_once("exited with status ");
+        let code = code.and_then(|(_, rest)| rest.split_whitespace().next());
+        Self {
+            exit_code: code.and_then(|code| code.parse().ok()),
+            message,
+        }
+    }
+}
+
+impl Termination {
+    /// The end of an instance whose tasks have all ended.
+    pub(crate) fn new(instance: &Instance) -> Option<Self> {
+        let records = || instance.parts.iter().map(|part| &part.record);
+        let started = records().map(|record| record.started_at.unwrap_or(record.intended_at));
+        let ended = records().map(|record| record.updated_at);
+        let containers = records().map(|record| EndedContainer {
+            container_id: record.id.to_string(),
+            last_known_state: record.state.as_str().to_owned(),
+            termination: ContainerTermination::of(record),
+        });
+        Some(Self {
+            instance: instance.id.clone(),
+            started_at: Moment::from(started.min()?),
+            terminated_at: Moment::from(ended.max()?),
+            containers: containers.collect(),
+        })
     }
 }
 
 /// The app's most recent task failure, as `lastTaskFailure` shows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskFailure {
-    pub(crate) app_id: AppId,
+    pub(crate) app_id: SpecId,
     pub(crate) host: String,
     pub(crate) message: String,
     pub(crate) state: String,
@@ -90,7 +200,7 @@ pub(crate) struct TaskFailure {
 
 impl TaskFailure {
     /// The failure of the task that this record shows.
-    pub(crate) fn new(app: &AppId, version: Moment, record: &TaskRecord) -> Self {
+    pub(crate) fn new(app: &SpecId, version: Moment, record: &TaskRecord) -> Self {
         let message = record.status.as_ref().and_then(|status| status.message.clone());
         Self {
             app_id: app.clone(),

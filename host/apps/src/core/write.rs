@@ -1,16 +1,15 @@
 //! What a request makes of the definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::Core;
 use super::batch::Outcome;
-use super::command::{AppEdit, Edit, GroupEdit, Refusal};
-use crate::ids::{AppId, GroupId};
-use crate::model::{App, Invalid};
+use super::command::{AppEdit, Edit, GroupEdit, PodEdit, Refusal};
+use crate::ids::{GroupId, SpecId};
+use crate::model::{Invalid, Spec};
 use crate::time::Moment;
 use crate::tree::Tree;
-use crate::tree::edit::{Editor, Restart, Site};
+use crate::tree::edit::{EditContext, Editor, Restart};
 use crate::tree::revert::revert;
 
 impl Core {
@@ -22,19 +21,25 @@ impl Core {
         force: bool,
         version: Moment,
     ) -> Result<Outcome, Refusal> {
-        let site = Site {
+        let context = EditContext {
             definitions: &self.definitions,
             force,
             service_ports: &self.service_ports,
             checks: self.launch.checks,
             version,
         };
-        let mut editor = Editor::new(tree, site);
+        let mut editor = Editor::new(tree, context);
         let (group, created) = match edit {
             Edit::App { id, edit } => {
-                let created = tree.app(&id).is_none();
+                let created = tree.spec(&id).is_none();
                 let group = id.group();
                 self.edit_app(&mut editor, tree, id, edit).await?;
+                (group, created)
+            }
+            Edit::Pod { id, edit } => {
+                let created = tree.spec(&id).is_none();
+                let group = id.group();
+                edit_pod(&mut editor, tree, id, edit)?;
                 (group, created)
             }
             Edit::Apps {
@@ -56,7 +61,7 @@ impl Core {
                     if !seen.insert(id.clone()) {
                         editor.problem(format!("{path}/id"), format!("{id} is given twice"));
                     }
-                    if tree.app(&id).is_none() && !create {
+                    if app(tree, &id).is_none() && !create {
                         return Err(Refusal::NoApp(id));
                     }
                     editor.put(id, update, partial, false, &path);
@@ -72,7 +77,7 @@ impl Core {
                 let running = self.deployments.get(&deployment);
                 let running = running.ok_or(Refusal::NoDeployment(deployment))?;
                 let change = &running.deployment.change;
-                let before = change.apps.iter().map(|app| (app.id.clone(), app.before));
+                let before = change.specs.iter().map(|spec| (spec.id.clone(), spec.before));
                 let apps = self.definitions(tree, before.collect()).await?;
                 revert(&mut editor, &apps, &change.groups, Restart::Withdrawn);
                 (change.group.clone(), false)
@@ -90,13 +95,13 @@ impl Core {
         &self,
         editor: &mut Editor<'_>,
         tree: &Tree,
-        id: AppId,
+        id: SpecId,
         edit: AppEdit,
     ) -> Result<(), Refusal> {
-        let present = tree.app(&id);
+        let present = app(tree, &id);
         let missing = || Refusal::NoApp(id.clone());
         match edit {
-            AppEdit::Create(_) if present.is_some() => return Err(Refusal::AppExists(id)),
+            AppEdit::Create(_) if tree.spec(&id).is_some() => return Err(exists(tree, id)),
             AppEdit::Create(update) => editor.put(id, *update, false, false, ""),
             AppEdit::Update { create: false, .. } if present.is_none() => return Err(missing()),
             AppEdit::Update {
@@ -107,7 +112,7 @@ impl Core {
             } => editor.put(id, *update, partial, restart, ""),
             AppEdit::Rollback(to) => {
                 present.ok_or_else(missing)?;
-                let state = self.apps.get(&id);
+                let state = self.specs.get(&id);
                 let mut kept = state.into_iter().flat_map(|state| state.record.versions());
                 if !kept.any(|version| version == to) {
                     return Err(Refusal::NoVersion(id, to));
@@ -143,7 +148,7 @@ impl Core {
                 if tree.has_group(id) {
                     return Err(Refusal::GroupExists(id.clone()));
                 }
-                if AppId::parse(id.as_str()).is_ok_and(|app| tree.app(&app).is_some()) {
+                if SpecId::parse(id.as_str()).is_ok_and(|id| tree.spec(&id).is_some()) {
                     return Err(Refusal::AppHasPath(id.clone()));
                 }
                 editor.put_group(*update);
@@ -157,7 +162,7 @@ impl Core {
                 exists()?;
                 let since = self.history.since(id, to);
                 let since = since.ok_or_else(|| Refusal::NoGroupVersion(id.clone(), to))?;
-                let apps = self.definitions(tree, since.apps).await?;
+                let apps = self.definitions(tree, since.specs).await?;
                 revert(editor, &apps, &since.groups, Restart::AsBefore);
             }
             GroupEdit::Delete => {
@@ -172,8 +177,8 @@ impl Core {
     async fn definitions(
         &self,
         tree: &Tree,
-        wanted: BTreeMap<AppId, Option<Moment>>,
-    ) -> Result<BTreeMap<AppId, Option<Arc<App>>>, Refusal> {
+        wanted: BTreeMap<SpecId, Option<Moment>>,
+    ) -> Result<BTreeMap<SpecId, Option<Spec>>, Refusal> {
         let mut found = BTreeMap::new();
         let mut stored = Vec::new();
         for (id, version) in wanted {
@@ -181,10 +186,10 @@ impl Core {
                 found.insert(id, None);
                 continue;
             };
-            let present = tree.app(&id).filter(|app| app.version == version);
-            let known = present.or_else(|| self.apps.get(&id)?.definition(version));
+            let present = tree.spec(&id).filter(|spec| spec.version() == version);
+            let known = present.or_else(|| self.specs.get(&id)?.definition(version));
             match known {
-                Some(known) => drop(found.insert(id, Some(Arc::clone(known)))),
+                Some(known) => drop(found.insert(id, Some(known.clone()))),
                 None => stored.push((id, version)),
             }
         }
@@ -196,6 +201,32 @@ impl Core {
             found.insert(id, Some(definition));
         }
         Ok(found)
+    }
+}
+
+fn edit_pod(editor: &mut Editor<'_>, tree: &Tree, id: SpecId, edit: PodEdit) -> Result<(), Refusal> {
+    let present = tree.spec(&id).filter(|spec| spec.is_pod());
+    match edit {
+        PodEdit::Create(_) if tree.spec(&id).is_some() => return Err(exists(tree, id)),
+        PodEdit::Create(input) => editor.put_pod(id, *input),
+        _ if present.is_none() => return Err(Refusal::NoPod(id)),
+        PodEdit::Replace(input) => editor.put_pod(id, *input),
+        PodEdit::Delete => editor.remove(&id),
+    }
+    Ok(())
+}
+
+/// An app, not a pod.
+fn app<'a>(tree: &'a Tree, id: &SpecId) -> Option<&'a Spec> {
+    tree.spec(id).filter(|spec| !spec.is_pod())
+}
+
+/// The rejection of another definition with the id of an app or pod.
+fn exists(tree: &Tree, id: SpecId) -> Refusal {
+    if app(tree, &id).is_some() {
+        Refusal::AppExists(id)
+    } else {
+        Refusal::PodExists(id)
     }
 }
 

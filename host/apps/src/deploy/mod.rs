@@ -5,6 +5,7 @@
 //! every change until it is done. It has no state, so a restart of the daemon does not affect it.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
+mod canary;
 mod change;
 pub(crate) mod plan;
 pub(crate) mod policy;
@@ -12,29 +13,30 @@ pub(crate) mod policy;
 use transom_replicas::{Action, Directive, Member};
 
 use crate::ids::InstanceId;
-use crate::model::App;
+use crate::model::Spec;
 
-pub(crate) use change::Change;
-#[cfg(test)]
-pub(crate) use change::ChangedApp;
+pub(crate) use canary::{Amount, Canary};
+pub(crate) use change::{Change, ChangedSpec};
 pub(crate) use plan::{ActionKind, Deadline, Deployment, Step};
 
-/// The next actions of an action of the plan.
+/// The next actions of an action of the plan. `canary`: a restart may replace only so many
+/// instances.
 pub(crate) fn advance(
     action: ActionKind,
-    app: &App,
+    canary: Option<u32>,
+    spec: &Spec,
     instances: &[Member<InstanceId>],
 ) -> Directive<InstanceId> {
     let action = match action {
-        ActionKind::StartApplication => return Directive::done(),
-        ActionKind::StopApplication => Action::Stop,
-        ActionKind::ScaleApplication => Action::Scale,
-        ActionKind::RestartApplication => Action::Restart,
+        ActionKind::Start => return Directive::done(),
+        ActionKind::Stop => Action::Stop,
+        ActionKind::Scale => Action::Scale,
+        ActionKind::Restart => canary.map_or(Action::Restart, Action::Canary),
     };
-    transom_replicas::advance(action, &policy::scaling(app), instances)
+    transom_replicas::advance(action, &policy::scaling(spec), instances)
 }
 
-/// The next actions of an app without a deployment: its number of instances is kept.
-pub(crate) fn keep(app: &App, instances: &[Member<InstanceId>]) -> Directive<InstanceId> {
-    transom_replicas::advance(Action::Scale, &policy::scaling(app), instances)
+/// The next actions of an app or pod without a deployment: its number of instances is kept.
+pub(crate) fn keep(spec: &Spec, instances: &[Member<InstanceId>]) -> Directive<InstanceId> {
+    transom_replicas::advance(Action::Scale, &policy::scaling(spec), instances)
 }

@@ -5,38 +5,121 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Change;
+use super::{Canary, Change};
 use crate::config::OnDeadline;
-use crate::ids::{AppId, GroupId};
-use crate::model::{App, Effect};
+use crate::ids::{GroupId, SpecId};
+use crate::model::{Effect, Spec};
 use crate::time::Moment;
 use crate::tree::Tree;
-use crate::tree::edit::EditedApp;
+use crate::tree::edit::EditedSpec;
 
-/// An action on one app in a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// An action on one app or pod in a step, in the API's form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "ActionDocument", into = "ActionDocument")]
+#[schemars(rename = "DeploymentAction")]
 pub(crate) struct Action {
-    pub(crate) action: ActionKind,
-    pub(crate) app: AppId,
+    pub(crate) kind: ActionKind,
+    pub(crate) id: SpecId,
+    pub(crate) is_pod: bool,
 }
 
-/// The kinds of actions, with the API's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(
-    clippy::enum_variant_names,
-    reason = "these are the API's own names; those of pods will end otherwise"
-)]
+/// The kinds of actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActionKind {
+    Start,
+    Stop,
+    Scale,
+    Restart,
+}
+
+/// The API's form of an action.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum ActionDocument {
+    App { action: AppAction, app: SpecId },
+    Pod { action: PodAction, pod: SpecId },
+}
+
+/// The API's names of actions on apps.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(clippy::enum_variant_names, reason = "these are the API's own names")]
+enum AppAction {
     StartApplication,
     StopApplication,
     ScaleApplication,
     RestartApplication,
 }
 
+/// The API's names of actions on pods.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[expect(clippy::enum_variant_names, reason = "these are the API's own names")]
+enum PodAction {
+    StartPod,
+    StopPod,
+    ScalePod,
+    RestartPod,
+}
+
+impl From<ActionDocument> for Action {
+    fn from(document: ActionDocument) -> Self {
+        let (kind, id, is_pod) = match document {
+            ActionDocument::App { action, app } => (action.kind(), app, false),
+            ActionDocument::Pod { action, pod } => (action.kind(), pod, true),
+        };
+        Self { kind, id, is_pod }
+    }
+}
+
+impl From<Action> for ActionDocument {
+    fn from(Action { kind, id, is_pod }: Action) -> Self {
+        if is_pod {
+            let action = match kind {
+                ActionKind::Start => PodAction::StartPod,
+                ActionKind::Stop => PodAction::StopPod,
+                ActionKind::Scale => PodAction::ScalePod,
+                ActionKind::Restart => PodAction::RestartPod,
+            };
+            Self::Pod { action, pod: id }
+        } else {
+            let action = match kind {
+                ActionKind::Start => AppAction::StartApplication,
+                ActionKind::Stop => AppAction::StopApplication,
+                ActionKind::Scale => AppAction::ScaleApplication,
+                ActionKind::Restart => AppAction::RestartApplication,
+            };
+            Self::App { action, app: id }
+        }
+    }
+}
+
+impl AppAction {
+    fn kind(self) -> ActionKind {
+        match self {
+            Self::StartApplication => ActionKind::Start,
+            Self::StopApplication => ActionKind::Stop,
+            Self::ScaleApplication => ActionKind::Scale,
+            Self::RestartApplication => ActionKind::Restart,
+        }
+    }
+}
+
+impl PodAction {
+    fn kind(self) -> ActionKind {
+        match self {
+            Self::StartPod => ActionKind::Start,
+            Self::StopPod => ActionKind::Stop,
+            Self::ScalePod => ActionKind::Scale,
+            Self::RestartPod => ActionKind::Restart,
+        }
+    }
+}
+
 /// Actions that run concurrently; the next step starts when all of them are done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DeploymentStep")]
 pub(crate) struct Step {
     pub(crate) actions: Vec<Action>,
 }
@@ -53,6 +136,12 @@ pub(crate) struct Deployment {
     pub(crate) change: Change,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Deadline>,
+    /// How its restarts begin, if not with all instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) canary: Option<Canary>,
+    /// Since when its restarts wait with healthy new instances. Not stored.
+    #[serde(skip)]
+    pub(crate) held_since: Option<Moment>,
 }
 
 /// When a deployment has to be done, counted from its version.
@@ -69,9 +158,9 @@ impl Deployment {
         self.steps.get(self.current)
     }
 
-    /// The apps that it locks.
-    pub(crate) fn apps(&self) -> impl Iterator<Item = &AppId> + Clone {
-        self.change.apps.iter().map(|app| &app.id)
+    /// The apps and pods that it locks.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = &SpecId> + Clone {
+        self.change.specs.iter().map(|spec| &spec.id)
     }
 
     /// When it has to be done.
@@ -80,93 +169,82 @@ impl Deployment {
         Some(self.version.plus_millis(i64::from(deadline.seconds) * 1000))
     }
 
-    /// What it is about, for event queries: its only app, or the group.
+    /// What it is about, for event queries: its only app or pod, or the group.
     pub(crate) fn subject(&self) -> String {
-        match self.change.apps.as_slice() {
+        match self.change.specs.as_slice() {
             [only] => only.id.to_string(),
             _ => self.change.group.to_string(),
         }
-    }
-
-    /// Whether a later step has an action on an app.
-    pub(crate) fn waits(&self, app: &AppId) -> bool {
-        let later = self.steps.iter().skip(self.current + 1);
-        later
-            .flat_map(|step| &step.actions)
-            .any(|action| action.app == *app)
     }
 }
 
 /// A cycle in the dependencies of apps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are cyclic dependencies between {}", .0.iter().map(AppId::as_str).collect::<Vec<_>>().join(", "))]
-pub(crate) struct Cycle(BTreeSet<AppId>);
+#[error("there are cyclic dependencies between {}", .0.iter().map(SpecId::as_str).collect::<Vec<_>>().join(", "))]
+pub(crate) struct Cycle(BTreeSet<SpecId>);
 
 /// The steps that take the edited apps to the definitions of `target`; none when no instance is
 /// affected. `groups` are the edited groups. `effect` compares the definitions of an app that is
 /// changed.
 pub(crate) fn steps(
     target: &Tree,
-    apps: &[EditedApp],
+    specs: &[EditedSpec],
     groups: &[GroupId],
-    effect: impl Fn(&EditedApp, &App, &App) -> Effect,
+    effect: impl Fn(&EditedSpec, &Spec, &Spec) -> Effect,
 ) -> Result<Vec<Step>, Cycle> {
-    let action = |kind, id: &AppId| Action {
-        action: kind,
-        app: id.clone(),
+    let action = |kind, spec: &EditedSpec| Action {
+        kind,
+        id: spec.id.clone(),
+        is_pod: spec.is_pod(),
     };
-    let stop = apps.iter().filter(|app| app.after.is_none());
-    let start = apps
+    let stop = specs.iter().filter(|spec| spec.after.is_none());
+    let start = specs
         .iter()
-        .filter(|app| app.before.is_none() && app.after.is_some());
+        .filter(|spec| spec.before.is_none() && spec.after.is_some());
     let mut steps = vec![
         Step {
-            actions: stop
-                .map(|app| action(ActionKind::StopApplication, &app.id))
-                .collect(),
+            actions: stop.map(|spec| action(ActionKind::Stop, spec)).collect(),
         },
         Step {
-            actions: start
-                .map(|app| action(ActionKind::StartApplication, &app.id))
-                .collect(),
+            actions: start.map(|spec| action(ActionKind::Start, spec)).collect(),
         },
     ];
     let mut layers = Layers::new(target);
     // Dependencies of a group are those of all apps below it.
     for group in groups {
-        for app in target.apps_below(group) {
-            layers.of(&app.id)?;
+        for spec in target.specs_below(group) {
+            layers.of(spec.id())?;
         }
     }
     let mut by_layer: BTreeMap<u32, Vec<Action>> = BTreeMap::new();
-    for app in apps {
-        let Some(new) = &app.after else { continue };
-        let layer = layers.of(&app.id)?;
-        let kind = match &app.before {
-            None => ActionKind::ScaleApplication,
-            Some(old) => match effect(app, old, new) {
+    for spec in specs {
+        let Some(new) = &spec.after else { continue };
+        let layer = layers.of(&spec.id)?;
+        let kind = match &spec.before {
+            None => ActionKind::Scale,
+            Some(old) => match effect(spec, old, new) {
                 Effect::Nothing | Effect::InPlace => continue,
-                Effect::Replace if new.instances > 0 => ActionKind::RestartApplication,
-                Effect::Replace | Effect::Scale => ActionKind::ScaleApplication,
+                Effect::Replace if new.instances() > 0 => ActionKind::Restart,
+                Effect::Replace | Effect::Scale => ActionKind::Scale,
             },
         };
-        by_layer.entry(layer).or_default().push(action(kind, &app.id));
+        by_layer.entry(layer).or_default().push(action(kind, spec));
     }
     steps.extend(by_layer.into_values().map(|actions| Step { actions }));
     steps.retain(|step| !step.actions.is_empty());
     Ok(steps)
 }
 
-/// The layers of apps: one more than the greatest layer of their dependencies.
+/// The layers of apps and pods: one more than the greatest layer of their dependencies.
 struct Layers<'a> {
     tree: &'a Tree,
-    known: BTreeMap<AppId, u32>,
+    known: BTreeMap<SpecId, u32>,
 }
 
-/// An app whose dependencies are being visited.
+/// An app or pod whose dependencies are being visited.
 struct Visit {
-    id: AppId,
-    dependencies: std::vec::IntoIter<AppId>,
+    id: SpecId,
+    dependencies: std::vec::IntoIter<SpecId>,
     layer: u32,
 }
 
@@ -178,14 +256,14 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The layer of an app. Visits only what the app depends on; not recursive, because chains of
+    /// The layer of an app or pod. Visits only what it depends on; not recursive, because chains of
     /// dependencies may be long.
-    fn of(&mut self, app: &AppId) -> Result<u32, Cycle> {
-        if let Some(layer) = self.known.get(app) {
+    fn of(&mut self, spec: &SpecId) -> Result<u32, Cycle> {
+        if let Some(layer) = self.known.get(spec) {
             return Ok(*layer);
         }
-        let mut path = vec![self.visit(app.clone())];
-        let mut on_path = BTreeSet::from([app.clone()]);
+        let mut path = vec![self.visit(spec.clone())];
+        let mut on_path = BTreeSet::from([spec.clone()]);
         while let Some(visit) = path.last_mut() {
             let Some(next) = visit.dependencies.next() else {
                 let (id, layer) = (visit.id.clone(), visit.layer);
@@ -207,10 +285,10 @@ impl<'a> Layers<'a> {
                 path.push(self.visit(next));
             }
         }
-        Ok(self.known.get(app).copied().unwrap_or(0))
+        Ok(self.known.get(spec).copied().unwrap_or(0))
     }
 
-    fn visit(&self, id: AppId) -> Visit {
+    fn visit(&self, id: SpecId) -> Visit {
         Visit {
             dependencies: self.dependencies(&id).into_iter(),
             id,
@@ -218,19 +296,22 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The apps that an app depends on, by its own dependencies and those of its groups. One that
+    /// What an app or pod depends on, by its own dependencies and those of its groups. One that
     /// does not exist is ignored.
-    fn dependencies(&self, id: &AppId) -> Vec<AppId> {
-        let own = self.tree.app(id).into_iter().flat_map(|app| &app.dependencies);
+    fn dependencies(&self, id: &SpecId) -> Vec<SpecId> {
+        let own = self.tree.spec(id).into_iter().flat_map(Spec::dependencies);
         let groups: Vec<_> = id
             .group()
             .with_ancestors()
             .filter_map(|group| self.tree.group(&group))
             .collect();
         let of_groups = groups.iter().flat_map(|group| &group.dependencies);
-        let paths: BTreeSet<&AppId> = own.chain(of_groups).collect();
-        let apps = paths.into_iter().flat_map(|path| self.tree.apps_at(path));
-        apps.map(|app| app.id.clone()).filter(|on| on != id).collect()
+        let paths: BTreeSet<&SpecId> = own.chain(of_groups).collect();
+        let specs = paths.into_iter().flat_map(|path| self.tree.specs_at(path));
+        specs
+            .map(|spec| spec.id().clone())
+            .filter(|on| on != id)
+            .collect()
     }
 }
 
@@ -239,12 +320,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use crate::config::Checks;
+    use crate::model::App;
     use crate::testing::app;
     use crate::tree::edit::Restart;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
-    fn apps(described: &Value) -> BTreeMap<AppId, App> {
+    fn apps(described: &Value) -> BTreeMap<SpecId, App> {
         let read = |(id, rest): (&String, &Value)| {
             let mut body = rest.clone();
             body["id"] = json!(id);
@@ -267,31 +349,31 @@ mod tests {
     }
 
     /// The fixtures mark a restart by another version.
-    fn effect(old: &App, new: &App) -> Effect {
-        if old.version == new.version {
+    fn effect(old: &Spec, new: &Spec) -> Effect {
+        if old.version() == new.version() {
             old.effect_of(new, Checks::default())
         } else {
             Effect::Replace
         }
     }
 
-    fn tree(apps: &BTreeMap<AppId, App>) -> Tree {
+    fn tree(apps: &BTreeMap<SpecId, App>) -> Tree {
         let mut tree = Tree::default();
         for app in apps.values() {
-            tree.insert(Arc::new(app.clone()));
+            tree.insert(app.clone().into());
         }
         tree
     }
 
     /// The steps from one set of apps to another.
-    fn planned(original: &BTreeMap<AppId, App>, target: &BTreeMap<AppId, App>) -> Result<Vec<Step>, Cycle> {
-        let ids: BTreeSet<&AppId> = original.keys().chain(target.keys()).collect();
-        let edited: Vec<EditedApp> = ids
+    fn planned(original: &BTreeMap<SpecId, App>, target: &BTreeMap<SpecId, App>) -> Result<Vec<Step>, Cycle> {
+        let ids: BTreeSet<&SpecId> = original.keys().chain(target.keys()).collect();
+        let edited: Vec<EditedSpec> = ids
             .into_iter()
-            .map(|id| EditedApp {
+            .map(|id| EditedSpec {
                 id: id.clone(),
-                before: original.get(id).cloned().map(Arc::new),
-                after: target.get(id).cloned().map(Arc::new),
+                before: original.get(id).cloned().map(Spec::from),
+                after: target.get(id).cloned().map(Spec::from),
                 restart: Restart::AsBefore,
             })
             .collect();
@@ -314,15 +396,15 @@ mod tests {
     fn plan_case(case: &Value) {
         let (original, target) = (apps(&case["input"]["original"]), apps(&case["input"]["target"]));
         let found = planned(&original, &target).unwrap();
-        let instances: BTreeMap<&AppId, u32> = target.iter().map(|(id, app)| (id, app.instances)).collect();
+        let instances: BTreeMap<&SpecId, u32> = target.iter().map(|(id, app)| (id, app.instances)).collect();
         let shown: Vec<Vec<String>> = found
             .iter()
             .map(|step| {
-                let show = |action: &Action| match action.action {
-                    ActionKind::ScaleApplication => {
-                        format!("ScaleApplication {} {}", action.app, instances[&action.app])
+                let show = |action: &Action| match action.kind {
+                    ActionKind::Scale => {
+                        format!("ScaleApplication {} {}", action.id, instances[&action.id])
                     }
-                    kind => format!("{kind:?} {}", action.app),
+                    kind => format!("{kind:?}Application {}", action.id),
                 };
                 step.actions.iter().map(show).collect()
             })
@@ -343,7 +425,7 @@ mod tests {
         assert_eq!(found.len(), expected.len() + 1, "{}", case["id"]);
         for (number, layer) in expected {
             let index: usize = number.parse().unwrap();
-            let shown: Vec<&AppId> = found[index].actions.iter().map(|action| &action.app).collect();
+            let shown: Vec<&SpecId> = found[index].actions.iter().map(|action| &action.id).collect();
             assert_eq!(json!(shown), *layer, "{} layer {number}", case["id"]);
         }
     }
@@ -368,25 +450,25 @@ mod tests {
         let target = apps(&described);
         let mut tree = tree(&target);
         let mut group = crate::tree::Group::new(GroupId::parse("/web").unwrap(), Moment::now());
-        group.dependencies = vec![AppId::parse("/db").unwrap()];
+        group.dependencies = vec![SpecId::parse("/db").unwrap()];
         tree.insert_group(Arc::new(group));
-        let edited: Vec<EditedApp> = target
+        let edited: Vec<EditedSpec> = target
             .values()
-            .map(|app| EditedApp {
+            .map(|app| EditedSpec {
                 id: app.id.clone(),
                 before: None,
-                after: Some(Arc::new(app.clone())),
+                after: Some(app.clone().into()),
                 restart: Restart::AsBefore,
             })
             .collect();
         let found = steps(&tree, &edited, &[], |_, old, new| effect(old, new)).unwrap();
         let shown: Vec<Vec<&str>> = found[1..]
             .iter()
-            .map(|step| step.actions.iter().map(|action| action.app.as_str()).collect())
+            .map(|step| step.actions.iter().map(|action| action.id.as_str()).collect())
             .collect();
         assert_eq!(shown, [vec!["/db/a"], vec!["/web/b", "/web/x/a"]]);
         let mut db = crate::tree::Group::new(GroupId::parse("/db").unwrap(), Moment::now());
-        db.dependencies = vec![AppId::parse("/web").unwrap()];
+        db.dependencies = vec![SpecId::parse("/web").unwrap()];
         let id = db.id.clone();
         tree.insert_group(Arc::new(db));
         assert!(steps(&tree, &[], &[id], |_, old, new| effect(old, new)).is_err());
@@ -402,7 +484,7 @@ mod tests {
             error.contains("cyclic dependencies") && error.contains("/a, /b") && !error.contains("/c"),
             "{error}"
         );
-        all.get_mut(&AppId::parse("/b").unwrap())
+        all.get_mut(&SpecId::parse("/b").unwrap())
             .unwrap()
             .dependencies
             .clear();

@@ -4,40 +4,42 @@ use std::time::Duration;
 
 use transom_replicas::{BackoffPolicy, Policy, ScalingPolicy};
 
-use crate::model::{App, KillSelection, UnreachableStrategy};
+use crate::model::{KillSelection, Spec, UnreachableStrategy};
 use crate::time::Moment;
 
 /// The number of instances, and how it is reached.
-pub(crate) fn scaling(app: &App) -> ScalingPolicy {
+pub(crate) fn scaling(spec: &Spec) -> ScalingPolicy {
     ScalingPolicy {
-        replicas: app.instances,
-        kill_selection: match app.kill_selection {
+        replicas: spec.instances(),
+        kill_selection: match spec.kill_selection() {
             KillSelection::YoungestFirst => transom_replicas::KillSelection::YoungestFirst,
             KillSelection::OldestFirst => transom_replicas::KillSelection::OldestFirst,
         },
         upgrade: transom_replicas::UpgradeStrategy {
-            maximum_over_capacity: app.upgrade_strategy.maximum_over_capacity,
-            minimum_health_capacity: app.upgrade_strategy.minimum_health_capacity,
+            maximum_over_capacity: spec.upgrade_strategy().maximum_over_capacity,
+            minimum_health_capacity: spec.upgrade_strategy().minimum_health_capacity,
         },
-        resident: app.is_resident(),
+        resident: spec.is_resident(),
     }
 }
 
 /// The delay after failures.
-pub(crate) fn backoff(app: &App) -> BackoffPolicy {
+pub(crate) fn backoff(spec: &Spec) -> BackoffPolicy {
+    let backoff = spec.backoff();
+    let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     BackoffPolicy {
-        initial: seconds(app.backoff_seconds),
-        factor: app.backoff_factor,
-        max: seconds(app.max_launch_delay_seconds),
+        initial: duration(backoff.first),
+        factor: backoff.factor,
+        max: duration(backoff.most),
     }
 }
 
-/// The fate of one instance. `replace`: false while the app is being deleted.
-pub(crate) fn instance(app: &App, launch_timeout: Duration, replace: bool) -> Policy<Moment> {
+/// The fate of one instance. `replace`: false while the spec is being deleted.
+pub(crate) fn instance(spec: &Spec, launch_timeout: Duration, replace: bool) -> Policy<Moment> {
     Policy {
         launch_timeout,
-        version: app.version,
-        unreachable: match app.unreachable_strategy {
+        version: spec.version(),
+        unreachable: match spec.unreachable_strategy() {
             UnreachableStrategy::Enabled {
                 inactive_after_seconds,
                 expunge_after_seconds,
@@ -63,12 +65,12 @@ mod tests {
 
     #[test]
     fn policies_are_read_from_the_app_definition() {
-        let app = app(&json!({
+        let app = Spec::from(app(&json!({
             "id": "/a", "cmd": "sleep 1", "instances": 3, "killSelection": "OLDEST_FIRST",
             "upgradeStrategy": {"minimumHealthCapacity": 0.5, "maximumOverCapacity": 0.25},
             "backoffSeconds": 2, "backoffFactor": 1.5, "maxLaunchDelaySeconds": 60,
             "unreachableStrategy": {"inactiveAfterSeconds": 10, "expungeAfterSeconds": 30},
-        }));
+        })));
         let scaling = scaling(&app);
         assert_eq!(scaling.replicas, 3);
         assert_eq!(
@@ -88,7 +90,7 @@ mod tests {
         assert_eq!(backoff(&app), expected);
         let instance = instance(&app, Duration::from_mins(5), true);
         assert_eq!(instance.launch_timeout, Duration::from_mins(5));
-        assert_eq!(instance.version, app.version);
+        assert_eq!(instance.version, app.version());
         let unreachable = transom_replicas::UnreachableStrategy::Enabled {
             inactive_after: Duration::from_secs(10),
             expunge_after: Duration::from_secs(30),

@@ -2,22 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
-use sha2::{Digest, Sha256};
 
+use super::effects::{Field, digest, fields};
 use super::{
-    Check, Container, Engine, EnvValue, ExecutorResources, HealthCheck, Network, NetworkMode, PortDefinition,
-    PortMapping, ReadinessCheck, ResourceLimits, SecretDef, Volume,
+    Check, Container, Effect, Engine, EnvValue, ExecutorResources, HealthCheck, Network, NetworkMode,
+    PortDefinition, PortMapping, ReadinessCheck, ResourceLimits, SecretDef, Volume,
 };
 use crate::config::Checks;
-use crate::ids::AppId;
+use crate::ids::SpecId;
 use crate::time::Moment;
 
-/// A canonical definition, with all defaults and without deprecated fields.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A definition of an app, with all defaults and without deprecated fields.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct App {
-    pub(crate) id: AppId,
+    pub(crate) id: SpecId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cmd: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -70,7 +71,7 @@ pub(crate) struct App {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task_kill_grace_period_seconds: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) dependencies: Vec<AppId>,
+    pub(crate) dependencies: Vec<SpecId>,
     pub(crate) upgrade_strategy: UpgradeStrategy,
     pub(crate) labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -86,12 +87,6 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// The version of the last change other than of the number of instances.
-    pub(crate) fn config_version(&self) -> Moment {
-        self.version_info
-            .map_or(self.version, |info| info.last_config_change_at)
-    }
-
     /// Whether tasks use the network of their agent.
     pub(crate) fn uses_host_network(&self) -> bool {
         self.networks
@@ -175,13 +170,7 @@ impl App {
                 fields.insert(field.name, value);
             }
         }
-        let text = serde_json::to_string(&fields).unwrap_or_default();
-        let digest = Sha256::digest(text.as_bytes());
-        let short = digest
-            .iter()
-            .take(16)
-            .fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
-        format!("{short:032x}")
+        digest(&fields)
     }
 
     fn has_agent_check(&self, checks: Checks) -> bool {
@@ -198,43 +187,12 @@ impl App {
     }
 }
 
-/// What the change of a field does to the instances of an app.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Effect {
-    /// Nothing: the field does not belong to the configuration.
-    Nothing,
-    /// The new value applies to running instances, or from the next launch on.
-    InPlace,
-    /// Instances are started or killed.
-    Scale,
-    /// Every instance is replaced.
-    Replace,
-}
-
-/// A field of a definition and the effect of its change.
-struct Field {
-    /// Its name in JSON.
-    name: &'static str,
-    effect: Effect,
-    same: fn(&App, &App) -> bool,
-}
-
-macro_rules! fields {
-    ($($name:literal $field:ident $effect:ident,)*) => {
-        [$(Field {
-            name: $name,
-            effect: Effect::$effect,
-            same: |old, new| old.$field == new.$field,
-        }),*]
-    };
-}
-
 /// Every field of [`App`].
 #[expect(
     clippy::float_cmp,
     reason = "a number that a client did not change is the same"
 )]
-static EFFECTS: [Field; 38] = fields![
+static EFFECTS: [Field<App>; 38] = fields![App;
     "id" id Nothing,
     "cmd" cmd Replace,
     "args" args Replace,
@@ -276,12 +234,12 @@ static EFFECTS: [Field; 38] = fields![
 ];
 
 /// A placement constraint: `["rack", "GROUP_BY", "3"]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct Constraint(pub(crate) Vec<String>);
 
 /// A file that the agent fetches before it starts the task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Artifact {
     pub(crate) uri: String,
@@ -293,7 +251,7 @@ pub(crate) struct Artifact {
 }
 
 /// How many instances a restart may remove and add, as fractions of their number.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UpgradeStrategy {
     #[serde(serialize_with = "short_number")]
@@ -303,7 +261,7 @@ pub(crate) struct UpgradeStrategy {
 }
 
 /// The strategy for instances on unreachable agents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum UnreachableStrategy {
     /// Replace the instance after one delay and remove it after another.
@@ -318,14 +276,14 @@ pub(crate) enum UnreachableStrategy {
 }
 
 /// The word `disabled`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum Disabled {
     #[serde(rename = "disabled")]
     Disabled,
 }
 
 /// Which instances are removed first when an app has too many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum KillSelection {
     YoungestFirst,
@@ -333,7 +291,7 @@ pub(crate) enum KillSelection {
 }
 
 /// How long an instance with persistent volumes is awaited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Residency {
     pub(crate) relaunch_escalation_timeout_seconds: u64,
@@ -341,7 +299,7 @@ pub(crate) struct Residency {
 }
 
 /// The fate of an instance with persistent volumes whose task is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum TaskLostBehavior {
     WaitForever,
@@ -349,7 +307,7 @@ pub(crate) enum TaskLostBehavior {
 }
 
 /// The times of an app's last changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VersionInfo {
     pub(crate) last_scaling_at: Moment,
@@ -374,6 +332,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Exec, Network as CheckNetwork};
+    use crate::model::effects;
     use crate::testing::app;
 
     /// A definition that has every field.
@@ -416,24 +375,14 @@ mod tests {
 
     #[test]
     fn documented_effects_are_those_of_the_table() {
-        let page = include_str!("../../../../docs/apps.md");
-        let (_, table) = page.split_once("| field | default | change |").unwrap();
-        let (table, _) = table.split_once("\n\n").unwrap();
-        let documented: Vec<(&str, &str)> = table
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
-            .map(|(field, rest)| (field, rest.rsplit('|').nth(1).unwrap().trim()))
-            .collect();
+        let documented = effects::tests::documented("## Definitions");
         let effects: Vec<(&str, &str)> = EFFECTS
             .iter()
             .map(|field| {
-                let effect = match (field.name, field.effect) {
-                    ("check", _) => "in place, unless agents make the check",
-                    ("healthChecks", _) => "in place, unless agents make one that changes",
-                    (_, Effect::Nothing) => "",
-                    (_, Effect::InPlace) => "in place",
-                    (_, Effect::Scale) => "scales",
-                    (_, Effect::Replace) => "replaces",
+                let effect = match field.name {
+                    "check" => "in place, unless agents make the check",
+                    "healthChecks" => "in place, unless agents make one that changes",
+                    _ => effects::tests::word(field.effect),
                 };
                 (field.name, effect)
             })

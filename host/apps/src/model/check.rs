@@ -1,17 +1,20 @@
 //! Checks (specification, part C, "Check definition"): a probe of each instance whose result is
 //! shown and has no effect.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::{Checks, Exec, Network};
 
-/// A check: exactly one kind, and its times.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A check: exactly one kind, and its times. An app names the port by number or index, a pod by the
+/// name of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Check {
+#[schemars(rename = "Check{P}")]
+pub(crate) struct Check<P = CheckPort> {
     #[serde(flatten)]
-    pub(crate) kind: CheckKind,
+    pub(crate) kind: CheckKind<P>,
     /// Seconds between two attempts; larger than the timeout, so at least 1.
     pub(crate) interval_seconds: u32,
     pub(crate) timeout_seconds: u32,
@@ -19,7 +22,7 @@ pub(crate) struct Check {
     pub(crate) delay_seconds: u32,
 }
 
-impl Check {
+impl<P> Check<P> {
     /// Whether this daemon, and not the agent, makes the check.
     pub(crate) fn is_made_here(&self, checks: Checks) -> bool {
         match self.kind {
@@ -28,16 +31,67 @@ impl Check {
             CheckKind::Plugin(_) => true,
         }
     }
+
+    /// The name of its kind in the document.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        match self.kind {
+            CheckKind::Http { .. } => "http",
+            CheckKind::Tcp { .. } => "tcp",
+            CheckKind::Exec { .. } => "exec",
+            CheckKind::Plugin(_) => "plugin",
+        }
+    }
+
+    /// The port of the check as its definition names it, for the kinds that have one.
+    pub(crate) fn target(&self) -> Option<&P> {
+        match &self.kind {
+            CheckKind::Http { port, .. } | CheckKind::Tcp { port } => Some(port),
+            CheckKind::Exec { .. } | CheckKind::Plugin(_) => None,
+        }
+    }
+
+    /// The same check with a port of another form; `None` if its port has no such form.
+    pub(crate) fn with_port<Q>(&self, port: impl FnOnce(&P) -> Option<Q>) -> Option<Check<Q>> {
+        let kind = match &self.kind {
+            CheckKind::Http {
+                port: from,
+                path,
+                scheme,
+            } => CheckKind::Http {
+                port: port(from)?,
+                path: path.clone(),
+                scheme: *scheme,
+            },
+            CheckKind::Tcp { port: from } => CheckKind::Tcp { port: port(from)? },
+            CheckKind::Exec { command } => CheckKind::Exec {
+                command: command.clone(),
+            },
+            CheckKind::Plugin(plugin) => CheckKind::Plugin(plugin.clone()),
+        };
+        Some(Check {
+            kind,
+            interval_seconds: self.interval_seconds,
+            timeout_seconds: self.timeout_seconds,
+            delay_seconds: self.delay_seconds,
+        })
+    }
+}
+
+impl Check {
+    /// The port of the check, for the kinds that have one.
+    pub(crate) fn port(&self) -> Option<CheckPort> {
+        self.target().copied()
+    }
 }
 
 /// The kind of a check, with its target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum CheckKind {
+pub(crate) enum CheckKind<P = CheckPort> {
     /// A GET; the result is the status code.
     Http {
         #[serde(flatten)]
-        port: CheckPort,
+        port: P,
         /// Shown as given; the default is `/`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
@@ -46,16 +100,16 @@ pub(crate) enum CheckKind {
     /// A connection; the result is whether it was accepted.
     Tcp {
         #[serde(flatten)]
-        port: CheckPort,
+        port: P,
     },
     /// A command inside the task; the result is its exit code.
     Exec { command: CheckCommand },
-    /// A probe of the daemon's; the result is the JSON object that it reports.
+    /// A probe of your own; the result is the JSON object that it reports.
     Plugin(PluginCheck),
 }
 
 /// The component of a check, and what it is told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PluginCheck {
     /// The name of a check-probe component.
     pub(crate) name: String,
@@ -69,8 +123,9 @@ fn no_settings() -> Value {
 }
 
 /// The port of a check, by number or by index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "AtPort")]
 pub(crate) enum CheckPort {
     /// A port number.
     Port(u16),
@@ -79,28 +134,18 @@ pub(crate) enum CheckPort {
 }
 
 /// Only plain HTTP is supported, as the specification requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum CheckScheme {
     #[serde(rename = "HTTP")]
     Http,
 }
 
 /// A command line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CheckCommand {
     /// A text for `/bin/sh -c`.
     Shell(String),
     /// A program and its arguments, never empty.
     Argv(Vec<String>),
-}
-
-impl Check {
-    /// The port of the check, for the kinds that have one.
-    pub(crate) fn port(&self) -> Option<CheckPort> {
-        match &self.kind {
-            CheckKind::Http { port, .. } | CheckKind::Tcp { port } => Some(*port),
-            CheckKind::Exec { .. } | CheckKind::Plugin(_) => None,
-        }
-    }
 }

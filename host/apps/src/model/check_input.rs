@@ -7,72 +7,66 @@ use serde_json::Value;
 use transom_web::Problems;
 
 /// A check whose port is not resolved yet.
-#[derive(Clone, Debug)]
-pub(super) struct CheckInput {
-    kind: KindInput,
-    interval: u32,
-    timeout: u32,
-    delay: u32,
-}
+pub(super) type CheckInput = Check<PortInput>;
 
-#[derive(Clone, Debug)]
-enum KindInput {
-    Http(PortInput, Option<String>),
-    Tcp(PortInput),
-    Exec(CheckCommand),
-    Plugin(PluginCheck),
-    /// No kind or several kinds were given; the problem is recorded.
-    Unclear,
-}
-
+/// The port of a check as a client gives it.
 #[derive(Clone, Copy, Debug, Default)]
-struct PortInput {
+pub(super) struct PortInput {
     port: Option<u16>,
     index: Option<u16>,
 }
 
-/// Parses the `check` member.
-pub(super) fn read(check: &mut Reader<'_>) -> CheckInput {
+/// Parses the `check` member of an app.
+pub(super) fn read(check: &mut Reader<'_>) -> Option<CheckInput> {
+    read_with(check, |check| Some(read_port(check)))
+}
+
+/// Parses a check; `port` parses how it names its port. `None`: its kind is unclear, and the
+/// problem is recorded.
+pub(super) fn read_with<P>(
+    check: &mut Reader<'_>,
+    port: impl Fn(&mut Reader<'_>) -> Option<P>,
+) -> Option<Check<P>> {
     let kinds: Vec<&str> = ["http", "tcp", "exec", "plugin"]
         .into_iter()
         .filter(|kind| check.raw(kind).is_some())
         .collect();
     let kind = match kinds.as_slice() {
-        ["http"] => check.nested("http", read_http).unwrap_or(KindInput::Unclear),
+        ["http"] => check.nested("http", |http| read_http(http, port)).flatten(),
         ["tcp"] => check
-            .nested("tcp", |tcp| KindInput::Tcp(read_port(tcp)))
-            .unwrap_or(KindInput::Unclear),
-        ["exec"] => check.nested("exec", read_exec).unwrap_or(KindInput::Unclear),
-        ["plugin"] => check.nested("plugin", read_plugin).unwrap_or(KindInput::Unclear),
+            .nested("tcp", |tcp| Some(CheckKind::Tcp { port: port(tcp)? }))
+            .flatten(),
+        ["exec"] => read_exec(check).map(|command| CheckKind::Exec { command }),
+        ["plugin"] => check
+            .nested("plugin", read_plugin)
+            .flatten()
+            .map(CheckKind::Plugin),
         [] => {
             check.problem_here("exactly one of http, tcp, exec or plugin must be given; there is none");
-            KindInput::Unclear
+            None
         }
         several => {
             check.problem_here(format!(
                 "exactly one of http, tcp, exec or plugin must be given; there are {}",
                 several.join(", ")
             ));
-            KindInput::Unclear
+            None
         }
     };
-    CheckInput {
-        kind,
-        interval: check.count("intervalSeconds").unwrap_or(60),
-        timeout: check.count("timeoutSeconds").unwrap_or(20),
-        delay: check.count("delaySeconds").unwrap_or(15),
-    }
+    let interval_seconds = check.count("intervalSeconds").unwrap_or(60);
+    let timeout_seconds = check.count("timeoutSeconds").unwrap_or(20);
+    let delay_seconds = check.count("delaySeconds").unwrap_or(15);
+    Some(Check {
+        kind: kind?,
+        interval_seconds,
+        timeout_seconds,
+        delay_seconds,
+    })
 }
 
-fn read_http(http: &mut Reader<'_>) -> KindInput {
-    let port = read_port(http);
-    let path = http.string("path");
-    if path.as_ref().is_some_and(String::is_empty) {
-        http.problem("path", "error.minLength");
-    }
-    if path.as_ref().is_some_and(|path| path.len() > 1024) {
-        http.problem("path", "error.maxLength");
-    }
+fn read_http<P>(http: &mut Reader<'_>, port: impl Fn(&mut Reader<'_>) -> Option<P>) -> Option<CheckKind<P>> {
+    let port = port(http);
+    let path = http.text("path", 1024);
     if let Some(scheme) = http.string("scheme")
         && scheme != "HTTP"
     {
@@ -81,7 +75,11 @@ fn read_http(http: &mut Reader<'_>) -> KindInput {
             format!("got {scheme}; only HTTP is supported for checks"),
         );
     }
-    KindInput::Http(port, path)
+    Some(CheckKind::Http {
+        port: port?,
+        path,
+        scheme: CheckScheme::Http,
+    })
 }
 
 fn read_port(check: &mut Reader<'_>) -> PortInput {
@@ -95,7 +93,17 @@ fn read_port(check: &mut Reader<'_>) -> PortInput {
     input
 }
 
-fn read_exec(exec: &mut Reader<'_>) -> KindInput {
+/// Parses the `exec` member of a check: its command.
+pub(super) fn read_exec(check: &mut Reader<'_>) -> Option<CheckCommand> {
+    check
+        .nested("exec", |exec| {
+            read_command(exec, "an exec check needs its command")
+        })
+        .flatten()
+}
+
+/// Parses the `command` member; `why` says what it is for.
+pub(super) fn read_command(exec: &mut Reader<'_>, why: &str) -> Option<CheckCommand> {
     let command = exec.nested("command", |command| {
         let shell = command.string("shell").filter(|shell| !shell.is_empty());
         let argv = command.strings("argv").filter(|argv| !argv.is_empty());
@@ -110,12 +118,12 @@ fn read_exec(exec: &mut Reader<'_>) -> KindInput {
         }
     });
     if exec.raw("command").is_none() {
-        exec.problem("command", "is undefined: an exec check needs its command");
+        exec.problem("command", format!("is undefined: {why}"));
     }
-    command.flatten().map_or(KindInput::Unclear, KindInput::Exec)
+    command.flatten()
 }
 
-fn read_plugin(plugin: &mut Reader<'_>) -> KindInput {
+fn read_plugin(plugin: &mut Reader<'_>) -> Option<PluginCheck> {
     let name = plugin.string("name");
     if name.as_ref().is_none_or(String::is_empty) {
         plugin.problem("name", "the name of a check-probe component must be given");
@@ -124,18 +132,16 @@ fn read_plugin(plugin: &mut Reader<'_>) -> KindInput {
         Some(_) => plugin.object("settings").cloned(),
         None => Some(serde_json::Map::new()),
     };
-    match (name, settings) {
-        (Some(name), Some(settings)) => KindInput::Plugin(PluginCheck {
-            name,
-            settings: Value::Object(settings),
-        }),
-        _ => KindInput::Unclear,
-    }
+    Some(PluginCheck {
+        name: name?,
+        settings: Value::Object(settings?),
+    })
 }
 
 /// A check with neither port nor index uses the first port, and its document shows that index.
-pub(super) fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) -> Option<Check> {
-    let mut port = |input: PortInput, kind: &str| match (input.port, input.index) {
+pub(super) fn resolve(check: &CheckInput, ports: usize, broken: &mut Problems) -> Option<Check> {
+    let kind = check.kind_name();
+    check.with_port(|input| match (input.port, input.index) {
         (Some(port), _) => Some(CheckPort::Port(port)),
         (None, Some(index)) => Some(CheckPort::PortIndex(index)),
         (None, None) if ports > 0 => Some(CheckPort::PortIndex(0)),
@@ -146,24 +152,5 @@ pub(super) fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) ->
             );
             None
         }
-    };
-    let kind = match input.kind {
-        KindInput::Http(ports, path) => CheckKind::Http {
-            port: port(ports, "http")?,
-            path,
-            scheme: CheckScheme::Http,
-        },
-        KindInput::Tcp(ports) => CheckKind::Tcp {
-            port: port(ports, "tcp")?,
-        },
-        KindInput::Exec(command) => CheckKind::Exec { command },
-        KindInput::Plugin(plugin) => CheckKind::Plugin(plugin),
-        KindInput::Unclear => return None,
-    };
-    Some(Check {
-        kind,
-        interval_seconds: input.interval,
-        timeout_seconds: input.timeout,
-        delay_seconds: input.delay,
     })
 }

@@ -1,11 +1,12 @@
 //! The container of an app.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PortMapping, Volume};
 
 /// A container: its containerizer, image, mounts and ports.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Container {
     #[serde(rename = "type")]
@@ -17,7 +18,7 @@ pub(crate) struct Container {
     pub(crate) linux_info: Option<LinuxInfo>,
     #[serde(default)]
     pub(crate) volumes: Vec<Volume>,
-    /// `None` exactly in host networking.
+    /// Absent exactly in host networking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) port_mappings: Option<Vec<PortMapping>>,
 }
@@ -36,7 +37,7 @@ impl Container {
 }
 
 /// Which of the agent's containerizers runs a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Engine {
     Mesos,
@@ -44,7 +45,7 @@ pub(crate) enum Engine {
 }
 
 /// An image in a Docker registry, and options of Docker's containerizer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Docker {
     pub(crate) image: String,
@@ -56,21 +57,21 @@ pub(crate) struct Docker {
 }
 
 /// The credentials of the image's registry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PullConfig {
     /// A name in the app's `secrets`.
     pub(crate) secret: String,
 }
 
 /// An option of `docker run`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Parameter {
     pub(crate) key: String,
     pub(crate) value: String,
 }
 
 /// Linux options of a container of the Mesos containerizer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LinuxInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +81,7 @@ pub(crate) struct LinuxInfo {
 }
 
 /// The filter of system calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Seccomp {
     /// A profile of the agent.
@@ -90,7 +91,7 @@ pub(crate) struct Seccomp {
 }
 
 /// Shared memory and System V IPC.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IpcInfo {
     pub(crate) mode: IpcMode,
@@ -100,7 +101,7 @@ pub(crate) struct IpcInfo {
 }
 
 /// Whose IPC namespace a container has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum IpcMode {
     Private,

@@ -1,7 +1,7 @@
 //! Parses a container.
 
-use super::input::read_choice;
 use super::reader::Reader;
+use super::reader::read_choice;
 use super::{
     Container, Docker, Engine, IpcInfo, IpcMode, LinuxInfo, Parameter, PortMapping, PullConfig, Seccomp,
     port_input, volume_input,
@@ -75,10 +75,7 @@ fn read_docker(docker: &mut Reader<'_>, input: &mut ContainerInput, broken: &mut
         })
     });
     let parameters = parameters.unwrap_or_default();
-    let pull_config = docker.nested("pullConfig", |config| {
-        let secret = config.required("secret", "a pullConfig needs its secret");
-        secret.map(|secret| PullConfig { secret })
-    });
+    let pull_config = read_pull_config(docker);
     let privileged = docker.boolean("privileged").unwrap_or(false);
     let mut refuse = |key: &str, present: bool| {
         if present {
@@ -105,13 +102,23 @@ fn read_docker(docker: &mut Reader<'_>, input: &mut ContainerInput, broken: &mut
     input.container.docker = image.map(|image| Docker {
         image,
         force_pull_image,
-        pull_config: pull_config.flatten(),
+        pull_config,
         privileged,
         parameters,
     });
 }
 
-fn read_linux_info(info: &mut Reader<'_>) -> LinuxInfo {
+/// Parses `pullConfig` of an image.
+pub(super) fn read_pull_config(image: &mut Reader<'_>) -> Option<PullConfig> {
+    let config = image.nested("pullConfig", |config| {
+        let secret = config.required("secret", "a pullConfig needs its secret");
+        secret.map(|secret| PullConfig { secret })
+    });
+    config.flatten()
+}
+
+/// Parses `linuxInfo`.
+pub(super) fn read_linux_info(info: &mut Reader<'_>) -> LinuxInfo {
     LinuxInfo {
         seccomp: info.nested("seccomp", |seccomp| Seccomp {
             profile_name: seccomp.string("profileName"),

@@ -1,6 +1,10 @@
 //! Rules of the container, of secrets and of the environment.
 
-use super::{App, Container, Docker, Engine, EnvValue, IpcMode, LinuxInfo, Settings, volume_rules};
+use std::collections::BTreeMap;
+
+use super::{
+    App, Docker, Engine, EnvValue, IpcMode, LinuxInfo, PullConfig, SecretDef, Settings, volume_rules,
+};
 use crate::config::Feature;
 use transom_web::Problems;
 
@@ -13,7 +17,11 @@ pub(super) fn check(app: &App, settings: &Settings, problems: &mut Problems) {
         (None, Engine::Mesos) => {}
     }
     if let Some(info) = &container.linux_info {
-        linux_info(info, container, problems);
+        if container.engine == Engine::Docker {
+            let text = "linuxInfo is not supported with the Docker containerizer";
+            problems.add("/container/linuxInfo", text);
+        }
+        linux_info(info, "/container/linuxInfo", problems);
     }
     volume_rules::check(app, container, settings, problems);
 }
@@ -25,61 +33,97 @@ fn image(app: &App, docker: &Docker, engine: Engine, settings: &Settings, proble
         problems.add(path, "pullConfig is not supported with Docker containerizer");
         return;
     }
+    pull_config(config, &app.secrets, settings, path, problems);
+}
+
+/// Adds the problems of the credentials of a registry.
+pub(super) fn pull_config(
+    config: &PullConfig,
+    secrets: &BTreeMap<String, SecretDef>,
+    settings: &Settings,
+    path: &str,
+    problems: &mut Problems,
+) {
     if !settings.features.contains(&Feature::Secrets) {
         problems.add(path, "must be empty");
         settings.require(Feature::Secrets, path, problems);
     }
-    if !app.secrets.contains_key(&config.secret) {
+    if !secrets.contains_key(&config.secret) {
         problems.add(path, "pullConfig.secret must refer to an existing secret");
     }
 }
 
-fn linux_info(info: &LinuxInfo, container: &Container, problems: &mut Problems) {
-    if container.engine == Engine::Docker {
-        let text = "linuxInfo is not supported with the Docker containerizer";
-        problems.add("/container/linuxInfo", text);
+/// Adds the problems of Linux options.
+pub(super) fn linux_info(info: &LinuxInfo, path: &str, problems: &mut Problems) {
+    let seccomp = info.seccomp.as_ref();
+    match seccomp.map(|seccomp| (&seccomp.profile_name, seccomp.unconfined)) {
+        Some((Some(_), true)) => problems.add(
+            format!("{path}/seccomp"),
+            "Seccomp unconfined can NOT be true when Profile is defined",
+        ),
+        Some((None, false)) => problems.add(
+            format!("{path}/seccomp"),
+            "Seccomp unconfined must be true when Profile is NOT defined",
+        ),
+        _ => {}
     }
-    if let Some(seccomp) = &info.seccomp
-        && seccomp.unconfined == seccomp.profile_name.is_some()
-    {
-        problems.add(
-            "/container/linuxInfo/seccomp",
-            "either profileName must be given, or unconfined must be true",
-        );
-    }
+    ipc_info(info, path, problems);
+}
+
+/// Adds the problems of the IPC options.
+pub(super) fn ipc_info(info: &LinuxInfo, path: &str, problems: &mut Problems) {
     if let Some(ipc) = &info.ipc_info
         && ipc.mode == IpcMode::ShareParent
         && ipc.shm_size.is_some()
     {
         problems.add(
-            "/container/linuxInfo/ipcInfo/shmSize",
-            "shmSize needs the mode PRIVATE: memory shared with the parent has the parent's size",
+            format!("{path}/ipcInfo"),
+            "ipcInfo shmSize can NOT be set when mode is SHARE_PARENT",
         );
     }
 }
 
 /// Adds the problems of the app's secrets and of references to them in the environment.
 pub(super) fn secrets(app: &App, settings: &Settings, problems: &mut Problems) {
-    let enabled = settings.features.contains(&Feature::Secrets);
-    if !app.secrets.is_empty() && !enabled {
-        problems.add("/secrets", "must be empty");
-        settings.require(Feature::Secrets, "/secrets", problems);
-    }
+    defined_secrets(&app.secrets, settings, problems);
     for (index, _) in app.env.keys().enumerate().filter(|(_, name)| name.is_empty()) {
         problems.add(format!("/env/keys({index})"), "must not be empty");
     }
-    for (name, value) in &app.env {
+    references(&app.env, &app.secrets, settings, "/env", problems);
+}
+
+/// Adds the problems of the secrets that an app or a pod defines.
+pub(super) fn defined_secrets(
+    secrets: &BTreeMap<String, SecretDef>,
+    settings: &Settings,
+    problems: &mut Problems,
+) {
+    if !secrets.is_empty() && !settings.features.contains(&Feature::Secrets) {
+        problems.add("/secrets", "must be empty");
+        settings.require(Feature::Secrets, "/secrets", problems);
+    }
+}
+
+/// Adds the problems of references to secrets in an environment.
+pub(super) fn references(
+    env: &BTreeMap<String, EnvValue>,
+    secrets: &BTreeMap<String, SecretDef>,
+    settings: &Settings,
+    path: &str,
+    problems: &mut Problems,
+) {
+    for (name, value) in env {
         let EnvValue::Secret { secret } = value else {
             continue;
         };
-        if !enabled {
+        if !settings.features.contains(&Feature::Secrets) {
             problems.add(
-                "/env",
+                path,
                 "use of secret-references in the environment requires the secrets feature to be enabled",
             );
         }
-        if !app.secrets.contains_key(secret) {
-            problems.add(format!("/env/{name}/secret"), "references an undefined secret");
+        if !secrets.contains_key(secret) {
+            problems.add(format!("{path}/{name}/secret"), "references an undefined secret");
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::volume_tests::{dvdi, volume};
 use super::{App, Invalid, Settings, read, rules};
 use crate::config::Feature;
-use crate::ids::AppId;
+use crate::ids::SpecId;
 use crate::testing::settings;
 use crate::time::Moment;
 use transom_web::Problems;
@@ -15,7 +15,7 @@ fn define(body: &Value, settings: &Settings) -> Result<App, Problems> {
     let mut update = read(body).map_err(|invalid| match invalid {
         Invalid::Shape(problems) | Invalid::Rules(problems) => problems,
     })?;
-    let app = update.apply(AppId::parse("/a").unwrap(), None, settings, Moment::now());
+    let app = update.apply(SpecId::parse("/a").unwrap(), None, settings, Moment::now());
     update.broken.extend(rules::check(&app, settings));
     if update.broken.is_empty() {
         Ok(app)
@@ -325,12 +325,12 @@ fn containers_follow_the_rules() {
         (
             mesos(json!({"linuxInfo": {"seccomp": {}}})),
             "/container/linuxInfo/seccomp",
-            "profileName",
+            "Seccomp unconfined must be true when Profile is NOT defined",
         ),
         (
             mesos(json!({"linuxInfo": {"ipcInfo": {"mode": "SHARE_PARENT", "shmSize": 1}}})),
-            "/container/linuxInfo/ipcInfo/shmSize",
-            "PRIVATE",
+            "/container/linuxInfo/ipcInfo",
+            "ipcInfo shmSize can NOT be set when mode is SHARE_PARENT",
         ),
         (
             mesos(json!({"linuxInfo": {"ipcInfo": {}}})),

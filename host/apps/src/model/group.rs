@@ -5,7 +5,7 @@ use transom_web::Problems;
 
 use super::reader::Reader;
 use super::{AppUpdate, Constraint, Invalid, read};
-use crate::ids::{AppId, GroupId, IdError};
+use crate::ids::{GroupId, IdError, SpecId};
 use crate::time::Moment;
 
 /// Groups may lie in one another as deep as this.
@@ -18,11 +18,13 @@ pub(crate) struct GroupUpdate {
     pub(crate) id: GroupId,
     pub(crate) apps: Option<Vec<AppUpdate>>,
     pub(crate) groups: Option<Vec<GroupUpdate>>,
-    pub(crate) dependencies: Option<Vec<AppId>>,
+    pub(crate) dependencies: Option<Vec<SpecId>>,
     /// All numbers of instances below the group are multiplied by this.
     pub(crate) scale_by: Option<f64>,
     /// The group goes back to this version.
     pub(crate) version: Option<Moment>,
+    /// Whether the group's name is the role of apps and pods below it.
+    pub(crate) enforce_role: Option<bool>,
     /// Path of the document in the request: empty, or `/groups(1)`.
     pub(crate) path: String,
     /// Violated rules of this group, without those of its apps and groups.
@@ -97,10 +99,11 @@ fn read_below(
         }
         moment
     });
-    if reader.boolean("enforceRole") == Some(true) {
+    let enforce_role = reader.boolean("enforceRole");
+    if enforce_role == Some(true) && !id.is_top() {
         broken.add(
             format!("{path}/enforceRole"),
-            "enforceRole is not supported yet: all apps have the framework's role",
+            "enforceRole can only be set for top-level groups",
         );
     }
     let list = |name: &str| members.get(name).and_then(Value::as_array);
@@ -132,16 +135,17 @@ fn read_below(
         dependencies,
         scale_by,
         version,
+        enforce_role,
         path,
         broken,
     })
 }
 
-fn read_dependencies(reader: &mut Reader<'_>, id: &GroupId) -> Option<Vec<AppId>> {
+fn read_dependencies(reader: &mut Reader<'_>, id: &GroupId) -> Option<Vec<SpecId>> {
     let texts = reader.strings("dependencies")?;
     let mut dependencies = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter().enumerate() {
-        match AppId::parse_in(id, text) {
+        match SpecId::parse_in(id, text) {
             Ok(dependency) => dependencies.push(dependency),
             Err(error) => pattern(reader, &format!("dependencies({index})"), error),
         }
@@ -159,7 +163,7 @@ fn read_app(document: &Value, group: &GroupId, path: &str, shape: &mut Problems)
     let mut document = document.clone();
     let id = document["id"]
         .as_str()
-        .and_then(|text| AppId::parse_in(group, text).ok());
+        .and_then(|text| SpecId::parse_in(group, text).ok());
     if let Some(id) = &id {
         let base = GroupId::from(id);
         document["id"] = json!(id);
@@ -167,7 +171,7 @@ fn read_app(document: &Value, group: &GroupId, path: &str, shape: &mut Problems)
         for dependency in dependencies.into_iter().flatten() {
             let absolute = dependency
                 .as_str()
-                .and_then(|text| AppId::parse_in(&base, text).ok());
+                .and_then(|text| SpecId::parse_in(&base, text).ok());
             if let Some(absolute) = absolute {
                 *dependency = json!(absolute);
             }

@@ -3,17 +3,18 @@
 //! The daemon makes those of the protocols HTTP, HTTPS and TCP; agents make the others, which are
 //! part of the task.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::input::read_choice;
 use super::reader::Reader;
+use super::reader::read_choice;
 use transom_web::Problems;
 
 /// Maximum length of a path, as upstream has it.
 const MAX_PATH: usize = 1024;
 
-/// A health check in its canonical form. Fields that its protocol does not use are dropped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A health check with all defaults. Fields that its protocol does not use are dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HealthCheck {
     pub(crate) protocol: HealthProtocol,
@@ -32,7 +33,7 @@ pub(crate) struct HealthCheck {
     pub(crate) grace_period_seconds: u32,
     pub(crate) interval_seconds: u32,
     pub(crate) timeout_seconds: u32,
-    /// Seconds from the start of the task to the first attempt; agents alone use it, as upstream.
+    /// Seconds from the start of the task to the first attempt; agents alone use it.
     pub(crate) delay_seconds: u32,
     /// Failures in a row before the one that kills; 0: none kills.
     pub(crate) max_consecutive_failures: u32,
@@ -42,7 +43,7 @@ pub(crate) struct HealthCheck {
 }
 
 /// What a health check does, and who makes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum HealthProtocol {
     #[serde(rename = "HTTP")]
     Http,
@@ -80,14 +81,14 @@ impl HealthProtocol {
 }
 
 /// The address family of an agent's check in a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum IpProtocol {
     IPv4,
     IPv6,
 }
 
 /// A line for `/bin/sh -c`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct HealthCommand {
     pub(crate) value: String,
 }

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::check_input::{self, CheckInput};
 use super::health_check::{self, HealthCheck};
 use super::network_input::{self, NetworkInput};
-use super::reader::Reader;
+use super::reader::{Reader, read_choice};
 use super::readiness::{self, ReadinessCheck};
 use super::{
     App, Artifact, Constraint, EnvValue, ExecutorResources, KillSelection, Residency, ResourceLimits,
     SecretDef, Settings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
 };
-use crate::ids::{AppId, IdError};
+use crate::ids::{IdError, SpecId};
 use crate::time::Moment;
 use transom_web::Problems;
 
@@ -29,7 +29,7 @@ pub(crate) enum Invalid {
 /// A client's document; fields that it does not have are `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AppUpdate {
-    pub(crate) id: Option<AppId>,
+    pub(crate) id: Option<SpecId>,
     pub(crate) version: Option<Moment>,
     /// Number of members of the document, ids and versions included.
     pub(crate) members: usize,
@@ -59,7 +59,7 @@ pub(crate) struct AppUpdate {
     health_checks: Option<Vec<HealthCheck>>,
     readiness_checks: Option<Vec<ReadinessCheck>>,
     grace: Option<u32>,
-    dependencies: Option<Vec<AppId>>,
+    dependencies: Option<Vec<SpecId>>,
     upgrade_strategy: Option<UpgradeStrategy>,
     labels: Option<BTreeMap<String, String>>,
     accepted_resource_roles: Option<Vec<String>>,
@@ -108,7 +108,7 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     read_times(reader, update);
     update.constraints = read_constraints(reader);
     update.fetch = read_fetch(reader, broken);
-    update.check = reader.nested("check", check_input::read);
+    update.check = reader.nested("check", check_input::read).flatten();
     update.health_checks = reader.list("healthChecks", health_check::read);
     update.readiness_checks = reader.list("readinessChecks", readiness::read);
     update.dependencies = read_dependencies(reader, broken);
@@ -116,22 +116,36 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     update.labels = reader.texts("labels");
     update.accepted_resource_roles = read_roles(reader);
     update.unreachable_strategy = read_unreachable(reader, broken);
-    update.kill_selection = read_choice(
-        reader,
-        "killSelection",
-        &[
-            ("YOUNGEST_FIRST", KillSelection::YoungestFirst),
-            ("OLDEST_FIRST", KillSelection::OldestFirst),
-        ],
-    );
-    update.role = reader.string("role");
-    if update.role.as_deref() == Some("") {
-        reader.problem("role", "error.minLength");
-    }
+    update.kill_selection = read_kill_selection(reader);
+    update.role = read_role(reader);
 }
 
-fn read_id(reader: &mut Reader<'_>, key: &str, text: &str, broken: &mut Problems) -> Option<AppId> {
-    match AppId::parse(text) {
+/// Parses `killSelection`.
+pub(super) fn read_kill_selection(reader: &mut Reader<'_>) -> Option<KillSelection> {
+    let choices = [
+        ("YOUNGEST_FIRST", KillSelection::YoungestFirst),
+        ("OLDEST_FIRST", KillSelection::OldestFirst),
+    ];
+    read_choice(reader, "killSelection", &choices)
+}
+
+/// Parses `role`.
+pub(super) fn read_role(reader: &mut Reader<'_>) -> Option<String> {
+    let role = reader.string("role");
+    if role.as_deref() == Some("") {
+        reader.problem("role", "error.minLength");
+    }
+    role
+}
+
+/// Parses the id of an app or a pod.
+pub(super) fn read_id(
+    reader: &mut Reader<'_>,
+    key: &str,
+    text: &str,
+    broken: &mut Problems,
+) -> Option<SpecId> {
+    match SpecId::parse(text) {
         Ok(id) => Some(id),
         Err(IdError::Pattern) => {
             reader.problem(key, "error.pattern");
@@ -145,7 +159,8 @@ fn read_id(reader: &mut Reader<'_>, key: &str, text: &str, broken: &mut Problems
     }
 }
 
-fn read_version(reader: &mut Reader<'_>) -> Option<Moment> {
+/// Parses `version`.
+pub(super) fn read_version(reader: &mut Reader<'_>) -> Option<Moment> {
     let text = reader.string("version")?;
     let moment = text.parse().ok();
     if moment.is_none() {
@@ -163,7 +178,7 @@ fn read_program(reader: &mut Reader<'_>, update: &mut AppUpdate) {
     update.user = reader.string("user");
     update.executor = reader.string("executor");
     update.executor_resources = limits_input::read_executor_resources(reader);
-    update.env = limits_input::read_env(reader);
+    update.env = limits_input::read_env(reader, "env");
     update.secrets = limits_input::read_secrets(reader);
     update.tty = reader.boolean("tty");
     update.residency = limits_input::read_residency(reader);
@@ -183,21 +198,6 @@ fn read_times(reader: &mut Reader<'_>, update: &mut AppUpdate) {
     update.backoff_factor = reader.number("backoffFactor", 1.0);
     update.max_launch_delay_seconds = reader.count("maxLaunchDelaySeconds");
     update.grace = reader.count("taskKillGracePeriodSeconds");
-}
-
-/// Parses one of several texts.
-pub(super) fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
-    let text = reader.string(key)?;
-    let choice = choices
-        .iter()
-        .find(|(name, _)| *name == text)
-        .map(|(_, value)| *value);
-    if choice.is_none() {
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        reader.problem(key, "error.unknown.enum.literal");
-        reader.problem(key, format!("got {text}, expected one of: {}", names.join(", ")));
-    }
-    choice
 }
 
 fn read_constraints(reader: &mut Reader<'_>) -> Option<Vec<Constraint>> {
@@ -226,19 +226,7 @@ fn read_constraints(reader: &mut Reader<'_>) -> Option<Vec<Constraint>> {
 }
 
 fn read_fetch(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<Artifact>> {
-    let fetch = reader.list("fetch", |item| {
-        let uri = item.string("uri");
-        if uri.is_none() && item.raw("uri").is_none() {
-            item.problem("uri", "is undefined: every artifact needs its uri");
-        }
-        Some(Artifact {
-            uri: uri?,
-            extract: item.boolean("extract").unwrap_or(true),
-            executable: item.boolean("executable").unwrap_or(false),
-            cache: item.boolean("cache").unwrap_or(false),
-            dest_path: item.string("destPath"),
-        })
-    });
+    let fetch = reader.list("fetch", read_artifact);
     let uris = reader.strings("uris");
     if fetch.as_ref().is_some_and(|fetch| !fetch.is_empty())
         && uris.as_ref().is_some_and(|uris| !uris.is_empty())
@@ -246,6 +234,21 @@ fn read_fetch(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<Arti
         broken.add("/uris", "may not be set in conjunction with fetch");
     }
     fetch.or_else(|| uris.map(|uris| uris.into_iter().map(legacy_artifact).collect()))
+}
+
+/// Parses one artifact.
+pub(super) fn read_artifact(item: &mut Reader<'_>) -> Option<Artifact> {
+    let uri = item.string("uri");
+    if uri.is_none() && item.raw("uri").is_none() {
+        item.problem("uri", "is undefined: every artifact needs its uri");
+    }
+    Some(Artifact {
+        uri: uri?,
+        extract: item.boolean("extract").unwrap_or(true),
+        executable: item.boolean("executable").unwrap_or(false),
+        cache: item.boolean("cache").unwrap_or(false),
+        dest_path: item.string("destPath"),
+    })
 }
 
 /// The deprecated `uris`: archives are extracted.
@@ -264,7 +267,7 @@ fn legacy_artifact(uri: String) -> Artifact {
     }
 }
 
-fn read_dependencies(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<AppId>> {
+fn read_dependencies(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<SpecId>> {
     let texts = reader.strings("dependencies")?;
     let mut dependencies = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -289,7 +292,8 @@ fn read_upgrade(strategy: &mut Reader<'_>) -> Option<UpgradeStrategy> {
     })
 }
 
-fn read_roles(reader: &mut Reader<'_>) -> Option<Vec<String>> {
+/// Parses `acceptedResourceRoles`.
+pub(super) fn read_roles(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let roles = reader.strings("acceptedResourceRoles")?;
     let distinct: std::collections::BTreeSet<&String> = roles.iter().collect();
     if distinct.len() != roles.len() {
@@ -298,7 +302,11 @@ fn read_roles(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     Some(roles)
 }
 
-fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<UnreachableStrategy> {
+/// Parses `unreachableStrategy`.
+pub(super) fn read_unreachable(
+    reader: &mut Reader<'_>,
+    broken: &mut Problems,
+) -> Option<UnreachableStrategy> {
     let value = reader.raw("unreachableStrategy")?;
     if value.as_str() == Some("disabled") {
         return Some(UnreachableStrategy::Disabled(app::Disabled::Disabled));
@@ -311,7 +319,7 @@ fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Un
     })?;
     if inactive > expunge {
         broken.add(
-            "/unreachableStrategy",
+            reader.path("unreachableStrategy"),
             format!(
                 "inactiveAfterSeconds ({inactive}) must be less or equal to expungeAfterSeconds, which is {expunge}"
             ),
@@ -325,7 +333,7 @@ fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Un
 
 impl AppUpdate {
     /// A change of only the number of instances of an app.
-    pub(crate) fn scaling(id: AppId, instances: u32) -> Self {
+    pub(crate) fn scaling(id: SpecId, instances: u32) -> Self {
         Self {
             id: Some(id),
             instances: Some(instances),
@@ -343,7 +351,7 @@ impl AppUpdate {
     /// Violated rules are added to [`AppUpdate::broken`].
     pub(crate) fn apply(
         &mut self,
-        id: AppId,
+        id: SpecId,
         base: Option<&App>,
         settings: &Settings,
         version: Moment,
@@ -381,7 +389,7 @@ impl AppUpdate {
         app.user = self.user.take().or(app.user);
         app.task_kill_grace_period_seconds = self.grace.or(app.task_kill_grace_period_seconds);
         if let Some(check) = self.check.take() {
-            app.check = check_input::resolve(check, app.port_count(), &mut self.broken);
+            app.check = check_input::resolve(&check, app.port_count(), &mut self.broken);
         }
         let ports = app.port_count();
         health_check::resolve(&mut app.health_checks, ports);
@@ -403,7 +411,7 @@ fn default_strategies(app: &mut App) {
     }
 }
 
-fn defaults(id: AppId, role: &str, version: Moment) -> App {
+fn defaults(id: SpecId, role: &str, version: Moment) -> App {
     App {
         id,
         cmd: None,

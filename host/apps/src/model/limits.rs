@@ -1,11 +1,12 @@
 //! Resources beyond those that a task is given: its limits, and those of its executor.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::app::short_number;
 
-/// The most that a task may use; `None`: what it requests.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The most that a task may use; absent: what it requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ResourceLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cpus: Option<ResourceLimit>,
@@ -14,7 +15,7 @@ pub(crate) struct ResourceLimits {
 }
 
 /// A limit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum ResourceLimit {
     Amount(#[serde(serialize_with = "short_number")] f64),
@@ -22,14 +23,14 @@ pub(crate) enum ResourceLimit {
 }
 
 /// The word `unlimited`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum Unlimited {
     #[serde(rename = "unlimited")]
     Unlimited,
 }
 
 /// What the executor of a task gets in addition to the task.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExecutorResources {
     #[serde(serialize_with = "short_number")]
     pub(crate) cpus: f64,

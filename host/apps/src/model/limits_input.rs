@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::input::read_choice;
 use super::limits::Unlimited;
 use super::reader::Reader;
+use super::reader::read_choice;
 use super::{
     EnvValue, ExecutorResources, Residency, ResourceLimit, ResourceLimits, SecretDef, TaskLostBehavior,
 };
@@ -75,10 +75,10 @@ pub(super) fn read_secrets(reader: &mut Reader<'_>) -> Option<BTreeMap<String, S
     })
 }
 
-/// Parses `env`: texts, and references to secrets.
-pub(super) fn read_env(reader: &mut Reader<'_>) -> Option<BTreeMap<String, EnvValue>> {
-    let members = reader.object("env")?;
-    reader.nested("env", |env| {
+/// Parses an environment, the member `key`: texts, and references to secrets.
+pub(super) fn read_env(reader: &mut Reader<'_>, key: &str) -> Option<BTreeMap<String, EnvValue>> {
+    let members = reader.object(key)?;
+    reader.nested(key, |env| {
         let mut values = BTreeMap::new();
         for (name, value) in members {
             let value = match value {

@@ -16,6 +16,7 @@ mod check_input;
 mod container;
 mod container_input;
 mod container_rules;
+mod effects;
 mod group;
 mod health_check;
 mod input;
@@ -25,6 +26,7 @@ mod limits_input;
 mod network;
 mod network_input;
 mod network_rules;
+pub(crate) mod pod;
 mod port;
 mod port_input;
 pub(crate) mod ports;
@@ -34,19 +36,21 @@ mod resident_rules;
 pub(crate) mod rules;
 mod secret;
 mod settings;
+mod spec;
 mod unsupported;
 mod volume;
 mod volume_input;
 mod volume_rules;
 
 pub(crate) use app::{
-    App, Artifact, Constraint, Effect, KillSelection, Residency, TaskLostBehavior, UnreachableStrategy,
+    App, Artifact, Constraint, KillSelection, Residency, TaskLostBehavior, UnreachableStrategy,
     UpgradeStrategy, VersionInfo,
 };
 pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort, PluginCheck};
 pub(crate) use container::{
     Container, Docker, Engine, IpcInfo, IpcMode, LinuxInfo, Parameter, PullConfig, Seccomp,
 };
+pub(crate) use effects::Effect;
 pub(crate) use group::{GroupUpdate, read_group};
 pub(crate) use health_check::{HealthCheck, HealthProtocol, IpProtocol};
 pub(crate) use input::{AppUpdate, Invalid, read};
@@ -54,10 +58,12 @@ pub(crate) use label::Selector;
 pub(crate) use limits::{ExecutorResources, ResourceLimit, ResourceLimits};
 pub(crate) use network::{Network, NetworkMode};
 pub(crate) use network_input::BRIDGE;
+pub(crate) use pod::Pod;
 pub(crate) use port::{PortDefinition, PortMapping, Protocol};
 pub(crate) use readiness::{ReadinessCheck, Scheme};
 pub(crate) use secret::{EnvValue, SecretDef};
 pub(crate) use settings::Settings;
+pub(crate) use spec::Spec;
 pub(crate) use volume::{
     CsiAccess, CsiCapability, CsiOptions, CsiProvider, CsiVolume, DiskKind, DvdiVolume, ExternalVolume,
     PersistentVolume, ReadMode, Volume,

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::container_input::{ContainerInput, DockerNetwork};
-use super::input::read_choice;
 use super::port_input::{self, bad_name, is_name};
 use super::reader::Reader;
+use super::reader::read_choice;
 use super::{App, Container, Engine, Network, NetworkMode, PortDefinition, PortMapping, Settings};
 use transom_web::Problems;
 
@@ -62,7 +62,8 @@ pub(super) fn read(
     }
 }
 
-fn read_network(network: &mut Reader<'_>) -> Network {
+/// Parses one network.
+pub(super) fn read_network(network: &mut Reader<'_>) -> Network {
     const PATTERN: &str = "^[a-z0-9]([-a-z0-9_]*[a-z0-9])?$";
     let modes = [
         ("container", NetworkMode::Container),
@@ -214,14 +215,7 @@ impl NetworkInput {
     /// Puts networks, container and ports into `app`, with their defaults.
     pub(super) fn apply(self, app: &mut App, settings: &Settings, broken: &mut Problems) {
         app.networks = self.networks.unwrap_or_else(|| std::mem::take(&mut app.networks));
-        if app.networks.is_empty() {
-            app.networks.push(Network::new(NetworkMode::Host));
-        }
-        for network in &mut app.networks {
-            if network.mode == NetworkMode::Container && network.name.is_none() {
-                network.name.clone_from(&settings.default_network_name);
-            }
-        }
+        fill_defaults(&mut app.networks, settings);
         let host = app.uses_host_network();
         let maps = self
             .container
@@ -245,6 +239,18 @@ impl NetworkInput {
         } else {
             let count = self.definitions.map_or(0, |definitions| definitions.len());
             map_ports(app, count);
+        }
+    }
+}
+
+/// Host networking by default, and the configured name for container networks without one.
+pub(super) fn fill_defaults(networks: &mut Vec<Network>, settings: &Settings) {
+    if networks.is_empty() {
+        networks.push(Network::new(NetworkMode::Host));
+    }
+    for network in networks {
+        if network.mode == NetworkMode::Container && network.name.is_none() {
+            network.name.clone_from(&settings.default_network_name);
         }
     }
 }

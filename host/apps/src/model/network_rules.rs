@@ -30,7 +30,8 @@ pub(super) fn check(app: &App, problems: &mut Problems) {
     mappings(app.port_mappings(), &app.networks, problems);
 }
 
-fn networks(networks: &[Network], problems: &mut Problems) {
+/// Adds the problems of the networks of an app or a pod.
+pub(super) fn networks(networks: &[Network], problems: &mut Problems) {
     let mut add = |text: &str| problems.add("/networks", text);
     let of = |mode: NetworkMode| networks.iter().filter(move |network| network.mode == mode);
     let named = |network: &Network| network.name.as_ref().is_some_and(|name| !name.is_empty());
@@ -56,25 +57,42 @@ fn networks(networks: &[Network], problems: &mut Problems) {
 }
 
 fn mappings(mappings: &[PortMapping], networks: &[Network], problems: &mut Problems) {
-    let several = count(networks, NetworkMode::Container) > 1;
-    let names: Vec<&str> = networks
+    for (index, mapping) in mappings.iter().enumerate() {
+        let path = format!("/container/portMappings({index})");
+        network_names(
+            &mapping.network_names,
+            mapping.host_port.is_some(),
+            networks,
+            &path,
+            problems,
+        );
+    }
+}
+
+/// Adds the problems of the networks that a port names. `on_agent`: whether it has a port of the
+/// agent.
+pub(super) fn network_names(
+    names: &[String],
+    on_agent: bool,
+    networks: &[Network],
+    path: &str,
+    problems: &mut Problems,
+) {
+    if on_agent && names.len() != 1 && count(networks, NetworkMode::Container) > 1 {
+        problems.add(
+            path,
+            "networkNames must be a single item list when hostPort is specified and more than 1 container \
+             network is defined",
+        );
+    }
+    let known: Vec<&str> = networks
         .iter()
         .filter_map(|network| network.name.as_deref())
         .collect();
-    for (index, mapping) in mappings.iter().enumerate() {
-        let path = format!("/container/portMappings({index})");
-        if several && mapping.host_port.is_some() && mapping.network_names.len() != 1 {
-            problems.add(
-                &*path,
-                "networkNames must be a single item list when hostPort is specified and more than 1 container \
-                 network is defined",
-            );
-        }
-        for (at, name) in mapping.network_names.iter().enumerate() {
-            if !names.contains(&name.as_str()) {
-                let text = format!("is not one of ({})", names.join(","));
-                problems.add(format!("{path}/networkNames({at})"), text);
-            }
+    for (at, name) in names.iter().enumerate() {
+        if !known.contains(&name.as_str()) {
+            let text = format!("is not one of ({})", known.join(","));
+            problems.add(format!("{path}/networkNames({at})"), text);
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A port that each instance gets on its agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PortDefinition {
     /// The service port; with `requirePorts` also the port on the agent, where 0 means any.
     pub(crate) port: u16,
@@ -32,12 +33,12 @@ impl PortDefinition {
 pub(crate) const DEFAULT_NAME: &str = "default";
 
 /// A port of a container, and the port of the agent that leads to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PortMapping {
     /// The port in the container; 0: the same as the port of the agent.
     pub(crate) container_port: u16,
-    /// The port of the agent; 0: any, `None`: none, the container is reached at its own address.
+    /// The port of the agent; 0: any, absent: none, the container is reached at its own address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_port: Option<u16>,
     /// The service port.
@@ -68,13 +69,13 @@ impl PortMapping {
 }
 
 /// Transport protocols of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum Protocol {
     #[serde(rename = "tcp")]
     Tcp,
     #[serde(rename = "udp")]
     Udp,
-    /// Both; upstream accepts either order and shows this one.
+    /// Both. Either order is accepted, and this one is shown.
     #[serde(rename = "udp,tcp")]
     Both,
 }

@@ -1,7 +1,7 @@
 //! Parses ports.
 
-use super::input::read_choice;
 use super::reader::Reader;
+use super::reader::read_choice;
 use super::{PortDefinition, PortMapping, Protocol};
 
 /// Upstream's pattern of the names of ports and networks.
@@ -43,12 +43,7 @@ pub(super) fn read_numbers(reader: &mut Reader<'_>) -> Option<Vec<PortDefinition
 /// Parses `portMappings` of a container, or of its deprecated `docker`.
 pub(super) fn read_mappings(container: &mut Reader<'_>) -> Option<Vec<PortMapping>> {
     container.list("portMappings", |mapping| {
-        let networks = mapping.strings("networkNames").unwrap_or_default();
-        for (index, name) in networks.iter().enumerate() {
-            if !is_name(name, false) {
-                bad_name(mapping, &format!("networkNames({index})"), NAME);
-            }
-        }
+        let networks = read_names(mapping, "networkNames").unwrap_or_default();
         Some(PortMapping {
             container_port: mapping.port("containerPort").unwrap_or(0),
             host_port: mapping.port("hostPort"),
@@ -61,7 +56,18 @@ pub(super) fn read_mappings(container: &mut Reader<'_>) -> Option<Vec<PortMappin
     })
 }
 
-/// Parses the name of a port.
+/// Parses a list of names.
+pub(super) fn read_names(reader: &mut Reader<'_>, key: &str) -> Option<Vec<String>> {
+    let names = reader.strings(key)?;
+    for (index, name) in names.iter().enumerate() {
+        if !is_name(name, false) {
+            bad_name(reader, &format!("{key}({index})"), NAME);
+        }
+    }
+    Some(names)
+}
+
+/// Parses the name of a port, or of another part of a definition.
 pub(super) fn read_name(reader: &mut Reader<'_>, key: &str) -> Option<String> {
     let name = reader.string(key)?;
     if !is_name(&name, false) {

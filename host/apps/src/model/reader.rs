@@ -42,13 +42,18 @@ impl<'a> Reader<'a> {
         self.problems.add(path, text);
     }
 
-    /// Adds a problem with the object itself.
-    pub(super) fn problem_here(&mut self, text: impl Into<String>) {
-        let path = if self.path.is_empty() {
+    /// The path of the object itself.
+    pub(super) fn here(&self) -> String {
+        if self.path.is_empty() {
             "/".to_owned()
         } else {
             self.path.clone()
-        };
+        }
+    }
+
+    /// Adds a problem with the object itself.
+    pub(super) fn problem_here(&mut self, text: impl Into<String>) {
+        let path = self.here();
         self.problems.add(path, text);
     }
 
@@ -72,6 +77,18 @@ impl<'a> Reader<'a> {
         if text.is_empty() {
             self.problem(key, "error.minLength");
             return None;
+        }
+        Some(text)
+    }
+
+    /// A text that is not empty and has at most that many characters.
+    pub(super) fn text(&mut self, key: &str, most: usize) -> Option<String> {
+        let text = self.string(key)?;
+        if text.is_empty() {
+            self.problem(key, "error.minLength");
+        }
+        if text.chars().count() > most {
+            self.problem(key, "error.maxLength");
         }
         Some(text)
     }
@@ -222,4 +239,19 @@ impl<'a> Reader<'a> {
         }
         value
     }
+}
+
+/// Parses one of several texts.
+pub(super) fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
+    let text = reader.string(key)?;
+    let choice = choices
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value);
+    if choice.is_none() {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        reader.problem(key, "error.unknown.enum.literal");
+        reader.problem(key, format!("got {text}, expected one of: {}", names.join(", ")));
+    }
+    choice
 }

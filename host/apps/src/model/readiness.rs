@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::input::read_choice;
 use super::port_input::read_name;
 use super::reader::Reader;
+use super::reader::read_choice;
 use transom_web::Problems;
 
 /// Maximum length of a path, as upstream has it.
 const MAX_PATH: usize = 1024;
 
-/// A readiness check in its canonical form.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A readiness check with all defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReadinessCheck {
     pub(crate) name: String,
@@ -31,7 +32,7 @@ pub(crate) struct ReadinessCheck {
 }
 
 /// The scheme of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum Scheme {
     #[serde(rename = "HTTP")]
     Http,

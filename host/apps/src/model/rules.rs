@@ -2,8 +2,8 @@
 //! component are made elsewhere.
 
 use super::{
-    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, Settings, container_rules, health_check,
-    network_rules, readiness, resident_rules, unsupported,
+    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, ResourceLimits, Settings, container_rules,
+    health_check, network_rules, readiness, resident_rules, unsupported,
 };
 use crate::config::Feature;
 use transom_web::Problems;
@@ -21,12 +21,13 @@ pub(crate) fn check(app: &App, settings: &Settings) -> Problems {
     network_rules::check(app, &mut problems);
     container_rules::check(app, settings, &mut problems);
     container_rules::secrets(app, settings, &mut problems);
-    roles(app, &settings.role, &mut problems);
+    roles(&app.role, &app.accepted_resource_roles, settings, &mut problems);
     strategy(app, &mut problems);
     resident_rules::check(app, &mut problems);
     resources(app, settings, &mut problems);
     if let Some(check) = &app.check {
-        looks(check, app.port_count(), &mut problems);
+        check_times(check, "/check", &mut problems);
+        check_port(check, app.port_count(), &mut problems);
     }
     health_check::rules(
         &app.health_checks,
@@ -85,40 +86,50 @@ fn resources(app: &App, settings: &Settings, problems: &mut Problems) {
             problems.add("/gpus", "GPU resources only work with the Mesos containerizer");
         }
     }
-    let Some(limits) = app.resource_limits else { return };
-    for (name, limit, requested) in [("cpus", limits.cpus, app.cpus), ("mem", limits.mem, app.mem)] {
+    if let Some(limits) = app.resource_limits {
+        resource_limits(limits, app.cpus, app.mem, "/resourceLimits", problems);
+    }
+}
+
+/// Adds the problems of limits of these amounts.
+pub(super) fn resource_limits(
+    limits: ResourceLimits,
+    cpus: f64,
+    mem: f64,
+    path: &str,
+    problems: &mut Problems,
+) {
+    for (name, limit, requested) in [("cpus", limits.cpus, cpus), ("mem", limits.mem, mem)] {
         if let Some(ResourceLimit::Amount(limit)) = limit
             && limit < requested
         {
             problems.add(
-                format!("/resourceLimits/{name}"),
+                format!("{path}/{name}"),
                 format!("resource limit must be greater than or equal to requested resource ({requested:?})"),
             );
         }
     }
 }
 
-fn roles(app: &App, role: &str, problems: &mut Problems) {
-    if app.role != role && app.role != "*" {
-        let expected = if role == "*" {
-            "*".to_owned()
+/// Adds the problems of the role of an app or a pod, and of the roles whose resources it accepts.
+pub(super) fn roles(role: &str, accepted: &[String], settings: &Settings, problems: &mut Problems) {
+    let configured = &settings.role;
+    if role != configured && (role != "*" || settings.enforces_role) {
+        let expected = if configured == "*" || settings.enforces_role {
+            configured.clone()
         } else {
-            format!("*, {role}")
+            format!("*, {configured}")
         };
-        problems.add(
-            "/role",
-            format!("got {}, expected one of: [{expected}]", app.role),
-        );
+        problems.add("/role", format!("got {role}, expected one of: [{expected}]"));
     }
-    if app
-        .accepted_resource_roles
+    if accepted
         .iter()
-        .any(|accepted| accepted != "*" && *accepted != app.role)
+        .any(|accepted| accepted != "*" && accepted != role)
     {
-        let allowed = if app.role == "*" {
+        let allowed = if role == "*" {
             "*".to_owned()
         } else {
-            format!("* and {}", app.role)
+            format!("* and {role}")
         };
         problems.add(
             "/acceptedResourceRoles",
@@ -166,36 +177,35 @@ fn migration(app: &App, problems: &mut Problems) {
     }
 }
 
-fn looks(check: &Check, ports: usize, problems: &mut Problems) {
+/// Adds the problems of a check's times and path.
+pub(super) fn check_times<P>(check: &Check<P>, path: &str, problems: &mut Problems) {
+    if let CheckKind::Http { path: Some(at), .. } = &check.kind
+        && !at.starts_with('/')
+    {
+        problems.add(format!("{path}/http/path"), "must start with /");
+    }
     if check.timeout_seconds >= check.interval_seconds {
         problems.add(
-            "/check/timeoutSeconds",
+            format!("{path}/timeoutSeconds"),
             format!(
                 "got {}, expected less than intervalSeconds, which is {}",
                 check.timeout_seconds, check.interval_seconds
             ),
         );
     }
+}
+
+fn check_port(check: &Check, ports: usize, problems: &mut Problems) {
     if let Some(CheckPort::PortIndex(index)) = check.port()
         && usize::from(index) >= ports
     {
-        let kind = if matches!(check.kind, CheckKind::Tcp { .. }) {
-            "tcp"
-        } else {
-            "http"
-        };
         problems.add(
-            format!("/check/{kind}/portIndex"),
+            format!("/check/{}/portIndex", check.kind_name()),
             "check port index must address an element of the ports array or container port mappings.",
         );
     }
     if let Some(CheckPort::Port(0)) = check.port() {
         problems.add("/check", "the port of a check must be 1 or more");
-    }
-    if let CheckKind::Http { path: Some(path), .. } = &check.kind
-        && !path.starts_with('/')
-    {
-        problems.add("/check/http/path", "must start with /");
     }
 }
 
@@ -210,4 +220,4 @@ fn is_uri(text: &str) -> bool {
 
 #[cfg(test)]
 #[path = "rules_tests.rs"]
-mod tests;
+pub(super) mod tests;

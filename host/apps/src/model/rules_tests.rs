@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::{App, AppUpdate, Effect, Invalid, Settings, read};
 use crate::config::{Checks, Feature};
-use crate::ids::AppId;
+use crate::ids::SpecId;
 use crate::time::Moment;
 use transom_web::Problems;
 
@@ -13,13 +13,14 @@ use transom_web::Problems;
 fn plain() -> Settings {
     Settings {
         role: "*".to_owned(),
+        enforces_role: false,
         features: [].into(),
         default_network_name: None,
     }
 }
 
 /// The settings that a case of a fixture asks for.
-fn configured(case: &Value) -> Settings {
+pub(in crate::model) fn configured(case: &Value) -> Settings {
     let config = &case["config"];
     let text = |key: &str| config[key].as_str().map(str::to_owned);
     let features = config["enable_features"].as_array().into_iter().flatten();
@@ -29,6 +30,7 @@ fn configured(case: &Value) -> Settings {
     };
     Settings {
         role: text("mesos_role").unwrap_or_else(|| "*".to_owned()),
+        enforces_role: false,
         features: features.map(feature).collect(),
         default_network_name: text("default_network_name"),
     }
@@ -42,7 +44,7 @@ fn define_with(body: &Value, settings: &Settings) -> Result<App, Invalid> {
     let mut update: AppUpdate = read(body)?;
     let id = update.id.clone();
     let app = update.apply(
-        id.unwrap_or(AppId::parse("/unnamed").unwrap()),
+        id.unwrap_or(SpecId::parse("/unnamed").unwrap()),
         None,
         settings,
         Moment::now(),
@@ -66,17 +68,11 @@ fn problems_with(body: &Value, settings: &Settings) -> Problems {
     }
 }
 
-fn cases(text: &str) -> Vec<Value> {
+/// The cases of a fixture.
+pub(in crate::model) fn cases(text: &str) -> Vec<Value> {
     let suite: Value = serde_json::from_str(text).unwrap();
     suite["cases"].as_array().unwrap().clone()
 }
-
-/// Cases of app-validation with unsupported fields: the test requires that the field is rejected by
-/// name.
-const NOT_YET: &[(&str, &str)] = &[
-    ("vol-pers-ok", "/container/volumes(0)/persistent"),
-    ("vol-pers-hidden-ok", "/container/volumes(0)/persistent"),
-];
 
 /// Cases of upstream's internal validators, with what the HTTP API, including upstream's, does
 /// instead.
@@ -97,9 +93,7 @@ fn validation_matches_the_app_validation_fixtures() {
             .strip_prefix("app-validation/")
             .unwrap();
         let found = problems_with(&case["request"]["body"], &configured(&case));
-        if let Some((_, path)) = NOT_YET.iter().find(|(name, _)| *name == id) {
-            assert!(found.contains(path, "not supported yet"), "{id}: {found:?}");
-        } else if let Some((_, text)) = OBJECT_LEVEL.iter().find(|(name, _)| *name == id) {
+        if let Some((_, text)) = OBJECT_LEVEL.iter().find(|(name, _)| *name == id) {
             assert_eq!(found.is_empty(), text.is_none(), "{id}: {found:?}");
             assert!(
                 text.is_none_or(|text| found.contains("/id", text)),
@@ -124,7 +118,8 @@ fn validation_matches_the_app_definition_rules_fixtures() {
     }
 }
 
-fn replay(id: &str, case: &Value, found: &Problems) {
+/// Compares the problems of a definition with those that a case expects.
+pub(in crate::model) fn replay(id: &str, case: &Value, found: &Problems) {
     let accepted = case["expect"]["outcome"] == "accept";
     assert_eq!(found.is_empty(), accepted, "{id}: {found:?}");
     for detail in case["expect"]["details"].as_array().into_iter().flatten() {
@@ -352,7 +347,7 @@ fn resident_with(more: &Value) -> App {
         ..crate::testing::settings()
     };
     let mut update = read(&body).unwrap();
-    update.apply(AppId::parse("/test").unwrap(), None, &settings, Moment::now())
+    update.apply(SpecId::parse("/test").unwrap(), None, &settings, Moment::now())
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::config::{Config, Feature};
 pub(crate) struct Settings {
     /// The framework's role, the default role of apps.
     pub(crate) role: String,
+    /// Whether apps may have no other role.
+    pub(crate) enforces_role: bool,
     /// The enabled features.
     pub(crate) features: BTreeSet<Feature>,
     /// The name of container networks that have none.
@@ -22,8 +24,18 @@ impl Settings {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             role: config.role.clone(),
+            enforces_role: false,
             features: config.features.clone(),
             default_network_name: config.default_network_name.clone(),
+        }
+    }
+
+    /// The same settings where `role` is the only role.
+    pub(crate) fn with_enforced_role(&self, role: &str) -> Self {
+        Self {
+            role: role.to_owned(),
+            enforces_role: true,
+            ..self.clone()
         }
     }
 

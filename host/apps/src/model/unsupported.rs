@@ -1,20 +1,12 @@
 //! Parts of definitions that upstream has and this version does not support yet. They are rejected
-//! by name: running an app without its volumes would be worse than not running it.
+//! by name: running an app without what it asks for would be worse than not running it.
 
 use transom_web::Problems;
 
-use super::{App, Volume};
+use super::App;
 
 /// Adds a problem for every part of a valid definition that cannot be run yet.
 pub(super) fn refuse(app: &App, problems: &mut Problems) {
-    for (index, volume) in app.volumes().iter().enumerate() {
-        if matches!(volume, Volume::Persistent { .. }) {
-            problems.add(
-                format!("/container/volumes({index})/persistent"),
-                "persistent volumes are not supported yet",
-            );
-        }
-    }
     if !matches!(app.executor.as_str(), "" | "//cmd") {
         problems.add(
             "/executor",
@@ -41,12 +33,7 @@ mod tests {
 
     #[test]
     fn valid_definitions_that_cannot_run_are_rejected_with_their_path() {
-        let volume = json!({"containerPath": "data", "mode": "RW", "persistent": {"size": 1}});
         for (more, path) in [
-            (
-                json!({"container": {"type": "MESOS", "volumes": [volume]}}),
-                "/container/volumes(0)/persistent",
-            ),
             (json!({"executor": "/bin/mine"}), "/executor"),
             (json!({"executorResources": {"mem": 64}}), "/executorResources"),
         ] {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A mount in the container's file system. The kinds are told apart by their fields, as upstream
-/// does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A mount in the container's file system. The kinds are told apart by their fields.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub(crate) enum Volume {
     /// A disk of the agent that outlives the task.
@@ -48,7 +48,7 @@ impl Volume {
 }
 
 /// Whether a task may write to a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum ReadMode {
     #[serde(rename = "RO")]
     ReadOnly,
@@ -57,7 +57,7 @@ pub(crate) enum ReadMode {
 }
 
 /// A persistent volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PersistentVolume {
     #[serde(rename = "type")]
@@ -75,7 +75,7 @@ pub(crate) struct PersistentVolume {
 }
 
 /// The kind of the disk of a persistent volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DiskKind {
     Root,
@@ -84,7 +84,7 @@ pub(crate) enum DiskKind {
 }
 
 /// A volume of a driver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum ExternalVolume {
     Csi(CsiVolume),
@@ -102,7 +102,7 @@ impl ExternalVolume {
 }
 
 /// A volume of a Docker volume driver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DvdiVolume {
     /// In gigabytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ pub(crate) struct DvdiVolume {
 }
 
 /// A volume of a CSI plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct CsiVolume {
     /// The volume's id.
     pub(crate) name: String,
@@ -127,14 +127,14 @@ pub(crate) struct CsiVolume {
 }
 
 /// The provider `csi`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CsiProvider {
     Csi,
 }
 
 /// The plugin of a CSI volume, and what it is told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CsiOptions {
     pub(crate) plugin_name: String,
@@ -149,7 +149,7 @@ pub(crate) struct CsiOptions {
 }
 
 /// How a CSI volume is used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CsiCapability {
     /// A name of the CSI specification, such as `SINGLE_NODE_WRITER`.
@@ -162,7 +162,7 @@ pub(crate) struct CsiCapability {
 }
 
 /// How a CSI volume appears in the container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CsiAccess {
     Block,

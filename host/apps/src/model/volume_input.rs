@@ -1,7 +1,7 @@
 //! Parses the volumes of a container.
 
-use super::input::read_choice;
 use super::reader::Reader;
+use super::reader::read_choice;
 use super::{
     CsiAccess, CsiCapability, CsiOptions, CsiProvider, CsiVolume, DiskKind, DvdiVolume, ExternalVolume,
     PersistentVolume, ReadMode, Volume,
@@ -75,7 +75,8 @@ fn required_choice<T: Copy>(
     read_choice(reader, key, choices)
 }
 
-fn read_persistent(volume: &mut Reader<'_>) -> Option<PersistentVolume> {
+/// Parses `persistent` of a volume.
+pub(super) fn read_persistent(volume: &mut Reader<'_>) -> Option<PersistentVolume> {
     let kinds = [
         ("root", DiskKind::Root),
         ("path", DiskKind::Path),

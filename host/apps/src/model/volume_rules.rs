@@ -70,7 +70,8 @@ fn writable(mode: ReadMode, path: &str, problems: &mut Problems) {
     }
 }
 
-fn persistent_volume(volume: &PersistentVolume, path: &str, problems: &mut Problems) {
+/// Adds the problems of a persistent volume.
+pub(super) fn persistent_volume(volume: &PersistentVolume, path: &str, problems: &mut Problems) {
     if volume.size == 0 {
         problems.add(format!("{path}/size"), "got 0, expected more than 0");
     }

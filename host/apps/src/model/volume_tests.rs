@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::definition_tests::{refused, shown, with};
 use super::read;
-use crate::ids::AppId;
+use crate::ids::SpecId;
 use crate::testing::settings;
 use crate::time::Moment;
 
@@ -233,7 +233,7 @@ fn driver_volumes_depend_on_containerizer_and_instances() {
 fn volumes_change_the_default_strategies() {
     let strategies = |more: &Value| {
         let mut update = read(&with(more)).unwrap();
-        let app = update.apply(AppId::parse("/a").unwrap(), None, &settings(), Moment::now());
+        let app = update.apply(SpecId::parse("/a").unwrap(), None, &settings(), Moment::now());
         let shown = serde_json::to_value(app).unwrap();
         (
             shown["upgradeStrategy"].clone(),

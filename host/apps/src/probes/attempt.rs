@@ -1,5 +1,6 @@
 //! One attempt of a probe: the request to the component, and its result.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +18,12 @@ use super::times::Times;
 use super::wheel::{self, Lane};
 use crate::ids::InstanceId;
 use crate::model::{
-    App, Check, CheckCommand, CheckKind, HealthCheck, HealthProtocol, ReadinessCheck, Scheme,
+    Check, CheckCommand, CheckKind, CheckPort, HealthCheck, HealthProtocol, Pod, ReadinessCheck, Scheme, Spec,
 };
 use crate::seams::Policies;
 use crate::task::health_port;
-use crate::task::ports::{endpoint, endpoint_of, of_instance};
+use crate::task::pod::{endpoints_of, reached};
+use crate::task::ports::{InstancePort, endpoint, endpoint_of, of_instance};
 
 /// Added to the timeout of an attempt before it is cancelled from outside.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -33,16 +35,17 @@ const WHOLE_RESPONSE: (&str, &str) = ("response", "whole");
 /// Which of the probes of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    Check,
+    /// The check of the container with this index; an app has one.
+    Check(usize),
     /// The health check with this index.
     Health(usize),
     Readiness,
 }
 
 /// The definition of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Definition<'a> {
-    Check(&'a Check),
+    Check(Cow<'a, Check>),
     Health(&'a HealthCheck),
     Readiness(&'a ReadinessCheck),
 }
@@ -54,27 +57,29 @@ pub(crate) struct Probe {
     pub(crate) incarnation: u32,
     pub(crate) purpose: Purpose,
     /// The definition with the probe.
-    pub(crate) app: Arc<App>,
+    pub(crate) spec: Spec,
     pub(crate) record: Arc<TaskRecord>,
+    /// All tasks of a pod's instance; none for an app.
+    pub(crate) group: Arc<[Arc<TaskRecord>]>,
 }
 
 impl wheel::Subject for Arc<Probe> {
     fn is_same(&self, other: &Self) -> bool {
-        self.incarnation == other.incarnation && self.is_defined_by(&other.app, other.purpose)
+        self.incarnation == other.incarnation && self.is_defined_by(&other.spec, other.purpose)
     }
 }
 
 impl Probe {
     /// Whether that definition has this probe, for the same purpose.
-    pub(crate) fn is_defined_by(&self, app: &App, purpose: Purpose) -> bool {
+    pub(crate) fn is_defined_by(&self, spec: &Spec, purpose: Purpose) -> bool {
         self.purpose == purpose
             && self.definition().is_some()
-            && self.definition() == definition(app, purpose)
+            && self.definition() == definition(spec, purpose)
     }
 
     pub(super) fn lane(&self) -> Lane {
         match self.purpose {
-            Purpose::Check => Lane::Checks,
+            Purpose::Check(_) => Lane::Checks,
             Purpose::Health(_) | Purpose::Readiness => Lane::Health,
         }
     }
@@ -84,7 +89,7 @@ impl Probe {
     pub(super) fn times(&self, start: i64, now: u64) -> Option<Times> {
         let task = self.record.id.as_str();
         Some(match self.definition()? {
-            Definition::Check(check) => Times::of_check(check, task, start),
+            Definition::Check(check) => Times::of_check(&check, task, start),
             Definition::Health(check) => Times::of_health(check, task, start),
             Definition::Readiness(check) => Times::of_readiness(check, now),
         })
@@ -107,7 +112,7 @@ impl Probe {
     /// The names of its purpose and kind, for metrics.
     pub(super) fn labels(&self) -> (&'static str, &'static str) {
         let purpose = match self.purpose {
-            Purpose::Check => "check",
+            Purpose::Check(_) => "check",
             Purpose::Health(_) => "health",
             Purpose::Readiness => "readiness",
         };
@@ -121,7 +126,7 @@ impl Probe {
     }
 
     fn definition(&self) -> Option<Definition<'_>> {
-        definition(&self.app, self.purpose)
+        definition(&self.spec, self.purpose)
     }
 
     /// The timeout of an attempt; 0 would fail every one.
@@ -155,24 +160,13 @@ impl Probe {
     }
 
     fn request(&self, previous: Option<Outcome>) -> Request {
-        let (app, record) = (&*self.app, &*self.record);
-        let mut ports = Vec::new();
-        for port in of_instance(app, record.id.as_str(), &record.host_ports) {
-            let Some(endpoint) = endpoint_of(app, record, &port) else {
-                continue;
-            };
-            ports.extend(port.protocol.names().iter().map(|protocol| Port {
-                name: port.name.map(str::to_owned),
-                protocol: (*protocol).to_owned(),
-                endpoint: endpoint.clone(),
-            }));
-        }
+        let record = &*self.record;
         let mut request = Request {
-            run_spec: self.app.id.to_string(),
+            run_spec: self.spec.id().to_string(),
             task: self.record.id.to_string(),
             agent: record.agent.hostname.clone(),
-            labels: self.app.labels.clone().into_iter().collect(),
-            ports,
+            labels: self.spec.labels().clone().into_iter().collect(),
+            ports: self.ports(),
             endpoint: self.endpoint(),
             path: "/".to_owned(),
             command: None,
@@ -211,9 +205,60 @@ impl Probe {
         request
     }
 
+    /// All ports of the task, and where they are reached.
+    fn ports(&self) -> Vec<Port> {
+        let record = &*self.record;
+        let ports: Vec<(InstancePort<'_>, Option<HostPort>)> = match &self.spec {
+            Spec::App(app) => {
+                let ports = of_instance(app, record.id.as_str(), &record.host_ports).into_iter();
+                ports
+                    .map(|port| (port.clone(), endpoint_of(app, record, &port)))
+                    .collect()
+            }
+            Spec::Pod(pod) => {
+                let ports = endpoints_of(pod, &self.group).into_iter();
+                let own = self.container(pod).and_then(|index| ports.into_iter().nth(index));
+                let own = own.into_iter().flatten();
+                own.map(|port| (port.clone(), reached(pod, record, &port)))
+                    .collect()
+            }
+        };
+        let mut all = Vec::new();
+        for (port, endpoint) in ports {
+            let Some(endpoint) = endpoint else { continue };
+            all.extend(port.protocol.names().iter().map(|protocol| Port {
+                name: port.name.map(str::to_owned),
+                protocol: (*protocol).to_owned(),
+                endpoint: endpoint.clone(),
+            }));
+        }
+        all
+    }
+
+    /// The container of a pod that the task runs.
+    fn container(&self, pod: &Pod) -> Option<usize> {
+        let name = &self.record.group.as_ref()?.member;
+        pod.containers
+            .iter()
+            .position(|container| container.name == *name)
+    }
+
     /// Where the probed port is reached.
     fn endpoint(&self) -> Option<HostPort> {
-        let (app, record) = (&*self.app, &*self.record);
+        let record = &*self.record;
+        let app = match &self.spec {
+            Spec::App(app) => app,
+            Spec::Pod(pod) => {
+                let container = self.container(pod)?;
+                let at = pod.indexed_check_of(container)?.port()?;
+                let ports = endpoints_of(pod, &self.group);
+                let port = match at {
+                    CheckPort::PortIndex(index) => ports.get(container)?.get(usize::from(index))?,
+                    CheckPort::Port(_) => return None,
+                };
+                return reached(pod, record, port);
+            }
+        };
         match self.definition()? {
             Definition::Check(check) => endpoint(app, record, check.port()?),
             Definition::Health(check) => endpoint(app, record, health_port(check)?),
@@ -248,11 +293,11 @@ impl Probe {
     }
 }
 
-fn definition(app: &App, purpose: Purpose) -> Option<Definition<'_>> {
+fn definition(spec: &Spec, purpose: Purpose) -> Option<Definition<'_>> {
     match purpose {
-        Purpose::Check => app.check.as_ref().map(Definition::Check),
-        Purpose::Health(index) => app.health_checks.get(index).map(Definition::Health),
-        Purpose::Readiness => app.readiness_checks.first().map(Definition::Readiness),
+        Purpose::Check(index) => spec.check(index).map(Definition::Check),
+        Purpose::Health(index) => spec.health_checks().get(index).map(Definition::Health),
+        Purpose::Readiness => spec.readiness_checks().first().map(Definition::Readiness),
     }
 }
 

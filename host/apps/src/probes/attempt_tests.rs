@@ -40,8 +40,9 @@ pub(in crate::probes) fn probe(definition: &Value, purpose: Purpose) -> Probe {
         instance,
         incarnation: 1,
         purpose,
-        app: Arc::new(app),
+        spec: app.into(),
         record: Arc::new(record),
+        group: Arc::default(),
     }
 }
 
@@ -51,7 +52,7 @@ fn request_names_port_path_and_scheme_of_the_probe() {
     let whole = ("response", "whole");
     let health = |check: Value| (json!({"healthChecks": [check]}), Purpose::Health(0));
     let ready = |check: Value| (json!({"readinessChecks": [check]}), Purpose::Readiness);
-    let check = |check: Value| (json!({"check": check}), Purpose::Check);
+    let check = |check: Value| (json!({"check": check}), Purpose::Check(0));
     for ((definition, purpose), kind, port, path, extensions) in [
         (health(json!({})), Kind::Http, Some(31_000), "/", vec![]),
         (
@@ -127,7 +128,7 @@ fn plugin_check_passes_its_settings_as_json() {
     let settings = json!({"database": 3, "tables": ["a"]});
     let probe = probe(
         &json!({"check": {"plugin": {"name": "redis", "settings": settings}}}),
-        Purpose::Check,
+        Purpose::Check(0),
     );
     let request = probe.request(None);
     assert_eq!(
@@ -146,10 +147,10 @@ fn probe_is_the_same_while_its_own_definition_is() {
     );
     let other = probe(&json!({"healthChecks": [{"path": "/x"}]}), Purpose::Health(0));
     let without = probe(&json!({}), Purpose::Health(0));
-    assert!(one.is_defined_by(&labelled.app, Purpose::Health(0)));
-    assert!(!one.is_defined_by(&other.app, Purpose::Health(0)));
-    assert!(!one.is_defined_by(&labelled.app, Purpose::Check));
-    assert!(!without.is_defined_by(&without.app, Purpose::Health(0)));
+    assert!(one.is_defined_by(&labelled.spec, Purpose::Health(0)));
+    assert!(!one.is_defined_by(&other.spec, Purpose::Health(0)));
+    assert!(!one.is_defined_by(&labelled.spec, Purpose::Check(0)));
+    assert!(!without.is_defined_by(&without.spec, Purpose::Health(0)));
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl World {
 async fn no_more_probes_run_at_a_time_than_configured() {
     let mut world = World::start(3, 2);
     for _ in 0..10 {
-        world.add(Purpose::Check);
+        world.add(Purpose::Check(0));
         world.add(Purpose::Health(0));
     }
     wait_for("every place is taken", async || {
@@ -172,9 +172,9 @@ async fn no_more_probes_run_at_a_time_than_configured() {
 #[tokio::test]
 async fn removed_probe_gives_up_its_place() {
     let mut world = World::start(1, 1);
-    let first = world.add(Purpose::Check);
+    let first = world.add(Purpose::Check(0));
     wait_for("the first is under way", async || world.gate.called() == 1).await;
-    let second = world.add(Purpose::Check);
+    let second = world.add(Purpose::Check(0));
     world.checker.end(&first);
     wait_for("the second has its place", async || world.gate.called() == 2).await;
     world.gate.open.add_permits(1);
@@ -192,7 +192,7 @@ async fn plugin_that_was_replaced_during_a_failing_attempt_is_called_again() {
         reason: Reason::Plugin,
         message: "trapped".to_owned(),
     });
-    world.add(Purpose::Check);
+    world.add(Purpose::Check(0));
     wait_for("the attempt is under way", async || world.gate.called() == 1).await;
     world.gate.admit("prober");
     world.gate.open.add_permits(1);

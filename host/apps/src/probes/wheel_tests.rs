@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::ids::AppId;
+use crate::ids::SpecId;
 use crate::testing::app;
 
 /// A task and a version of its probe.
@@ -18,7 +18,7 @@ impl Subject for Task {
 }
 
 fn instance() -> InstanceId {
-    InstanceId::new(&AppId::parse("/a").unwrap())
+    InstanceId::new(&SpecId::parse("/a").unwrap())
 }
 
 /// A check every ten seconds from the start of the clock.

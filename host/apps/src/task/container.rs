@@ -10,7 +10,7 @@ use transom_scheduler::Placement;
 
 use super::ports::InstancePort;
 use super::secret_source;
-use crate::model::{self, App, BRIDGE, DRIVER, Engine, ExternalVolume, NetworkMode, ReadMode};
+use crate::model::{self, App, BRIDGE, DRIVER, Engine, ExternalVolume, LinuxInfo, NetworkMode, ReadMode};
 
 /// The container of a task with these ports; `None`: a process of the agent.
 pub(super) fn container(app: &App, placement: &Placement, ports: &[InstancePort<'_>]) -> Option<Container> {
@@ -18,20 +18,25 @@ pub(super) fn container(app: &App, placement: &Placement, ports: &[InstancePort<
     let none = model::Container::new(Engine::Mesos);
     // A terminal needs a container.
     let defined = app.container.as_ref().or(tty.then_some(&none))?;
-    let linux = defined.linux_info.as_ref();
-    let ipc = linux.and_then(|linux| linux.ipc_info.as_ref());
-    let seccomp = linux.and_then(|linux| linux.seccomp.as_ref());
     Some(Container {
-        containerizer: containerizer(defined, placement),
         image: defined.docker.as_ref().map(|docker| image(app, docker)),
-        hostname: None,
-        network: network(app, defined.engine),
+        network: network(&app.networks, defined.engine),
         port_mappings: ports.iter().flat_map(mappings).collect(),
         volumes: defined
             .volumes
             .iter()
             .filter_map(|defined| volume(app, defined))
             .collect(),
+        tty,
+        ..with_linux_info(containerizer(defined, placement), defined.linux_info.as_ref())
+    })
+}
+
+/// A container with these Linux options.
+pub(super) fn with_linux_info(containerizer: Containerizer, info: Option<&LinuxInfo>) -> Container {
+    let ipc = info.and_then(|info| info.ipc_info.as_ref());
+    let seccomp = info.and_then(|info| info.seccomp.as_ref());
+    Container {
         shm_size_mb: ipc.and_then(|ipc| ipc.shm_size),
         ipc: ipc.map(|ipc| match ipc.mode {
             model::IpcMode::Private => IpcMode::Private,
@@ -41,8 +46,8 @@ pub(super) fn container(app: &App, placement: &Placement, ports: &[InstancePort<
             Some(name) => Seccomp::Profile(name.clone()),
             None => Seccomp::Unconfined,
         }),
-        tty,
-    })
+        ..Container::new(containerizer)
+    }
 }
 
 /// Docker's containers carry the id of their task as a label, as upstream's do.
@@ -68,12 +73,13 @@ fn image(app: &App, docker: &model::Docker) -> Image {
     Image {
         name: docker.image.clone(),
         force_pull: docker.force_pull_image,
-        pull_secret: config.map(|config| secret_source(app, &config.secret)),
+        pull_secret: config.map(|config| secret_source(&app.secrets, &config.secret)),
     }
 }
 
-fn network(app: &App, engine: Engine) -> Network {
-    let of = |mode: NetworkMode| app.networks.iter().filter(move |network| network.mode == mode);
+/// The network of a container that joins these.
+pub(super) fn network(networks: &[model::Network], engine: Engine) -> Network {
+    let of = |mode: NetworkMode| networks.iter().filter(move |network| network.mode == mode);
     if let Some(bridge) = of(NetworkMode::Bridge).next() {
         return Network::Bridge {
             name: (engine == Engine::Mesos).then(|| BRIDGE.to_owned()),
@@ -93,18 +99,18 @@ fn network(app: &App, engine: Engine) -> Network {
     }
 }
 
-/// One mapping for each protocol of a port that leads from the agent into the container.
-fn mappings(port: &InstancePort<'_>) -> Vec<PortMapping> {
+/// One mapping for each transport protocol of a port that leads from the agent into the container.
+pub(super) fn mappings(port: &InstancePort<'_>) -> Vec<PortMapping> {
     let (Some(host_port), Some(container_port)) = (port.host, port.container) else {
         return Vec::new();
     };
-    let mapping = |protocol: &&str| PortMapping {
+    let mapping = |protocol: &str| PortMapping {
         host_port,
         container_port,
-        protocol: (*protocol).to_owned(),
+        protocol: protocol.to_owned(),
         networks: port.networks.to_vec(),
     };
-    port.protocol.names().iter().map(mapping).collect()
+    port.protocol.transports().into_iter().map(mapping).collect()
 }
 
 /// The mount of a volume; `None` for persistent volumes, which come with the resources.
@@ -114,7 +120,7 @@ fn volume(app: &App, volume: &model::Volume) -> Option<Volume> {
         model::Volume::Host { mode, host_path, .. } => (*mode, VolumeSource::HostPath(host_path.clone())),
         model::Volume::Secret { secret, .. } => (
             ReadMode::ReadOnly,
-            VolumeSource::Secret(secret_source(app, secret)),
+            VolumeSource::Secret(secret_source(&app.secrets, secret)),
         ),
         model::Volume::External { mode, external, .. } => (*mode, external_source(app, external)),
     };
@@ -136,7 +142,8 @@ fn external_source(app: &App, external: &ExternalVolume) -> VolumeSource {
             let options = &volume.options;
             let capability = &options.capability;
             let sources = |secrets: &BTreeMap<String, String>| {
-                let source = |(key, secret): (&String, &String)| (key.clone(), secret_source(app, secret));
+                let source =
+                    |(key, secret): (&String, &String)| (key.clone(), secret_source(&app.secrets, secret));
                 secrets.iter().map(source).collect()
             };
             VolumeSource::Csi(CsiVolume {

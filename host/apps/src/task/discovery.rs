@@ -6,24 +6,25 @@ use transom_cluster::v1::Visibility;
 use transom_launch::{Discovery, Port};
 
 use super::ports::InstancePort;
-use crate::model::App;
+use crate::ids::SpecId;
+use crate::model::Network;
 
 /// Upstream's label for where a port is reached: `host` or `container`.
 const SCOPE: &str = "network-scope";
 /// Upstream's label for the network in which a container's port is reached.
 const NETWORK: &str = "network-name";
 
-/// The discovery info of a task with these ports: one entry for each protocol, and for each network
-/// in which a container is reached at its own address.
-pub(super) fn discovery(app: &App, ports: &[InstancePort<'_>]) -> Discovery {
+/// The discovery info of a task of this app or pod with these ports: one entry for each protocol,
+/// and for each network in which a container is reached at its own address.
+pub(super) fn discovery(id: &SpecId, networks: &[Network], ports: &[InstancePort<'_>]) -> Discovery {
     Discovery {
-        name: app.id.task_name(),
+        name: id.task_name(),
         visibility: Visibility::Framework,
-        ports: ports.iter().flat_map(|port| entries(app, port)).collect(),
+        ports: ports.iter().flat_map(|port| entries(networks, port)).collect(),
     }
 }
 
-fn entries(app: &App, port: &InstancePort<'_>) -> Vec<Port> {
+fn entries(networks: &[Network], port: &InstancePort<'_>) -> Vec<Port> {
     let entry = |protocol: &str, labels: &[(&str, &str)]| {
         let mut all: BTreeMap<String, String> = port.labels.clone();
         let labels = labels
@@ -44,9 +45,9 @@ fn entries(app: &App, port: &InstancePort<'_>) -> Vec<Port> {
             (_, None) => ports.push(entry(protocol, &[])),
             (Some(_), Some(_)) => ports.push(entry(protocol, &[(SCOPE, "host")])),
             (None, Some(_)) => {
-                let of_app = app.networks.iter().filter_map(|network| network.name.as_deref());
+                let joined = networks.iter().filter_map(|network| network.name.as_deref());
                 let networks: Vec<&str> = match port.networks {
-                    [] => of_app.collect(),
+                    [] => joined.collect(),
                     named => named.iter().map(String::as_str).collect(),
                 };
                 let labels = |network| [(SCOPE, "container"), (NETWORK, network)];

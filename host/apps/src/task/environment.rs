@@ -32,7 +32,7 @@ pub(super) fn environment(
     for (name, value) in &app.env {
         match value {
             EnvValue::Plain(value) => env.set(name, value),
-            EnvValue::Secret { secret } => env.set_secret(name, secret_source(app, secret)),
+            EnvValue::Secret { secret } => env.set_secret(name, secret_source(&app.secrets, secret)),
         }
     }
     env
@@ -54,18 +54,23 @@ fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     set("MARATHON_APP_RESOURCE_MEM", format!("{:?}", app.mem));
     set("MARATHON_APP_RESOURCE_DISK", format!("{:?}", app.disk));
     set("MARATHON_APP_RESOURCE_GPUS", app.gpus.to_string());
-    let labels: BTreeMap<String, &String> = app
-        .labels
+    env.extend(label_variables(&app.labels));
+    env
+}
+
+/// The names of the labels that become variables, and these.
+pub(super) fn label_variables(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let labels: BTreeMap<String, &String> = labels
         .iter()
         .filter(|(key, value)| key.chars().count() < LABEL_KEY && value.chars().count() < LABEL_VALUE)
         .map(|(key, value)| (label_variable(key), value))
         .collect();
     let names: Vec<&str> = labels.keys().map(String::as_str).collect();
-    set("MARATHON_APP_LABELS", names.join(" "));
-    for (name, value) in labels {
-        set(&format!("MARATHON_APP_LABEL_{name}"), value.clone());
-    }
-    env
+    let all = ("MARATHON_APP_LABELS".to_owned(), names.join(" "));
+    let each = labels
+        .iter()
+        .map(|(name, value)| (format!("MARATHON_APP_LABEL_{name}"), (*value).clone()));
+    each.chain([all]).collect()
 }
 
 /// `PORT`, `PORTS`, `PORT0` and so on, `PORT_80` for a port number in the definition and
@@ -108,7 +113,7 @@ fn port_variables(ports: &[InstancePort<'_>]) -> BTreeMap<String, String> {
 
 /// A label's key as the suffix of a variable's name: each run of characters other than letters,
 /// digits and `_` becomes one `_`.
-fn label_variable(key: &str) -> String {
+pub(super) fn label_variable(key: &str) -> String {
     let mut name = String::with_capacity(key.len());
     let mut in_run = false;
     for char in key.chars() {

@@ -7,13 +7,13 @@ use transom_cluster::v1::{NetworkInfo, TaskStatus};
 use transom_common::HostPort;
 use transom_scheduler::{PortRequest, TaskRecord};
 
-use crate::model::{App, CheckPort, NetworkMode, Protocol};
+use crate::model::{App, CheckPort, Network, NetworkMode, Protocol};
 
 /// A port of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstancePort<'a> {
     pub(crate) name: Option<&'a str>,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: Protocols<'a>,
     pub(crate) labels: &'a BTreeMap<String, String>,
     /// The number in the definition, of the container if it has ports of its own; 0: any.
     pub(crate) requested: u16,
@@ -23,6 +23,41 @@ pub(crate) struct InstancePort<'a> {
     pub(crate) container: Option<u16>,
     /// The container networks that it belongs to, by name; empty: all.
     pub(crate) networks: &'a [String],
+}
+
+/// The protocols of a port, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Protocols<'a>(Vec<&'a str>);
+
+impl<'a> Protocols<'a> {
+    /// Their names, such as `tcp` or `http`.
+    pub(crate) fn names(&self) -> &[&'a str] {
+        &self.0
+    }
+
+    /// `tcp` and `udp`, as far as they are used. All other protocols are spoken over TCP.
+    pub(super) fn transports(&self) -> Vec<&'static str> {
+        let mut transports = Vec::new();
+        for name in &self.0 {
+            let transport = if *name == "udp" { "udp" } else { "tcp" };
+            if !transports.contains(&transport) {
+                transports.push(transport);
+            }
+        }
+        transports
+    }
+}
+
+impl From<Protocol> for Protocols<'_> {
+    fn from(protocol: Protocol) -> Self {
+        Self(protocol.names().to_vec())
+    }
+}
+
+impl<'a> From<&'a Vec<String>> for Protocols<'a> {
+    fn from(names: &'a Vec<String>) -> Self {
+        Self(names.iter().map(String::as_str).collect())
+    }
 }
 
 impl InstancePort<'_> {
@@ -64,7 +99,7 @@ pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> V
     let defined = app.port_definitions().iter().zip(host_ports);
     let defined = defined.map(|(port, host)| InstancePort {
         name: port.name.as_deref(),
-        protocol: port.protocol,
+        protocol: port.protocol.into(),
         labels: &port.labels,
         requested: port.port,
         host: Some(*host),
@@ -88,7 +123,7 @@ pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> V
         };
         Some(InstancePort {
             name: mapping.name.as_deref(),
-            protocol: mapping.protocol,
+            protocol: mapping.protocol.into(),
             labels: &mapping.labels,
             requested: mapping.container_port,
             host,
@@ -100,7 +135,7 @@ pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> V
 }
 
 /// A port above 1024 that is not `taken`, by the FNV hash of the task's id; it is taken then.
-fn unused_port(task: &str, taken: &mut BTreeSet<u16>) -> u16 {
+pub(super) fn unused_port(task: &str, taken: &mut BTreeSet<u16>) -> u16 {
     const LEAST: u64 = 1025;
     const COUNT: u64 = 65_535 - LEAST + 1;
     let hash = task.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -123,7 +158,7 @@ fn unused_port(task: &str, taken: &mut BTreeSet<u16>) -> u16 {
 /// there is no such address.
 pub(crate) fn endpoint(app: &App, record: &TaskRecord, port: CheckPort) -> Option<HostPort> {
     match port {
-        CheckPort::Port(port) => Some(HostPort::new(address(app, record, &[])?, port)),
+        CheckPort::Port(port) => Some(HostPort::new(address(&app.networks, record, &[])?, port)),
         CheckPort::PortIndex(index) => {
             let ports = of_instance(app, record.id.as_str(), &record.host_ports);
             endpoint_of(app, record, ports.get(usize::from(index))?)
@@ -133,29 +168,38 @@ pub(crate) fn endpoint(app: &App, record: &TaskRecord, port: CheckPort) -> Optio
 
 /// Where one of the ports of a running task is reached, as [`endpoint`].
 pub(crate) fn endpoint_of(app: &App, record: &TaskRecord, port: &InstancePort<'_>) -> Option<HostPort> {
+    reached(&app.networks, record, port)
+}
+
+/// Where a port of a running task in these networks is reached.
+pub(super) fn reached(
+    networks: &[Network],
+    record: &TaskRecord,
+    port: &InstancePort<'_>,
+) -> Option<HostPort> {
     let at_agent = || Some(HostPort::new(record.agent.hostname.clone(), port.host?));
-    if !has_addresses(app) {
+    if !has_addresses(networks) {
         return at_agent();
     }
-    match address(app, record, port.networks) {
+    match address(networks, record, port.networks) {
         Some(address) => Some(HostPort::new(address, port.inside())),
         None => at_agent(),
     }
 }
 
 /// Whether each container has an address of its own that others reach.
-fn has_addresses(app: &App) -> bool {
-    app.networks
+fn has_addresses(networks: &[Network]) -> bool {
+    networks
         .iter()
         .any(|network| network.mode == NetworkMode::Container)
 }
 
-/// The address of a task's own ports, in one of these networks; in any if there are none.
-fn address(app: &App, record: &TaskRecord, networks: &[String]) -> Option<String> {
-    if !has_addresses(app) {
+/// The address of a task's own ports, in one of the `named` networks; in any if none is named.
+fn address(networks: &[Network], record: &TaskRecord, named: &[String]) -> Option<String> {
+    if !has_addresses(networks) {
         return Some(record.agent.hostname.clone());
     }
-    container_address(record.status.as_ref()?, networks)
+    container_address(record.status.as_ref()?, named)
 }
 
 fn container_address(status: &TaskStatus, networks: &[String]) -> Option<String> {

@@ -1,5 +1,6 @@
 //! Edits of a tree: what a request makes of the definitions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,13 +10,14 @@ use transom_web::Problems;
 
 use super::{Group, Tree, rules as tree_rules};
 use crate::config::Checks;
-use crate::ids::{AppId, GroupId};
-use crate::model::{App, AppUpdate, Effect, GroupUpdate, Invalid, Settings, VersionInfo, ports, rules};
+use crate::ids::{GroupId, SpecId};
+use crate::model::pod::{PodInput, rules as pod_rules};
+use crate::model::{AppUpdate, Effect, GroupUpdate, Invalid, Settings, Spec, VersionInfo, ports, rules};
 use crate::time::Moment;
 
 /// What an edit needs to know besides the tree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Site<'a> {
+pub(crate) struct EditContext<'a> {
     /// The settings that definitions depend on.
     pub(crate) definitions: &'a Settings,
     /// Whether changes that lose something are allowed.
@@ -39,15 +41,26 @@ pub(crate) enum Restart {
     Withdrawn,
 }
 
-/// An app that an edit names. It may be unchanged.
+/// An app or pod that an edit names. It may be unchanged.
 #[derive(Clone, Debug)]
-pub(crate) struct EditedApp {
-    pub(crate) id: AppId,
-    /// `None`: the app is new.
-    pub(crate) before: Option<Arc<App>>,
-    /// `None`: the app is deleted.
-    pub(crate) after: Option<Arc<App>>,
+pub(crate) struct EditedSpec {
+    pub(crate) id: SpecId,
+    /// `None`: it is new.
+    pub(crate) before: Option<Spec>,
+    /// `None`: it is deleted.
+    pub(crate) after: Option<Spec>,
     pub(crate) restart: Restart,
+}
+
+impl EditedSpec {
+    /// The definition after the edit, or the last one.
+    pub(crate) fn latest(&self) -> Option<&Spec> {
+        self.after.as_ref().or(self.before.as_ref())
+    }
+
+    pub(crate) fn is_pod(&self) -> bool {
+        self.latest().is_some_and(Spec::is_pod)
+    }
 }
 
 /// A group whose definition an edit changes.
@@ -64,7 +77,7 @@ pub(crate) struct EditedGroup {
 pub(crate) struct Edited {
     pub(crate) tree: Tree,
     /// In the order of their ids.
-    pub(crate) apps: Vec<EditedApp>,
+    pub(crate) specs: Vec<EditedSpec>,
     /// In the order of their ids.
     pub(crate) groups: Vec<EditedGroup>,
 }
@@ -73,10 +86,10 @@ pub(crate) struct Edited {
 pub(crate) struct Editor<'a> {
     before: &'a Tree,
     tree: Tree,
-    site: Site<'a>,
-    apps: BTreeMap<AppId, EditedApp>,
+    context: EditContext<'a>,
+    specs: BTreeMap<SpecId, EditedSpec>,
     groups: BTreeSet<GroupId>,
-    /// Where the request names an app or group, for problems with ids.
+    /// Where the request names an app, pod or group, for problems with ids.
     paths: BTreeMap<String, String>,
     problems: Problems,
     /// The last service port that was assigned.
@@ -84,72 +97,102 @@ pub(crate) struct Editor<'a> {
 }
 
 impl<'a> Editor<'a> {
-    pub(crate) fn new(before: &'a Tree, site: Site<'a>) -> Self {
+    pub(crate) fn new(before: &'a Tree, context: EditContext<'a>) -> Self {
         Self {
             before,
             tree: before.clone(),
-            site,
-            apps: BTreeMap::new(),
+            context,
+            specs: BTreeMap::new(),
             groups: BTreeSet::new(),
             paths: BTreeMap::new(),
             problems: Problems::default(),
-            last_port: *site.service_ports.end(),
+            last_port: *context.service_ports.end(),
         }
     }
 
     /// Creates or updates an app; with `partial`, fields that the update does not have stay. `path`
     /// is where the request has the definition: empty, or `/apps(1)`.
-    pub(crate) fn put(&mut self, id: AppId, mut update: AppUpdate, partial: bool, restart: bool, path: &str) {
-        let present = self.before.app(&id).cloned();
-        let base = present.as_deref().filter(|_| partial);
-        let app = update.apply(id, base, self.site.definitions, self.site.version);
+    pub(crate) fn put(
+        &mut self,
+        id: SpecId,
+        mut update: AppUpdate,
+        partial: bool,
+        restart: bool,
+        path: &str,
+    ) {
+        let present = self.before.spec(&id).cloned();
+        let present = present.as_ref();
+        let base = present.and_then(Spec::app).filter(|_| partial).map(|app| &**app);
+        let settings = self.settings(&id, present);
+        let app = update.apply(id, base, &settings, self.context.version);
         let mut problems = std::mem::take(&mut update.broken);
-        problems.extend(rules::check(&app, self.site.definitions));
-        if let Some(present) = &present {
-            problems.extend(rules::check_update(present, &app, self.site.force));
+        problems.extend(rules::check(&app, &settings));
+        match present {
+            Some(Spec::App(present)) => {
+                problems.extend(rules::check_update(present, &app, self.context.force));
+            }
+            Some(Spec::Pod(_)) => problems.add("/id", tree_rules::SAME_AS_POD),
+            None => {}
         }
+        let restart = if restart { Restart::All } else { Restart::AsBefore };
+        self.put_checked(app.into(), restart, problems, path);
+    }
+
+    /// Creates a pod, or replaces its definition.
+    pub(crate) fn put_pod(&mut self, id: SpecId, mut input: PodInput) {
+        let mut problems = std::mem::take(&mut input.broken);
+        let settings = self.settings(&id, self.before.spec(&id));
+        let pod = input.pod(id, &settings, self.context.version);
+        problems.extend(pod_rules::check(&pod, &settings));
+        match self.before.spec(&pod.id) {
+            Some(Spec::Pod(present)) => {
+                problems.extend(pod_rules::check_update(present, &pod, self.context.force));
+            }
+            Some(Spec::App(_)) => problems.add("/id", tree_rules::SAME_AS_POD),
+            None => {}
+        }
+        self.put_checked(pod.into(), Restart::AsBefore, problems, "");
+    }
+
+    /// The settings of a definition. A group can enforce its role; what has another one keeps it.
+    fn settings(&self, id: &SpecId, present: Option<&Spec>) -> Cow<'a, Settings> {
+        let settings = self.context.definitions;
+        match self.tree.enforced_role(id) {
+            Some(role) if present.is_none_or(|present| present.role() == role) => {
+                Cow::Owned(settings.with_enforced_role(role))
+            }
+            _ => Cow::Borrowed(settings),
+        }
+    }
+
+    fn put_checked(&mut self, spec: Spec, restart: Restart, problems: Problems, path: &str) {
         if !problems.is_empty() {
             return self.problems.extend(problems.below(path));
         }
-        let restart = if restart { Restart::All } else { Restart::AsBefore };
-        self.paths.insert(app.id.to_string(), format!("{path}/id"));
-        self.set(app, restart);
+        self.paths.insert(spec.id().to_string(), format!("{path}/id"));
+        self.set(spec, restart);
     }
 
-    /// Replaces all instances of an app.
-    pub(crate) fn restart(&mut self, app: &App) {
-        let version = self.site.version;
-        self.set(
-            App {
-                version,
-                ..app.clone()
-            },
-            Restart::All,
-        );
+    /// Replaces all instances of an app or pod.
+    pub(crate) fn restart(&mut self, spec: &Spec) {
+        self.set(spec.with_version(self.context.version), Restart::All);
     }
 
-    /// Gives an app an earlier definition.
-    pub(crate) fn restore(&mut self, definition: &App, restart: Restart) {
-        let version = self.site.version;
-        self.set(
-            App {
-                version,
-                ..definition.clone()
-            },
-            restart,
-        );
+    /// Gives an app or pod an earlier definition.
+    pub(crate) fn restore(&mut self, definition: &Spec, restart: Restart) {
+        self.set(definition.with_version(self.context.version), restart);
     }
 
-    /// Deletes an app.
-    pub(crate) fn remove(&mut self, id: &AppId) {
+    /// Deletes an app or pod.
+    pub(crate) fn remove(&mut self, id: &SpecId) {
         if let Some(before) = self.tree.remove(id) {
-            let edited = EditedApp {
+            let edited = EditedSpec {
                 id: id.clone(),
-                before: self.before.app(id).cloned().or(Some(before)),
+                before: self.before.spec(id).cloned().or(Some(before)),
                 after: None,
                 restart: Restart::AsBefore,
             };
-            self.apps.insert(id.clone(), edited);
+            self.specs.insert(id.clone(), edited);
         }
     }
 
@@ -164,23 +207,26 @@ impl<'a> Editor<'a> {
             .dependencies
             .or_else(|| present.as_ref().map(|group| group.dependencies.clone()));
         let dependencies = dependencies.unwrap_or_default();
+        let before = present.as_ref().is_some_and(|group| group.enforce_role);
+        let enforce_role = update.enforce_role.unwrap_or(before);
         let changed = present
             .as_ref()
-            .is_none_or(|group| group.dependencies != dependencies);
+            .is_none_or(|group| group.dependencies != dependencies || group.enforce_role != enforce_role);
         if changed && (!id.is_root() || !dependencies.is_empty() || present.is_some()) {
             self.set_group(Group {
                 dependencies,
-                ..Group::new(id.clone(), self.site.version)
+                enforce_role,
+                ..Group::new(id.clone(), self.context.version)
             });
         }
         if let Some(apps) = update.apps {
-            let kept: BTreeSet<AppId> = apps.iter().filter_map(|app| app.id.clone()).collect();
-            let direct = |app: &&Arc<App>| app.id.group() == id;
-            let dropped: Vec<AppId> = self
+            let kept: BTreeSet<SpecId> = apps.iter().filter_map(|app| app.id.clone()).collect();
+            let direct = |spec: &&Spec| !spec.is_pod() && spec.id().group() == id;
+            let dropped: Vec<SpecId> = self
                 .tree
-                .apps_below(&id)
+                .specs_below(&id)
                 .filter(direct)
-                .map(|app| app.id.clone())
+                .map(|app| app.id().clone())
                 .filter(|app| !kept.contains(app))
                 .collect();
             for app in &dropped {
@@ -190,7 +236,7 @@ impl<'a> Editor<'a> {
                 let path = format!("{}/apps({index})", update.path);
                 match app.id.clone() {
                     Some(app_id) => {
-                        if self.apps.get(&app_id).is_some_and(|known| known.after.is_some()) {
+                        if self.specs.get(&app_id).is_some_and(|known| known.after.is_some()) {
                             self.problems
                                 .add(format!("{path}/id"), format!("{app_id} is given twice"));
                         }
@@ -227,9 +273,10 @@ impl<'a> Editor<'a> {
 
     /// Deletes a group with everything below it.
     pub(crate) fn remove_group(&mut self, id: &GroupId) {
-        let apps: Vec<AppId> = self.tree.apps_below(id).map(|app| app.id.clone()).collect();
-        for app in &apps {
-            self.remove(app);
+        let specs = self.tree.specs_below(id);
+        let specs: Vec<SpecId> = specs.map(|spec| spec.id().clone()).collect();
+        for spec in &specs {
+            self.remove(spec);
         }
         let groups: Vec<GroupId> = self.tree.groups_below(id).map(|group| group.id.clone()).collect();
         for group in groups.iter().chain([id]) {
@@ -240,7 +287,7 @@ impl<'a> Editor<'a> {
 
     /// Deletes the definition of a group with nothing below it; returns whether it did.
     pub(crate) fn remove_empty_group(&mut self, id: &GroupId) -> bool {
-        let empty = self.tree.apps_below(id).next().is_none() && self.tree.groups_below(id).next().is_none();
+        let empty = self.tree.specs_below(id).next().is_none() && self.tree.groups_below(id).next().is_none();
         if empty {
             self.tree.remove_group(id);
             self.groups.insert(id.clone());
@@ -248,17 +295,19 @@ impl<'a> Editor<'a> {
         empty
     }
 
-    /// Multiplies the number of instances of all apps below a group, rounded up.
+    /// Multiplies the number of instances of all apps below a group, rounded up. As upstream, pods
+    /// keep theirs.
     pub(crate) fn scale_group(&mut self, id: &GroupId, factor: f64) {
-        let apps: Vec<Arc<App>> = self.tree.apps_below(id).cloned().collect();
+        let apps = self.tree.specs_below(id).filter(|spec| !spec.is_pod());
+        let apps: Vec<Spec> = apps.cloned().collect();
         for app in apps {
-            let instances = (f64::from(app.instances) * factor).ceil();
+            let instances = (f64::from(app.instances()) * factor).ceil();
             if instances > f64::from(i32::MAX) {
-                let text = format!("{} would get {instances:?} instances", app.id);
+                let text = format!("{} would get {instances:?} instances", app.id());
                 return self.problems.add("/scaleBy", text);
             }
-            let update = AppUpdate::scaling(app.id.clone(), instances as u32);
-            self.put(app.id.clone(), update, true, false, "");
+            let update = AppUpdate::scaling(app.id().clone(), instances as u32);
+            self.put(app.id().clone(), update, true, false, "");
         }
     }
 
@@ -279,14 +328,14 @@ impl<'a> Editor<'a> {
 
     /// Checks the rules between definitions and returns the result.
     pub(crate) fn finish(mut self) -> Result<Edited, Invalid> {
-        let new_apps: BTreeSet<AppId> = self
-            .apps
+        let new_specs: BTreeSet<SpecId> = self
+            .specs
             .values()
-            .filter(|app| app.after.is_some() && self.before.app(&app.id).is_none())
-            .map(|app| app.id.clone())
+            .filter(|spec| spec.after.is_some() && self.before.spec(&spec.id).is_none())
+            .map(|spec| spec.id.clone())
             .collect();
-        for app in &new_apps {
-            self.groups.extend(app.group().with_ancestors());
+        for spec in &new_specs {
+            self.groups.extend(spec.group().with_ancestors());
         }
         let new_groups: BTreeSet<GroupId> = self
             .groups
@@ -295,7 +344,7 @@ impl<'a> Editor<'a> {
             .cloned()
             .collect();
         let path = |id: &str| self.paths.get(id).cloned().unwrap_or_else(|| "/id".to_owned());
-        let problems = tree_rules::check(&self.tree, &new_apps, &new_groups, path);
+        let problems = tree_rules::check(&self.tree, &new_specs, &new_groups, path);
         self.problems.extend(problems);
         if !self.problems.is_empty() {
             return Err(Invalid::Rules(self.problems));
@@ -308,37 +357,41 @@ impl<'a> Editor<'a> {
         Ok(Edited {
             groups,
             tree: self.tree,
-            apps: self.apps.into_values().collect(),
+            specs: self.specs.into_values().collect(),
         })
     }
 
     /// Sets a valid definition, and fills in computed fields: service ports and the times of the
     /// last changes.
-    fn set(&mut self, mut app: App, restart: Restart) {
-        let before = self.before.app(&app.id).cloned();
-        self.assign_ports(&mut app, before.as_deref());
-        let app = if let Some(before) = &before {
-            dated(app, before, restart, self.site.checks)
+    fn set(&mut self, mut spec: Spec, restart: Restart) {
+        let before = self.before.spec(spec.id()).cloned();
+        self.assign_ports(&mut spec, before.as_ref());
+        let spec = if let Some(before) = &before {
+            dated(spec, before, restart, self.context.checks)
         } else {
-            app.version_info = Some(VersionInfo {
-                last_scaling_at: app.version,
-                last_config_change_at: app.version,
+            spec.set_version_info(VersionInfo {
+                last_scaling_at: spec.version(),
+                last_config_change_at: spec.version(),
             });
-            Arc::new(app)
+            spec
         };
-        let id = app.id.clone();
-        self.tree.insert(Arc::clone(&app));
-        let edited = EditedApp {
+        let id = spec.id().clone();
+        self.tree.insert(spec.clone());
+        let edited = EditedSpec {
             id: id.clone(),
             before,
-            after: Some(app),
+            after: Some(spec),
             restart,
         };
-        self.apps.insert(id, edited);
+        self.specs.insert(id, edited);
     }
 
-    fn assign_ports(&mut self, app: &mut App, before: Option<&App>) {
-        let (tree, last, range) = (&self.tree, &mut self.last_port, self.site.service_ports);
+    /// Gives an app its service ports.
+    fn assign_ports(&mut self, spec: &mut Spec, before: Option<&Spec>) {
+        let Spec::App(app) = spec else { return };
+        let app = Arc::make_mut(app);
+        let before = before.and_then(Spec::app).map(|app| &**app);
+        let (tree, last, range) = (&self.tree, &mut self.last_port, self.context.service_ports);
         // Continues after the last one, so that many new apps do not each search all used ports.
         let free = || {
             let (from, to) = (*range.start(), *range.end());
@@ -354,25 +407,22 @@ impl<'a> Editor<'a> {
 }
 
 /// The definition with the times of the last changes; the one before if nothing changes.
-fn dated(mut app: App, before: &Arc<App>, restart: Restart, checks: Checks) -> Arc<App> {
-    let same_number = App {
-        instances: before.instances,
-        ..app.clone()
-    };
+fn dated(mut spec: Spec, before: &Spec, restart: Restart, checks: Checks) -> Spec {
+    let same_number = spec.with_instances(before.instances());
     let configured = restart == Restart::All || before.effect_of(&same_number, checks) != Effect::Nothing;
-    if !configured && before.instances == app.instances {
-        return Arc::clone(before);
+    if !configured && before.instances() == spec.instances() {
+        return before.clone();
     }
     let last_config_change_at = if configured {
-        app.version
+        spec.version()
     } else {
         before.config_version()
     };
-    app.version_info = Some(VersionInfo {
-        last_scaling_at: app.version,
+    spec.set_version_info(VersionInfo {
+        last_scaling_at: spec.version(),
         last_config_change_at,
     });
-    Arc::new(app)
+    spec
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use super::*;
 use crate::model::{read, read_group};
 
 /// Each edit has another version.
-fn site() -> Site<'static> {
+fn context() -> EditContext<'static> {
     static EDITS: AtomicI64 = AtomicI64::new(0);
-    Site {
+    EditContext {
         definitions: Box::leak(Box::new(crate::testing::settings())),
         force: false,
         service_ports: &(10_000..=20_000),
@@ -20,14 +20,14 @@ fn site() -> Site<'static> {
 }
 
 fn put(tree: &Tree, body: &Value) -> Result<Edited, Invalid> {
-    let mut editor = Editor::new(tree, site());
+    let mut editor = Editor::new(tree, context());
     let update = read(body).unwrap();
     editor.put(update.id.clone().unwrap(), update, true, false, "");
     editor.finish()
 }
 
 fn put_group(tree: &Tree, body: &Value) -> Result<Edited, Invalid> {
-    let mut editor = Editor::new(tree, site());
+    let mut editor = Editor::new(tree, context());
     let update = read_group(body, &GroupId::root(), None)?;
     editor.put_group(update);
     editor.finish()
@@ -40,8 +40,8 @@ fn paths(invalid: Result<Edited, Invalid>) -> Value {
 }
 
 fn ids(tree: &Tree) -> Vec<&str> {
-    tree.apps_below(&GroupId::root())
-        .map(|app| app.id.as_str())
+    tree.specs_below(&GroupId::root())
+        .map(|app| app.id().as_str())
         .collect()
 }
 
@@ -94,8 +94,8 @@ fn unchanged_app_of_a_group_keeps_its_version() {
     changed["apps"][1]["cpus"] = json!(2);
     let second = put_group(&first.tree, &changed).unwrap();
     let kept = |index: usize| {
-        let app = &second.apps[index];
-        app.before.as_ref().unwrap().version == app.after.as_ref().unwrap().version
+        let app = &second.specs[index];
+        app.before.as_ref().unwrap().version() == app.after.as_ref().unwrap().version()
     };
     assert!(kept(0) && !kept(1));
 }
@@ -167,16 +167,16 @@ fn scaling_a_group_multiplies_instances_and_rounds_up() {
         {"id": "a", "cmd": "sleep 1", "instances": 3}, {"id": "b", "cmd": "sleep 1", "instances": 0},
     ]});
     let tree = put_group(&Tree::default(), &body).unwrap().tree;
-    let mut editor = Editor::new(&tree, site());
+    let mut editor = Editor::new(&tree, context());
     editor.scale_group(&GroupId::parse("/g").unwrap(), 1.5);
     let scaled = editor.finish().unwrap();
     let instances: Vec<u32> = scaled
-        .apps
+        .specs
         .iter()
-        .map(|app| app.after.as_ref().unwrap().instances)
+        .map(|app| app.after.as_ref().unwrap().instances())
         .collect();
     assert_eq!(instances, [5, 0]);
-    let mut editor = Editor::new(&tree, site());
+    let mut editor = Editor::new(&tree, context());
     editor.scale_group(&GroupId::root(), 1e12);
     assert_eq!(paths(editor.finish())[0]["path"], "/scaleBy");
 }
@@ -187,7 +187,7 @@ fn many_apps_get_different_service_ports_until_the_range_is_exhausted() {
     let apps: Vec<Value> = (0..count).map(|index| sleeper(&format!("a{index}"))).collect();
     let edited = put_group(&Tree::default(), &json!({"id": "/g", "apps": apps})).unwrap();
     let mut ports: Vec<u16> = edited
-        .apps
+        .specs
         .iter()
         .flat_map(|app| app.after.as_ref().unwrap().service_ports().collect::<Vec<_>>())
         .collect();
@@ -200,9 +200,9 @@ fn many_apps_get_different_service_ports_until_the_range_is_exhausted() {
 #[test]
 fn group_that_an_app_created_stays_when_the_app_is_deleted() {
     let tree = put(&Tree::default(), &sleeper("/a/b/c")).unwrap().tree;
-    let mut editor = Editor::new(&tree, site());
-    editor.remove(&AppId::parse("/a/b/c").unwrap());
+    let mut editor = Editor::new(&tree, context());
+    editor.remove(&SpecId::parse("/a/b/c").unwrap());
     let edited = editor.finish().unwrap();
     assert!(edited.tree.has_group(&GroupId::parse("/a/b").unwrap()));
-    assert_eq!((edited.groups, edited.apps.len()), (Vec::new(), 1));
+    assert_eq!((edited.groups, edited.specs.len()), (Vec::new(), 1));
 }

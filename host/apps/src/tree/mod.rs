@@ -1,9 +1,9 @@
-//! All definitions: apps, and the groups that they lie in.
+//! All definitions: apps and pods, and the groups that they lie in.
 //!
-//! A [`Tree`] is a persistent map of apps and one of groups, both by path: a clone is cheap, the
-//! edit of one app costs the logarithm of their number, and a group is a range of paths. Every
-//! group that an app or a group lies in exists, too. [`edit`] changes a tree, [`revert`] undoes a
-//! change in a tree that others have changed since. Both are pure.
+//! A [`Tree`] is a persistent map of apps and pods, and one of groups, both by path: a clone is
+//! cheap, the edit of one of them costs the logarithm of their number, and a group is a range of
+//! paths. Every group that one of these lies in exists, too. [`edit`] changes a tree, [`revert`]
+//! undoes a change in a tree that others have changed since. Both are pure.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 pub(crate) mod edit;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AppId, GroupId};
-use crate::model::App;
+use crate::ids::{GroupId, SpecId};
+use crate::model::Spec;
 use crate::time::Moment;
 
 /// A group's own definition.
@@ -26,9 +26,13 @@ pub(crate) struct Group {
     pub(crate) id: GroupId,
     /// The time of the last change of this definition.
     pub(crate) version: Moment,
-    /// Apps and groups that all apps of this group depend on.
+    /// Apps, pods and groups that all apps and pods of this group depend on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) dependencies: Vec<AppId>,
+    pub(crate) dependencies: Vec<SpecId>,
+    /// Whether the group's name is the role of new apps and pods below it. Only of groups in the
+    /// root group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) enforce_role: bool,
 }
 
 impl Group {
@@ -37,14 +41,15 @@ impl Group {
             id,
             version,
             dependencies: Vec::new(),
+            enforce_role: false,
         }
     }
 }
 
-/// The definitions of all apps and groups, without apps that are being deleted.
+/// The definitions of all apps, pods and groups, without those that are being deleted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    apps: OrdMap<AppId, Arc<App>>,
+    specs: OrdMap<SpecId, Spec>,
     /// Without the root group, unless it has a definition.
     groups: OrdMap<GroupId, Arc<Group>>,
     /// The number of apps that have each service port.
@@ -52,13 +57,13 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn app(&self, id: &AppId) -> Option<&Arc<App>> {
-        self.apps.get(id)
+    pub(crate) fn spec(&self, id: &SpecId) -> Option<&Spec> {
+        self.specs.get(id)
     }
 
-    /// The number of apps.
+    /// The number of apps and pods.
     pub(crate) fn len(&self) -> usize {
-        self.apps.len()
+        self.specs.len()
     }
 
     /// A group's definition; none for the root group if nobody has defined it.
@@ -76,11 +81,11 @@ impl Tree {
         &self.groups
     }
 
-    /// The apps below a group, at any depth.
-    pub(crate) fn apps_below(&self, group: &GroupId) -> impl Iterator<Item = &Arc<App>> + use<'_> {
+    /// The apps and pods below a group, at any depth.
+    pub(crate) fn specs_below(&self, group: &GroupId) -> impl Iterator<Item = &Spec> + use<'_> {
         let (from, to) = range(group);
         let bounds = (Bound::Excluded(from.as_str()), Bound::Excluded(to.as_str()));
-        self.apps.range::<_, str>(bounds).map(|(_, app)| app)
+        self.specs.range::<_, str>(bounds).map(|(_, spec)| spec)
     }
 
     /// The groups below a group, at any depth.
@@ -90,32 +95,32 @@ impl Tree {
         self.groups.range::<_, str>(bounds).map(|(_, group)| group)
     }
 
-    /// The apps that a path names: the app with this id, or all apps below that group.
-    pub(crate) fn apps_at(&self, path: &AppId) -> impl Iterator<Item = &Arc<App>> + use<'_> {
-        let one = self.apps.get(path);
-        one.into_iter().chain(self.apps_below(&GroupId::from(path)))
+    /// The apps and pods that a path names: the one with this id, or all below that group.
+    pub(crate) fn specs_at(&self, path: &SpecId) -> impl Iterator<Item = &Spec> + use<'_> {
+        let one = self.specs.get(path);
+        one.into_iter().chain(self.specs_below(&GroupId::from(path)))
     }
 
-    /// Adds or replaces an app, and adds the groups that it lies in.
-    pub(crate) fn insert(&mut self, app: Arc<App>) {
-        self.remove(&app.id);
-        for port in service_ports(&app) {
+    /// Adds or replaces an app or pod, and adds the groups that it lies in.
+    pub(crate) fn insert(&mut self, spec: Spec) {
+        self.remove(spec.id());
+        for port in service_ports(&spec) {
             *self.service_ports.entry(port).or_default() += 1;
         }
-        self.add_groups(&app.id.group(), app.version);
-        self.apps.insert(app.id.clone(), app);
+        self.add_groups(&spec.id().group(), spec.version());
+        self.specs.insert(spec.id().clone(), spec);
     }
 
-    /// Removes an app. The group that it lies in stays.
-    pub(crate) fn remove(&mut self, id: &AppId) -> Option<Arc<App>> {
-        let app = self.apps.remove(id)?;
-        for port in service_ports(&app) {
+    /// Removes an app or pod. The group that it lies in stays.
+    pub(crate) fn remove(&mut self, id: &SpecId) -> Option<Spec> {
+        let spec = self.specs.remove(id)?;
+        for port in service_ports(&spec) {
             match self.service_ports.get_mut(&port) {
                 Some(count) if *count > 1 => *count -= 1,
                 _ => drop(self.service_ports.remove(&port)),
             }
         }
-        Some(app)
+        Some(spec)
     }
 
     /// Adds or replaces a group, and adds the groups that it lies in.
@@ -129,6 +134,17 @@ impl Tree {
     /// Removes the definition of a group.
     pub(crate) fn remove_group(&mut self, id: &GroupId) -> Option<Arc<Group>> {
         self.groups.remove(id)
+    }
+
+    /// The role of apps and pods in the group that `id` lies in, if their group enforces it.
+    pub(crate) fn enforced_role(&self, id: &SpecId) -> Option<&str> {
+        let top = id
+            .group()
+            .with_ancestors()
+            .filter(|group| !group.is_root())
+            .last()?;
+        let group = self.groups.get(&top).filter(|group| group.enforce_role)?;
+        group.id.as_str().strip_prefix('/')
     }
 
     /// Whether an app has this service port.
@@ -154,8 +170,8 @@ fn range(group: &GroupId) -> (String, String) {
     (from, to)
 }
 
-fn service_ports(app: &App) -> impl Iterator<Item = u16> + use<'_> {
-    app.service_ports().filter(|port| *port != 0)
+fn service_ports(spec: &Spec) -> impl Iterator<Item = u16> + use<'_> {
+    spec.service_ports().filter(|port| *port != 0)
 }
 
 #[cfg(test)]
@@ -173,7 +189,7 @@ mod tests {
     fn tree(ids: &[&str]) -> Tree {
         let mut tree = Tree::default();
         for id in ids {
-            tree.insert(Arc::new(app(&json!({"id": id, "cmd": "sleep 1"}))));
+            tree.insert(app(&json!({"id": id, "cmd": "sleep 1"})).into());
         }
         tree
     }
@@ -182,8 +198,8 @@ mod tests {
     fn ranges_of_a_group_end_with_the_group() {
         let tree = tree(&["/a", "/a-b/x", "/b/c", "/b/d/e", "/b0", "/c"]);
         let below = |id: &str| -> Vec<String> {
-            tree.apps_below(&group(id))
-                .map(|app| app.id.to_string())
+            tree.specs_below(&group(id))
+                .map(|app| app.id().to_string())
                 .collect()
         };
         assert_eq!(below("/b"), ["/b/c", "/b/d/e"]);
@@ -202,12 +218,12 @@ mod tests {
         let mut tree = Tree::default();
         for id in ["/a", "/b"] {
             let ports = json!({"id": id, "cmd": "sleep 1", "portDefinitions": [{"port": 10_100}]});
-            tree.insert(Arc::new(app(&ports)));
+            tree.insert(app(&ports).into());
         }
         assert!(tree.has_service_port(10_100));
-        tree.remove(&AppId::parse("/a").unwrap()).unwrap();
+        tree.remove(&SpecId::parse("/a").unwrap()).unwrap();
         assert!(tree.has_service_port(10_100));
-        tree.remove(&AppId::parse("/b").unwrap()).unwrap();
+        tree.remove(&SpecId::parse("/b").unwrap()).unwrap();
         assert!(!tree.has_service_port(10_100));
         assert!(!tree.has_service_port(0));
     }

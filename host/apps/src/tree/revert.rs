@@ -1,18 +1,17 @@
 //! Undoes a change in a tree that other changes may have followed: they stay.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::Group;
 use super::edit::{EditedGroup, Editor, Restart};
-use crate::ids::AppId;
-use crate::model::App;
+use crate::ids::SpecId;
+use crate::model::Spec;
 
-/// Gives the apps their definitions of before the change, `None` for those that were new, and takes
-/// back what the change did to groups. A new group stays when something else lies in it.
+/// Gives the apps and pods their definitions of before the change, `None` for those that were new,
+/// and takes back what the change did to groups. A new group stays when something else lies in it.
 pub(crate) fn revert(
     editor: &mut Editor<'_>,
-    apps: &BTreeMap<AppId, Option<Arc<App>>>,
+    specs: &BTreeMap<SpecId, Option<Spec>>,
     groups: &[EditedGroup],
     restart: Restart,
 ) {
@@ -24,7 +23,7 @@ pub(crate) fn revert(
             editor.set_group(Group::clone(before));
         }
     }
-    for (id, definition) in apps {
+    for (id, definition) in specs {
         match definition {
             Some(definition) => editor.restore(definition, restart),
             None => editor.remove(id),
@@ -46,8 +45,8 @@ fn revert_group(editor: &mut Editor<'_>, before: Option<&Group>, after: &Group) 
         return;
     }
     let were = before.map_or(&[][..], |before| &before.dependencies);
-    let added = |on: &AppId| after.dependencies.contains(on) && !were.contains(on);
-    let mut dependencies: Vec<AppId> = present
+    let added = |on: &SpecId| after.dependencies.contains(on) && !were.contains(on);
+    let mut dependencies: Vec<SpecId> = present
         .dependencies
         .iter()
         .filter(|on| !added(on))
@@ -58,9 +57,17 @@ fn revert_group(editor: &mut Editor<'_>, before: Option<&Group>, after: &Group) 
             dependencies.push(on.clone());
         }
     }
-    if dependencies != present.dependencies {
+    let enforced = before.is_some_and(|before| before.enforce_role);
+    // A later change of it stays.
+    let enforce_role = if present.enforce_role == after.enforce_role {
+        enforced
+    } else {
+        present.enforce_role
+    };
+    if dependencies != present.dependencies || enforce_role != present.enforce_role {
         editor.set_group(Group {
             dependencies,
+            enforce_role,
             ..Group::clone(&present)
         });
     }
@@ -73,13 +80,13 @@ mod tests {
 
     use super::*;
     use crate::ids::GroupId;
-    use crate::model::{App, read_group};
+    use crate::model::read_group;
     use crate::testing::app;
     use crate::tree::Tree;
-    use crate::tree::edit::{Edited, Site};
+    use crate::tree::edit::{EditContext, Edited};
 
-    fn site() -> Site<'static> {
-        Site {
+    fn context() -> EditContext<'static> {
+        EditContext {
             definitions: Box::leak(Box::new(crate::testing::settings())),
             force: false,
             service_ports: &(10_000..=20_000),
@@ -89,13 +96,16 @@ mod tests {
     }
 
     fn edited(tree: &Tree, edit: impl FnOnce(&mut Editor<'_>)) -> Edited {
-        let mut editor = Editor::new(tree, site());
+        let mut editor = Editor::new(tree, context());
         edit(&mut editor);
         editor.finish().unwrap()
     }
 
     fn add_app(editor: &mut Editor<'_>, id: &str) {
-        editor.restore(&app(&json!({"id": id, "cmd": "sleep 1"})), Restart::AsBefore);
+        editor.restore(
+            &app(&json!({"id": id, "cmd": "sleep 1"})).into(),
+            Restart::AsBefore,
+        );
     }
 
     fn set_dependencies(editor: &mut Editor<'_>, id: &str, dependencies: &[&str]) {
@@ -109,7 +119,7 @@ mod tests {
         let words: Vec<&str> = text.split(' ').collect();
         match words.as_slice() {
             ["add", "app", id] => add_app(editor, id),
-            ["remove", "app", id] => editor.remove(&AppId::parse(id).unwrap()),
+            ["remove", "app", id] => editor.remove(&SpecId::parse(id).unwrap()),
             ["add", "group", id] => set_dependencies(editor, id, &[]),
             ["remove", "group", id] => editor.remove_group(&GroupId::parse(id).unwrap()),
             ["add", "dependencies", on, "to", "new", "group", id] => {
@@ -118,7 +128,7 @@ mod tests {
             [id, edits @ ..] => {
                 let id = id.trim_end_matches(':');
                 let present = editor.tree().group(&GroupId::parse(id).unwrap()).unwrap().clone();
-                let mut on: Vec<&str> = present.dependencies.iter().map(AppId::as_str).collect();
+                let mut on: Vec<&str> = present.dependencies.iter().map(SpecId::as_str).collect();
                 for edit in edits {
                     match edit.split_at(1) {
                         ("+", added) => on.push(added),
@@ -142,10 +152,7 @@ mod tests {
                 (group.id.to_string(), json!(on))
             })
             .collect();
-        let apps: Vec<&AppId> = tree
-            .apps_below(&GroupId::root())
-            .map(|app: &Arc<App>| &app.id)
-            .collect();
+        let apps: Vec<&SpecId> = tree.specs_below(&GroupId::root()).map(Spec::id).collect();
         json!({"groups": groups, "apps": apps})
     }
 
@@ -171,7 +178,7 @@ mod tests {
             for later in case["input"]["concurrent_later"].as_array().unwrap() {
                 now = edited(&now, |editor| change(editor, later.as_str().unwrap())).tree;
             }
-            let apps = undone.apps.iter();
+            let apps = undone.specs.iter();
             let apps = apps.map(|app| (app.id.clone(), app.before.clone())).collect();
             let reverted = edited(&now, |editor| {
                 revert(editor, &apps, &undone.groups, Restart::Withdrawn);

@@ -1,13 +1,16 @@
 //! The life of an app.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
-use transom_cluster::v1::TaskState;
+use transom_cluster::v1::{Attribute, Resource, TaskState};
 use transom_plugin_host::matcher::ConstraintError;
+use transom_scheduler::{Reason, Reasons, UnusedOffer};
 use transom_testkit::wait_for;
 
 use super::sleeper;
 use super::tasks::ids;
-use crate::testing::World;
+use crate::testing::{World, agent};
 
 #[tokio::test]
 async fn posted_app_is_deployed_and_deleted_app_is_removed_with_its_task() {
@@ -361,5 +364,54 @@ async fn delay_after_failures_is_reset_on_request() {
         world.call("DELETE", "/v2/queue/absent/delay", None).await.status,
         404
     );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn queue_shows_the_last_unused_offers_on_request() {
+    let world = World::start().await;
+    world.scheduler.set_immediate_launches(false);
+    let at = "2026-01-02T03:04:05Z".parse().unwrap();
+    let mut reserved = Resource::scalar("cpus", 0.5);
+    reserved.role = Some("ops".to_owned());
+    world.scheduler.set_reasons(Reasons {
+        unused_offers: vec![Arc::new(UnusedOffer {
+            offer: "o1".into(),
+            agent: Arc::new(agent()),
+            attributes: [Attribute::text("rack", "r1")].into(),
+            resources: vec![
+                Arc::new(reserved),
+                Arc::new(Resource::ranges("ports", &[(31_000, 31_001)])),
+            ],
+            reasons: vec![Reason::InsufficientCpus, Reason::InsufficientMemory],
+            at,
+        })],
+        last_unused_at: Some(at),
+        ..Reasons::default()
+    });
+    world.send("POST", "/v2/apps", sleeper("/x")).await;
+    world.scheduler.until_submitted(1).await;
+    let queue = world.get("/v2/queue?embed=lastUnusedOffers").await;
+    let item = &queue["queue"][0];
+    assert_eq!(
+        item["lastUnusedOffers"],
+        json!([{
+            "offer": {
+                "id": "o1", "hostname": "127.0.0.1", "agentId": "a-S0",
+                "resources": [
+                    {"name": "cpus", "role": "ops", "scalar": 0.5},
+                    {"name": "ports", "role": "*", "ranges": [{"begin": 31_000, "end": 31_001}]},
+                ],
+                "attributes": [{"name": "rack", "text": "r1"}],
+            },
+            "timestamp": "2026-01-02T03:04:05.000Z",
+            "reason": ["InsufficientCpus", "InsufficientMemory"],
+        }])
+    );
+    let summary = &item["processedOffersSummary"];
+    assert_eq!(summary["lastUnusedOfferAt"], "2026-01-02T03:04:05.000Z");
+    assert_eq!(summary["lastUsedOfferAt"], Value::Null);
+    let plain = world.get("/v2/queue").await;
+    assert_eq!(plain["queue"][0]["lastUnusedOffers"], Value::Null);
     world.stop().await;
 }

@@ -73,30 +73,3 @@ async fn enabled_features_are_shown_and_decide_on_definitions() {
     assert_eq!(created.status, 201, "{created:?}");
     world.stop().await;
 }
-
-#[tokio::test]
-async fn volume_that_cannot_be_provided_is_refused_with_its_path() {
-    let world = World::start_with(Config {
-        role: "dev".to_owned(),
-        ..Config::default()
-    })
-    .await;
-    let container = json!({
-        "type": "MESOS", "volumes": [{"containerPath": "d", "mode": "RW", "persistent": {"size": 1}}],
-    });
-    let refused = world
-        .send(
-            "POST",
-            "/v2/apps",
-            json!({"id": "/a", "cmd": "sleep 1", "container": container}),
-        )
-        .await;
-    assert_eq!(refused.status, 422, "{refused:?}");
-    assert_eq!(
-        refused.body["details"],
-        json!([{
-            "path": "/container/volumes(0)/persistent", "errors": ["persistent volumes are not supported yet"],
-        }])
-    );
-    world.stop().await;
-}

@@ -200,6 +200,20 @@ async fn group_is_scaled_deleted_and_rolled_back() {
 
     let versions = world.get("/v2/groups/shop/versions").await;
     assert_eq!(versions.as_array().unwrap().len(), 3, "{versions}");
+    let url = format!(
+        "/v2/groups/shop/versions/{}",
+        first.body["version"].as_str().unwrap()
+    );
+    let past = world.get(&url).await;
+    let web = &past["groups"][1];
+    assert_eq!(
+        (&web["id"], &web["dependencies"]),
+        (&json!("/shop/web"), &json!(["/shop/db"]))
+    );
+    assert_eq!(
+        (&web["apps"][0]["id"], &web["apps"][0]["instances"]),
+        (&json!("/shop/web/api"), &json!(1))
+    );
     // Past definitions of deleted apps are kept for the history, over a restart too.
     let world = world.restart().await;
     let back = json!({"version": first.body["version"]});
@@ -240,11 +254,12 @@ async fn group_change_is_rejected_as_a_whole() {
     );
     assert_eq!(world.get("/v2/apps/shop/db/pg").await["app"]["cpus"], 1);
     let role = world
-        .send("PATCH", "/v2/groups/shop", json!({"enforceRole": true}))
+        .send("PATCH", "/v2/groups/shop/db", json!({"enforceRole": true}))
         .await;
     assert_eq!(
         (role.status, &role.body["details"][0]["path"]),
-        (422, &json!("/enforceRole"))
+        (422, &json!("/enforceRole")),
+        "not a top-level group"
     );
     let kept = world
         .send("PATCH", "/v2/groups/shop", json!({"enforceRole": false}))
@@ -474,5 +489,46 @@ async fn deployment_is_reverted_or_stopped_at_its_deadline() {
         let refused = world.send("PUT", &url, json!({"cpus": 2})).await;
         assert_eq!(refused.status, 400, "{refused:?}");
     }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn group_enforces_its_role_on_new_apps_and_the_framework_gets_it() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/dev/old")).await;
+    world.quiet().await;
+    let enforced = world
+        .send("PATCH", "/v2/groups/dev", json!({"enforceRole": true}))
+        .await;
+    assert_eq!(enforced.status, 200, "{enforced:?}");
+    let group = world.get("/v2/groups/dev").await;
+    assert_eq!(group["enforceRole"], true);
+    let created = world.send("POST", "/v2/apps", sleeper("/dev/team/new")).await;
+    assert_eq!((created.status, &created.body["role"]), (201, &json!("dev")));
+    let mut other = sleeper("/dev/other");
+    other["role"] = json!("*");
+    let refused = world.send("POST", "/v2/apps", other).await;
+    assert_eq!(
+        (refused.status, &refused.body["details"]),
+        (
+            422,
+            &json!([{"path": "/role", "errors": ["got *, expected one of: [dev]"]}])
+        )
+    );
+    // An app with another role keeps it.
+    let changed = world
+        .send("PUT", "/v2/apps/dev/old", json!({"instances": 2}))
+        .await;
+    assert_eq!(changed.status, 200, "{changed:?}");
+    assert_eq!(world.get("/v2/apps/dev/old").await["app"]["role"], "*");
+    world.settled("/dev/team/new", 1).await;
+    assert!(
+        world.scheduler.roles().contains("dev"),
+        "the framework has the role"
+    );
+    world.quiet().await;
+    let world = world.restart().await;
+    let created = world.send("POST", "/v2/apps", sleeper("/dev/later")).await;
+    assert_eq!(created.body["role"], "dev");
     world.stop().await;
 }

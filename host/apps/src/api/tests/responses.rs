@@ -260,7 +260,7 @@ async fn hanging_store_is_answered_with_503_until_it_recovers() {
             .iter()
             .map(|entry| serde_json::from_slice(&entry.value).unwrap())
             .collect();
-        let ids: Vec<&Value> = apps.iter().map(|app| &app["app"]["id"]).collect();
+        let ids: Vec<&Value> = apps.iter().map(|app| &app["spec"]["app"]["id"]).collect();
         ids == ["/b", "/before"] && apps.iter().all(|app| app["gone"] == json!(false))
     })
     .await;

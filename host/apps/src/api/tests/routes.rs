@@ -17,6 +17,7 @@ async fn routes_are_those_of_the_documentation() {
         let path = path
             .replace("{id}", "absent")
             .replace("{task}", "absent.1")
+            .replace("{instance}", "absent.2")
             .replace("{version}", "2018-01-01T00:00:00.000Z")
             .replace("{deployment}", "absent");
         documented.entry(path).or_default().push(method);

@@ -1,4 +1,4 @@
-//! One app in the core.
+//! One app or pod in the core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,23 +9,26 @@ use transom_cluster::TaskId;
 use transom_replicas::{LaunchBackoff, Member, Policy};
 use transom_scheduler::{RunSpec, TaskRequest};
 
-use super::persist::AppRecord;
-use super::snapshot::AppView;
+use super::persist::SpecRecord;
+use super::snapshot::{SpecView, Termination};
 use crate::deploy::policy;
 use crate::ids::InstanceId;
 use crate::instance::Instance;
-use crate::model::App;
+use crate::model::Spec;
 use crate::task::{LaunchSettings, run_spec};
 use crate::time::Moment;
 
-/// One app and its instances.
-pub(super) struct AppState {
-    pub(super) record: AppRecord,
+/// The number of ended instances of a pod that are shown.
+const MAX_TERMINATIONS: usize = 10;
+
+/// One app or pod and its instances.
+pub(super) struct SpecState {
+    pub(super) record: SpecRecord,
     /// Past definitions that instances were launched from.
-    past: BTreeMap<Moment, Arc<App>>,
+    past: BTreeMap<Moment, Spec>,
     versions: Arc<[Moment]>,
     /// The run spec of new tasks.
-    pub(super) spec: Arc<RunSpec>,
+    pub(super) run_spec: Arc<RunSpec>,
     /// The versions whose instances stay; instances of other versions are replaced.
     pub(super) current: BTreeSet<Moment>,
     pub(super) backoff: LaunchBackoff,
@@ -33,15 +36,15 @@ pub(super) struct AppState {
     pub(super) instances: OrdMap<InstanceId, Arc<Instance>>,
 }
 
-impl AppState {
-    pub(super) fn new(record: AppRecord, launch: &LaunchSettings) -> Self {
+impl SpecState {
+    pub(super) fn new(record: SpecRecord, launch: &LaunchSettings) -> Self {
         let current = record.current_versions();
-        let spec = run_spec(&record.app, current.clone(), launch);
+        let run_spec = run_spec(&record.spec, current.clone(), launch);
         Self {
             versions: record.versions().collect(),
             past: BTreeMap::new(),
             record,
-            spec,
+            run_spec,
             current,
             backoff: LaunchBackoff::default(),
             instances: OrdMap::new(),
@@ -54,16 +57,16 @@ impl AppState {
     }
 
     /// The definition that an instance was launched from, if it is known.
-    pub(super) fn definition(&self, version: Moment) -> Option<&Arc<App>> {
-        if version == self.record.app.version {
-            return Some(&self.record.app);
+    pub(super) fn definition(&self, version: Moment) -> Option<&Spec> {
+        if version == self.record.spec.version() {
+            return Some(&self.record.spec);
         }
         self.past.get(&version)
     }
 
     /// Adds a past definition, which instances were launched from.
-    pub(super) fn insert_past(&mut self, app: Arc<App>) {
-        self.past.insert(app.version, app);
+    pub(super) fn insert_past(&mut self, spec: Spec) {
+        self.past.insert(spec.version(), spec);
     }
 
     /// Adds an instance that was found by its task. Returns the task that is not the instance's
@@ -84,22 +87,22 @@ impl AppState {
             .collect()
     }
 
-    /// Whether the configuration of the instance is another than the app's.
+    /// Whether the configuration of the instance is another than the present one.
     pub(super) fn is_outdated(&self, instance: &Instance) -> bool {
         !self.current.contains(&instance.version())
     }
 
     /// Takes over a definition.
-    pub(super) fn set_record(&mut self, record: AppRecord, launch: &LaunchSettings) {
+    pub(super) fn set_record(&mut self, record: SpecRecord, launch: &LaunchSettings) {
         let before = std::mem::replace(&mut self.record, record);
-        if before.app.version != self.record.app.version {
-            self.past.insert(before.app.version, before.app);
+        if before.spec.version() != self.record.spec.version() {
+            self.past.insert(before.spec.version(), before.spec);
         }
         let used = self.used_versions();
         self.past.retain(|version, _| used.contains(version));
         self.versions = self.record.versions().collect();
         self.current = self.record.current_versions();
-        self.spec = run_spec(&self.record.app, self.current.clone(), launch);
+        self.run_spec = run_spec(&self.record.spec, self.current.clone(), launch);
     }
 
     /// The versions that instances were launched from, or will be.
@@ -110,27 +113,37 @@ impl AppState {
 
     /// The rules for each instance.
     pub(super) fn policy(&self, launch_timeout: Duration) -> Policy<Moment> {
-        policy::instance(&self.record.app, launch_timeout, !self.record.gone)
+        policy::instance(&self.record.spec, launch_timeout, !self.record.gone)
     }
 
     pub(super) fn wanted(&self, instance: &Instance) -> TaskRequest {
         let not_before = self.backoff.until(Moment::now().timestamp());
         TaskRequest {
             id: instance.task(),
-            spec: Arc::clone(&self.spec),
+            spec: Arc::clone(&self.run_spec),
             not_before,
             priority: 0,
+            reservation: self.record.spec.is_resident().then(|| instance.id.to_string()),
         }
     }
 
+    /// Notes the end of a pod's instance.
+    pub(super) fn ended(&mut self, instance: &Instance) {
+        let terminations = &mut self.record.terminations;
+        terminations.extend(Termination::new(instance));
+        let excess = terminations.len().saturating_sub(MAX_TERMINATIONS);
+        terminations.drain(..excess);
+    }
+
     /// The view for readers. It shares everything with this state.
-    pub(super) fn view(&self) -> AppView {
-        AppView {
-            app: Arc::clone(&self.record.app),
+    pub(super) fn view(&self) -> SpecView {
+        SpecView {
+            spec: self.record.spec.clone(),
             versions: Arc::clone(&self.versions),
             past: self.past.clone(),
             instances: self.instances.clone(),
             last_failure: self.record.last_failure.clone(),
+            terminations: self.record.terminations.clone(),
         }
     }
 }

@@ -1,0 +1,125 @@
+//! The paths of pods.
+
+use serde_json::json;
+
+use super::operation::{Operation, Paths};
+use super::schemas::Schemas;
+use crate::api::pod_status::PodStatus;
+use crate::api::pods::PodInstance;
+use crate::model::Pod;
+use crate::time::Moment;
+
+pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
+    let input = json!({"$ref": "#/components/schemas/PodInput"});
+    let pod = schemas.of::<Pod>();
+    paths.add(
+        "pods",
+        "/v2/pods",
+        [
+            Operation::new("get", "listPods", "The definitions of all pods")
+                .description("`HEAD` tells whether the service has pods.")
+                .answers(200, "The definitions.", &schemas.of::<Vec<Pod>>()),
+            Operation::new("post", "createPod", "Creates a pod")
+                .takes(&input)
+                .change()
+                .answers(201, "The definition.", &pod)
+                .headers(201, &["Location", "Marathon-Deployment-Id"]),
+        ],
+    );
+    paths.add(
+        "pods",
+        "/v2/pods/{id}",
+        [
+            Operation::new("get", "getPod", "The definition of a pod")
+                .answers(200, "The definition.", &pod)
+                .rejects(&[404]),
+            Operation::new("put", "putPod", "Replaces the definition of a pod")
+                .takes(&input)
+                .change()
+                .answers(200, "The definition.", &pod)
+                .headers(200, &["Marathon-Deployment-Id"])
+                .rejects(&[404]),
+            Operation::new("delete", "deletePod", "Deletes a pod")
+                .deletion()
+                .answers_empty(202, "The deployment is named by both headers.")
+                .headers(202, &["Location", "Marathon-Deployment-Id"])
+                .rejects(&[404]),
+        ],
+    );
+    add_instances(paths, schemas);
+}
+
+/// The status, the versions and the instances of pods.
+fn add_instances(paths: &mut Paths, schemas: &mut Schemas) {
+    let status = schemas.of::<PodStatus<'_>>();
+    let instance = schemas.of::<PodInstance<'_>>();
+    paths.add(
+        "pods",
+        "/v2/pods/::status",
+        [
+            Operation::new("get", "listPodStatuses", "The status of all pods").answers(
+                200,
+                "The pods with their instances.",
+                &schemas.of::<Vec<PodStatus<'_>>>(),
+            ),
+        ],
+    );
+    paths.add(
+        "pods",
+        "/v2/pods/{id}::status",
+        [Operation::new(
+            "get",
+            "getPodStatus",
+            "The status of a pod, its instances and their containers",
+        )
+        .answers(200, "The pod with its instances.", &status)
+        .rejects(&[404])],
+    );
+    paths.add(
+        "pods",
+        "/v2/pods/{id}::versions",
+        [Operation::new(
+            "get",
+            "listVersionsOfPod",
+            "The times of the kept definitions of a pod",
+        )
+        .answers(200, "The times, newest first.", &schemas.of::<Vec<Moment>>())
+        .rejects(&[404])],
+    );
+    paths.add(
+        "pods",
+        "/v2/pods/{id}::versions/{version}",
+        [
+            Operation::new("get", "getVersionOfPod", "A kept definition of a pod")
+                .answers(200, "The definition.", &schemas.of::<Pod>())
+                .rejects(&[404, 422]),
+        ],
+    );
+    paths.add(
+        "pods",
+        "/v2/pods/{id}::instances",
+        [
+            Operation::new("delete", "killInstancesOfPod", "Kills instances of a pod")
+                .with(&["wipe"])
+                .takes(&json!({"type": "array", "items": {"type": "string"}}))
+                .change()
+                .answers(
+                    200,
+                    "The killed instances, as they were before. Unknown ids are skipped.",
+                    &schemas.of::<Vec<PodInstance<'_>>>(),
+                )
+                .rejects(&[404]),
+        ],
+    );
+    paths.add(
+        "pods",
+        "/v2/pods/{id}::instances/{instance}",
+        [
+            Operation::new("delete", "killInstanceOfPod", "Kills an instance of a pod")
+                .with(&["wipe"])
+                .change()
+                .answers(200, "The instance, as it was before.", &instance)
+                .rejects(&[404]),
+        ],
+    );
+}

@@ -1,0 +1,98 @@
+//! The paths about the service itself.
+
+use serde_json::{Value, json};
+
+use super::operation::{Operation, Paths};
+use super::schemas::Schemas;
+use crate::api::info::{LeaderInfo, MarathonInfo, Message};
+use crate::api::plugins::PluginList;
+
+pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
+    let document = json!({"type": "object"});
+    let found = |id: &str, summary: &str, description: &str, schema: &Value| {
+        Operation::new("get", id, summary).answers(200, description, schema)
+    };
+    let event_stream = json!({"text/event-stream": {"schema": {"type": "string"}}});
+    paths.add(
+        "service",
+        "/v2/events",
+        [Operation::new("get", "getEvents", "The event stream")
+            .description("Needs the header `Accept: text/event-stream`, and nothing else in it.")
+            .with(&["event_type", "filter", "plan-format", "ids"])
+            .answers_with(
+                200,
+                "Frames with the type of the event and a JSON document.",
+                event_stream,
+            )
+            .answers_empty(302, "From a standby: the same at the leader.")
+            .rejects(&[400, 405, 503])],
+    );
+    paths.add(
+        "service",
+        "/v2/info",
+        [found(
+            "getInfo",
+            "The framework and its settings",
+            "The settings.",
+            &schemas.of::<MarathonInfo<'_>>(),
+        )],
+    );
+    paths.add(
+        "service",
+        "/v2/leader",
+        [
+            found(
+                "getLeader",
+                "The leading daemon",
+                "Its address.",
+                &schemas.of::<LeaderInfo>(),
+            )
+            .rejects(&[404]),
+            Operation::new(
+                "delete",
+                "abdicate",
+                "The leader gives its lease back and stands by",
+            )
+            .answers(200, "It does.", &schemas.of::<Message>())
+            .rejects(&[400]),
+        ],
+    );
+    paths.add(
+        "service",
+        "/v2/plugins",
+        [found(
+            "listPlugins",
+            "The loaded components",
+            "The components.",
+            &schemas.of::<PluginList<'_>>(),
+        )],
+    );
+    paths.add(
+        "service",
+        "/v2/openapi.json",
+        [found(
+            "getOpenApi",
+            "This document",
+            "An OpenAPI 3.1 document.",
+            &document,
+        )],
+    );
+    paths.add(
+        "service",
+        "/metrics",
+        [Operation::new("get", "getMetrics", "Metrics are at the admin port").rejects(&[404])],
+    );
+    let pong = json!({"type": "string", "const": "pong"});
+    let pong = json!({"text/plain": {"schema": pong}, "application/json": {"schema": pong}});
+    paths.add(
+        "service",
+        "/ping",
+        [
+            Operation::new("get", "ping", "Whether the daemon answers").answers_with(
+                200,
+                "JSON with the header `Accept: application/json`.",
+                pong,
+            ),
+        ],
+    );
+}

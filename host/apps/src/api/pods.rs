@@ -1,0 +1,340 @@
+//! `/v2/pods` and all paths below it.
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+use transom_web::{ApiError, Json};
+
+use super::apps::{definition, version, wrong_constraints};
+use super::change::{deployment_header, location, options, write};
+use super::query::Query;
+use super::{Api, error, pod_status};
+use crate::core::command::{Command, Edit, KillOptions, Killed, Origin, PodEdit, Refusal, Which, Written};
+use crate::core::snapshot::{Snapshot, SpecView};
+use crate::ids::{IdError, InstanceId, SpecId};
+use crate::instance::Instance;
+use crate::model::pod::{PodInput, read_pod};
+use crate::model::{Pod, Spec, UnreachableStrategy};
+use crate::time::Moment;
+
+type Answer = Result<Response, ApiError>;
+
+/// The requested resource below `/v2/pods/`. Ids contain slashes; what follows them begins with two
+/// colons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Pod(SpecId),
+    /// `::status`, without an id
+    AllStatuses,
+    /// `{id}::status`
+    Status(SpecId),
+    /// `{id}::versions`
+    Versions(SpecId),
+    /// `{id}::versions/{version}`
+    Version(SpecId, String),
+    /// `{id}::instances`
+    Instances(SpecId),
+    /// `{id}::instances/{instance}`
+    Instance(SpecId, String),
+}
+
+fn target(path: &str) -> Result<Target, ApiError> {
+    let (id, rest) = path.split_once("::").unwrap_or((path, ""));
+    let rest: Vec<&str> = rest.split('/').filter(|segment| !segment.is_empty()).collect();
+    if id.trim_matches('/').is_empty() && rest == ["status"] {
+        return Ok(Target::AllStatuses);
+    }
+    let not_an_id =
+        |error: IdError| ApiError::not_found(format!("Pod '/{id}' does not exist: the id {error}"));
+    let id = SpecId::parse(id).map_err(not_an_id)?;
+    Ok(match rest.as_slice() {
+        [] => Target::Pod(id),
+        ["status"] => Target::Status(id),
+        ["versions"] => Target::Versions(id),
+        ["versions", version] => Target::Version(id, (*version).to_owned()),
+        ["instances"] => Target::Instances(id),
+        ["instances", instance] => Target::Instance(id, (*instance).to_owned()),
+        _ => return Err(ApiError::not_found(format!("Not found: /v2/pods/{path}"))),
+    })
+}
+
+/// `GET /v2/pods`. Clients ask with HEAD whether there are pods at all.
+pub(super) async fn list(State(api): State<Api>) -> Response {
+    let snapshot = api.snapshot();
+    let pods: Vec<Pod> = snapshot
+        .pods()
+        .map(|(_, pod)| pod.without_version_info())
+        .collect();
+    Json(pods).into_response()
+}
+
+/// `POST /v2/pods`
+pub(super) async fn create(
+    State(api): State<Api>,
+    query: Query,
+    origin: Origin,
+    Json(body): Json<Value>,
+) -> Answer {
+    let input = decode(&api, &body).await?;
+    let id = error::required_id(input.id.clone(), &input.broken, "a pod")?;
+    let location = location(id.as_str())?;
+    let edit = PodEdit::Create(Box::new(input));
+    let written = write(&api, Edit::Pod { id, edit }, options(&query, false)?, origin).await?;
+    Ok((StatusCode::CREATED, [location], changed(&written)?).into_response())
+}
+
+/// `PUT /v2/pods/{id}`
+pub(super) async fn put(
+    State(api): State<Api>,
+    Path(path): Path<String>,
+    query: Query,
+    origin: Origin,
+    Json(body): Json<Value>,
+) -> Answer {
+    let Target::Pod(id) = target(&path)? else {
+        return Err(error::no_such_method());
+    };
+    let input = decode(&api, &body).await?;
+    if let Some(named) = input.id.as_ref().filter(|named| **named != id) {
+        let text = format!("'{id}' does not match definition's id ('{named}')");
+        return Err(ApiError::bad_request(text));
+    }
+    let edit = PodEdit::Replace(Box::new(input));
+    changed(&write(&api, Edit::Pod { id, edit }, options(&query, false)?, origin).await?)
+}
+
+/// `GET /v2/pods/{id}` and the paths below it.
+pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> Answer {
+    let snapshot = api.snapshot();
+    Ok(match target(&path)? {
+        Target::Pod(id) => Json(pod(&snapshot, &id)?.1.without_version_info()).into_response(),
+        Target::AllStatuses => {
+            let statuses = snapshot.pods().map(|(view, pod)| pod_status::shown(view, pod));
+            Json(statuses.collect::<Vec<_>>()).into_response()
+        }
+        Target::Status(id) => {
+            let (view, pod) = pod(&snapshot, &id)?;
+            Json(pod_status::shown(view, pod)).into_response()
+        }
+        Target::Versions(id) => {
+            let (view, _) = pod(&snapshot, &id)?;
+            Json(view.versions.iter().rev().collect::<Vec<_>>()).into_response()
+        }
+        Target::Version(id, text) => {
+            let (view, _) = pod(&snapshot, &id)?;
+            let version = version(&text)?;
+            if !view.versions.contains(&version) {
+                return Err(Refusal::NoPodVersion(id, version).into());
+            }
+            let definition = definition(&api, view, version).await?;
+            Json(definition.pod().map(|pod| pod.without_version_info())).into_response()
+        }
+        Target::Instances(_) | Target::Instance(..) => return Err(error::no_such_method()),
+    })
+}
+
+/// `DELETE /v2/pods/{id}`, and of its instances: the tasks of these are killed, and others take
+/// their places.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Path(path): Path<String>,
+    query: Query,
+    origin: Origin,
+    body: axum::body::Bytes,
+) -> Answer {
+    match target(&path)? {
+        Target::Pod(id) => {
+            let edit = Edit::Pod {
+                id,
+                edit: PodEdit::Delete,
+            };
+            let written = write(&api, edit, options(&query, true)?, origin).await?;
+            let at = location(&written.deployment)?;
+            Ok((StatusCode::ACCEPTED, [at, deployment_header(&written)?]).into_response())
+        }
+        Target::Instances(id) => {
+            let body = if body.is_empty() {
+                b"null".as_slice()
+            } else {
+                &body
+            };
+            let ids: Vec<String> = Json::parse(body)?;
+            let killed = kill(&api, id, ids, &query).await?;
+            Ok(Json(instances(&killed).collect::<Vec<_>>()).into_response())
+        }
+        Target::Instance(id, instance) => {
+            let killed = kill(&api, id, vec![instance.clone()], &query).await?;
+            let text = || format!("Instance '{instance}' does not exist");
+            let killed = instances(&killed).next();
+            Ok(Json(killed.ok_or_else(|| ApiError::not_found(text()))?).into_response())
+        }
+        _ => Err(error::no_such_method()),
+    }
+}
+
+/// Kills the instances with these ids; unknown ones are skipped.
+async fn kill(api: &Api, id: SpecId, ids: Vec<String>, query: &Query) -> Result<Killed, ApiError> {
+    let options = KillOptions {
+        scale: false,
+        wipe: query.flag("wipe", false),
+        change: options(query, false)?,
+    };
+    let which = Which::OfPod(ids);
+    let command = |reply| Command::Kill {
+        id,
+        which,
+        options,
+        reply,
+    };
+    Ok(api.ask(command).await?)
+}
+
+/// The killed instances, as they were before.
+fn instances(killed: &Killed) -> impl Iterator<Item = PodInstance<'_>> {
+    killed.specs.iter().flat_map(|killed| {
+        let instances = killed.instances.iter();
+        instances.map(|instance| PodInstance::new(&killed.spec, instance))
+    })
+}
+
+/// An instance of a pod.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Instance")]
+pub(super) struct PodInstance<'a> {
+    instance_id: &'a InstanceId,
+    state: InstanceState,
+    /// The version of the definition from which it was launched.
+    run_spec_version: Moment,
+    unreachable_strategy: UnreachableStrategy,
+    /// Absent while it is not launched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_info: Option<AgentInfo<'a>>,
+}
+
+/// The state of an instance.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InstanceState {
+    /// Such as `Running` or `UnreachableInactive`.
+    condition: &'static str,
+    /// The time of its last change.
+    since: Moment,
+    goal: Goal,
+    /// Since when it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active_since: Option<Moment>,
+    /// What its health checks say; absent as long as they say nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    healthy: Option<bool>,
+}
+
+/// Whether an instance is kept.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) enum Goal {
+    /// Its tasks are replaced when they end.
+    Running,
+    /// It is being ended.
+    Decommissioned,
+}
+
+/// The agent of an instance.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AgentInfo<'a> {
+    host: &'a str,
+    agent_id: &'a str,
+    /// Always empty.
+    attributes: [&'a str; 0],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<&'a str>,
+}
+
+impl<'a> PodInstance<'a> {
+    fn new(spec: &'a Spec, instance: &'a Instance) -> Self {
+        let replica = &instance.replica;
+        Self {
+            instance_id: &instance.id,
+            state: InstanceState {
+                condition: instance.condition().as_str(),
+                since: Moment::from(replica.since),
+                goal: if replica.is_wanted() {
+                    Goal::Running
+                } else {
+                    Goal::Decommissioned
+                },
+                active_since: replica.started_at.map(Moment::from),
+                healthy: instance.is_healthy(),
+            },
+            run_spec_version: instance.version(),
+            unreachable_strategy: spec.unreachable_strategy(),
+            agent_info: instance.record().map(|record| AgentInfo {
+                host: &record.agent.hostname,
+                agent_id: record.agent.id.as_str(),
+                attributes: [],
+                region: record.agent.region.as_deref(),
+                zone: record.agent.zone.as_deref(),
+            }),
+        }
+    }
+}
+
+/// The response to a change: the new definition, with the deployment in a header.
+fn changed(written: &Written) -> Answer {
+    let pod = written.spec.as_ref().and_then(Spec::pod);
+    let document = pod.map(|pod| pod.without_version_info());
+    Ok(([deployment_header(written)?], Json(document)).into_response())
+}
+
+/// Parses a definition and validates its constraints.
+async fn decode(api: &Api, body: &Value) -> Result<PodInput, ApiError> {
+    let mut input = read_pod(body)?;
+    let path = "/scheduling/placement".to_owned();
+    let wrong = wrong_constraints(api, vec![(path, input.constraints())]).await?;
+    input.broken.extend(wrong);
+    Ok(input)
+}
+
+/// As upstream, the message of a missing pod is a JSON document of its own.
+fn pod<'a>(snapshot: &'a Snapshot, id: &SpecId) -> Result<(&'a SpecView, &'a Pod), ApiError> {
+    let missing = || json!({"message": format!("pod with {id} does not exist")});
+    let pod = snapshot.pod(id);
+    pod.ok_or_else(|| ApiError::not_found(missing().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn paths_are_parsed_to_targets_and_invalid_ones_rejected() {
+        let id = |text: &str| SpecId::parse(text).unwrap();
+        for (path, expected) in [
+            ("web", Target::Pod(id("/web"))),
+            ("shop/web", Target::Pod(id("/shop/web"))),
+            ("::status", Target::AllStatuses),
+            ("shop/web::status", Target::Status(id("/shop/web"))),
+            ("web::versions", Target::Versions(id("/web"))),
+            (
+                "web::versions/2018-01-01T00:00:00.000Z",
+                Target::Version(id("/web"), "2018-01-01T00:00:00.000Z".to_owned()),
+            ),
+            ("web::instances", Target::Instances(id("/web"))),
+            (
+                "shop/web::instances/i.1",
+                Target::Instance(id("/shop/web"), "i.1".to_owned()),
+            ),
+        ] {
+            assert_eq!(target(path).unwrap(), expected, "{path}");
+        }
+        for path in ["Upper", "::versions", "web::nothing", "web::status/x"] {
+            assert!(target(path).is_err(), "{path}");
+        }
+    }
+}

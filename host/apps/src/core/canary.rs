@@ -1,0 +1,207 @@
+//! Restarts that a canary holds: when they continue, and when their deployments are rolled back.
+
+use std::sync::Arc;
+
+use transom_common::error_chain;
+
+use super::Core;
+use super::command::Refusal;
+use super::persist::Changes;
+use crate::bus::shapes;
+use crate::check_result::CheckResult;
+use crate::deploy::{ActionKind, Deployment};
+use crate::ids::SpecId;
+use crate::time::Moment;
+
+impl Core {
+    /// Notes whether the restart of an app or pod waits with healthy new instances.
+    pub(super) fn hold(&mut self, id: &SpecId, held: bool) {
+        let Some(lock) = self.locks.get(id).cloned() else {
+            return;
+        };
+        let Some(running) = self.deployments.get_mut(&*lock) else {
+            return;
+        };
+        if held == running.held.contains_key(id) {
+            return;
+        }
+        if held {
+            running.held.insert(id.clone(), Moment::now());
+        } else {
+            running.held.remove(id);
+        }
+        let since = running.held_since();
+        if since == running.deployment.held_since {
+            return;
+        }
+        Arc::make_mut(&mut running.deployment).held_since = since;
+        let deployment = Arc::clone(&running.deployment);
+        if since.is_some() {
+            tracing::info!(
+                deployment = deployment.id,
+                "canary is healthy; the restart is held"
+            );
+            self.drafts.push(shapes::canary_held(&deployment, self.plan_form));
+        }
+        self.show(deployment);
+    }
+
+    /// Shows a changed deployment to readers.
+    fn show(&mut self, deployment: Arc<Deployment>) {
+        let key = (deployment.version, deployment.id.clone());
+        self.shown.deployments.insert(key, deployment);
+    }
+
+    /// Lets the restarts of a deployment replace all instances.
+    pub(super) async fn continue_canary(&mut self, id: &str) -> Result<(), Refusal> {
+        let running = self.deployments.get(id);
+        let running = running.ok_or_else(|| Refusal::NoDeployment(id.to_owned()))?;
+        let mut deployment = Deployment::clone(&running.deployment);
+        match &mut deployment.canary {
+            Some(canary) if !canary.continued => canary.continued = true,
+            _ => return Err(Refusal::NoCanary(id.to_owned())),
+        }
+        deployment.held_since = None;
+        let mut changes = Changes::default();
+        changes.put_deployment(&deployment)?;
+        self.commit(changes).await?;
+        tracing::info!(
+            deployment = id,
+            "canary continued; the restart replaces all instances"
+        );
+        let deployment = Arc::new(deployment);
+        if let Some(running) = self.deployments.get_mut(id) {
+            running.deployment = Arc::clone(&deployment);
+            running.held.clear();
+            self.pending.extend(running.open.keys().cloned());
+        }
+        self.show(deployment);
+        Ok(())
+    }
+
+    /// Notes that a new instance failed. If a canary holds its restart, the next tick rolls the
+    /// deployment back.
+    pub(super) fn canary_failed(&mut self, id: &SpecId, what: &str) {
+        let Some(lock) = self.locks.get(id) else { return };
+        let Some(running) = self.deployments.get(&**lock) else {
+            return;
+        };
+        let begins = running.deployment.canary.is_some_and(|canary| !canary.continued);
+        if begins && running.open.get(id) == Some(&ActionKind::Restart) {
+            let reason = format!("The deployment was rolled back: a new instance of {id} {what}.");
+            self.failed_canaries.entry(lock.to_string()).or_insert(reason);
+        }
+    }
+
+    /// Rolls the deployments back whose canaries failed. If a revert cannot be stored, the next tick
+    /// tries it again.
+    pub(super) async fn roll_back_failed(&mut self) {
+        let failed = std::mem::take(&mut self.failed_canaries);
+        for (deployment, reason) in failed {
+            if !self.deployments.contains_key(&deployment) {
+                continue;
+            }
+            tracing::warn!(deployment, reason, "canary failed; rolling the deployment back");
+            if let Err(refusal) = self.roll_back(&deployment, reason.clone()).await {
+                tracing::warn!(
+                    deployment,
+                    error = error_chain(&refusal),
+                    "rolling a deployment back failed; retrying"
+                );
+                self.failed_canaries.insert(deployment, reason);
+            }
+        }
+    }
+
+    /// Continues the restarts whose canaries have been healthy for long enough.
+    pub(super) async fn continue_proven(&mut self) {
+        let now = Moment::now();
+        let proven: Vec<String> = self
+            .deployments
+            .values()
+            .filter(|running| {
+                let canary = running.deployment.canary;
+                let seconds = canary
+                    .filter(|canary| !canary.continued)
+                    .and_then(|canary| canary.seconds);
+                let (Some(seconds), Some(since)) = (seconds, running.held_since()) else {
+                    return false;
+                };
+                let long_enough = since.plus_millis(i64::from(seconds) * 1000) <= now;
+                long_enough && running.open.keys().all(|id| self.checks_succeed(id))
+            })
+            .map(|running| running.deployment.id.clone())
+            .collect();
+        for deployment in proven {
+            if let Err(refusal) = self.continue_canary(&deployment).await {
+                tracing::warn!(
+                    deployment,
+                    error = error_chain(&refusal),
+                    "continuing a canary failed; retrying"
+                );
+            }
+        }
+    }
+
+    /// Whether the last results of the checks of all new instances are successes. Nothing but a
+    /// canary asks: checks have no effect otherwise.
+    fn checks_succeed(&self, id: &SpecId) -> bool {
+        let Some(state) = self.specs.get(id) else {
+            return true;
+        };
+        let spec = &state.record.spec;
+        let checked: Vec<usize> = (0..spec.check_count())
+            .filter(|index| spec.check(*index).is_some())
+            .collect();
+        let new = state
+            .instances
+            .values()
+            .filter(|instance| !state.is_outdated(instance));
+        new.into_iter().all(|instance| {
+            checked.iter().all(|index| {
+                let task = instance.checked_task(spec, *index);
+                let part = task.and_then(|task| instance.part(&task.id));
+                part.is_some_and(|part| {
+                    part.failure.is_none() && part.check_result().is_some_and(|it| succeeded(&it))
+                })
+            })
+        })
+    }
+}
+
+/// Whether the result of a check is a success. That of a custom probe is what its component makes of
+/// it: any result counts.
+fn succeeded(result: &CheckResult) -> bool {
+    match result {
+        CheckResult::Http { status_code } => (200..400).contains(status_code),
+        CheckResult::Tcp { succeeded } => *succeeded,
+        CheckResult::Command { exit_code } => *exit_code == 0,
+        CheckResult::Plugin(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{CheckResult, succeeded};
+
+    #[test]
+    fn check_result_is_a_success_as_its_kind_tells() {
+        let http = |status_code| CheckResult::Http { status_code };
+        let tcp = |succeeded| CheckResult::Tcp { succeeded };
+        let command = |exit_code| CheckResult::Command { exit_code };
+        for (result, expected) in [
+            (http(200), true),
+            (http(302), true),
+            (http(503), false),
+            (tcp(true), true),
+            (tcp(false), false),
+            (command(0), true),
+            (command(1), false),
+            (CheckResult::Plugin(json!({"lag": 3})), true),
+        ] {
+            assert_eq!(succeeded(&result), expected, "{result:?}");
+        }
+    }
+}
