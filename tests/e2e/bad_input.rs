@@ -219,17 +219,20 @@ async fn daemon_without_a_master_serves_warns_and_is_not_ready() {
         .await
         .expect("an answer");
     assert_eq!(health.status().as_u16(), 200);
-    let ready = client
-        .get(format!("http://{admin}/ready"))
-        .send()
-        .await
-        .expect("an answer");
-    assert_eq!(ready.status().as_u16(), 503);
-    let body: Value = ready.json().await.expect("JSON");
-    assert_eq!(
-        body["services"]["apps"]["framework"]["subscribed"], false,
-        "{body}"
-    );
+    // Not before its service leads.
+    eventually("the framework's subscription is reported", || async {
+        let ready = client.get(format!("http://{admin}/ready")).send().await;
+        let ready = ready.map_err(|error| error.to_string())?;
+        assert_eq!(ready.status().as_u16(), 503);
+        let body: Value = ready.json().await.map_err(|error| error.to_string())?;
+        let subscribed = &body["services"]["apps"]["framework"]["subscribed"];
+        if *subscribed == false {
+            Ok(())
+        } else {
+            Err(body.to_string())
+        }
+    })
+    .await;
     let (status, output) = daemon.interrupt();
     assert!(status.success(), "{output}");
 }

@@ -12,6 +12,7 @@
 mod app_lifecycle;
 mod apps;
 mod bad_input;
+mod client_patterns;
 mod components_taken_away;
 mod config_import;
 mod cross_site;
@@ -28,6 +29,7 @@ mod plugin_admin;
 mod plugin_cli;
 mod plugin_sources;
 mod plugins_readme;
+mod pods;
 mod services;
 mod store_at_start;
 mod swap;

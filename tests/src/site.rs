@@ -6,6 +6,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use transom_testkit::{eventually, free_ports};
@@ -76,6 +78,21 @@ impl Cluster {
             }
         }
         launches
+    }
+
+    /// Kills the process of a task, as the kernel would: its agent sees how it ends.
+    pub fn kill_process(&self, task: &str) {
+        let journals = self.journals().into_iter();
+        let pid = journals.flat_map(fs::read_to_string).find_map(|journal| {
+            let mut entries = journal
+                .lines()
+                .map(serde_json::from_str::<Value>)
+                .map_while(Result::ok);
+            let launch = entries.find(|entry| entry["event"] == "launch" && entry["task"] == task)?;
+            i32::try_from(launch["pid"].as_i64()?).ok()
+        });
+        let pid = pid.unwrap_or_else(|| panic!("no process of {task}"));
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("alive");
     }
 
     /// Injects a fault into the cluster.
@@ -164,6 +181,16 @@ impl Site {
         let mut site = Site::of(arguments);
         let master = site.cluster.master;
         site.configure(master, more).await;
+        site
+    }
+
+    /// The same with a role of the apps.
+    pub async fn start_in_role(role: &str) -> Site {
+        let mut site = Site::of(&[]);
+        let role = format!("[apps]\nrole = \"{role}\"\n");
+        let configuration = site.configuration(site.cluster.master).replace("[apps]\n", &role);
+        fs::write(site.config(), configuration).expect("written");
+        site.start_daemon().await;
         site
     }
 
