@@ -29,6 +29,7 @@ use transom_scheduler::bench::{MatcherKind, Outcome, Rules, Site, StoredTasks};
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
 use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_store::{Batch, Entry, Store};
+use transom_testkit::usage;
 
 const AGENTS: u32 = 10_000;
 const TASKS: u32 = 1_000;
@@ -427,23 +428,16 @@ fn record(n: u32) -> TaskRecord {
     serde_json::from_str(&record.to_string()).unwrap()
 }
 
-/// What this process has in memory, in KiB.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 async fn memory() -> Value {
     eprintln!("memory of {KNOWN} known tasks");
     let mut known = StoredTasks::load(Arc::new(Nowhere)).await.unwrap();
     known.add(vec![record(KNOWN)]).await.unwrap();
-    let before = resident();
+    let before = usage::resident_kib(std::process::id());
     for chunk in 0..KNOWN / 1000 {
         let records = (chunk * 1000..(chunk + 1) * 1000).map(record).collect();
         known.add(records).await.unwrap();
     }
-    let after = resident();
+    let after = usage::resident_kib(std::process::id());
     assert_eq!(known.snapshot().len(), KNOWN as usize + 1);
     // While a reader holds on to the last snapshot, the first change makes a new one.
     let mut changes: Vec<Duration> = Vec::new();

@@ -7,6 +7,7 @@
 //! * [`redis`]: a real Redis server (feature `redis`)
 //! * [`ScriptedScheduler`]: a scheduler without a master (feature `scheduler`)
 //! * [`HeldStore`]: a store whose commits the test can hold (feature `store`)
+//! * [`usage`]: processor time and memory of a process, for benchmarks
 //! * [`zookeeper`]: a real ZooKeeper server, and the masters' registrations (feature `zookeeper`)
 //!
 //! Servers listen on loopback, keep their data in a directory of their own and end with their
@@ -28,6 +29,7 @@ pub mod redis;
 mod scheduler;
 #[cfg(feature = "store")]
 mod store;
+pub mod usage;
 mod wait;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

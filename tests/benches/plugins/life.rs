@@ -139,9 +139,7 @@ pub(crate) async fn swap() -> Value {
 
 /// What this process has in memory, in KiB.
 fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    transom_testkit::usage::resident_kib(std::process::id())
 }
 
 pub(crate) async fn memory() -> Value {

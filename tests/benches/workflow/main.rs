@@ -191,18 +191,7 @@ async fn memory() -> Value {
 
 /// Megabytes of a process.
 fn resident(pid: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .expect("a size");
-    let kib: f64 = line
-        .split_whitespace()
-        .nth(1)
-        .expect("a number")
-        .parse()
-        .expect("a number");
-    kib / 1024.0
+    transom_testkit::usage::resident_kib(pid) as f64 / 1024.0
 }
 
 fn quantiles(values: &mut [f64]) -> Value {

@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::common::query;
 use crate::load::{Load, OVER_UDP};
 use crate::site::{Site, named};
-use crate::usage;
+use transom_testkit::usage;
 
 const EVENTS: u32 = 200;
 /// Tasks that come and go, a second and in all.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::site::Names;
-use crate::usage;
+use transom_testkit::usage;
 
 /// Two clients.
 pub(crate) const OVER_UDP: [&str; 4] = ["-m", "udp", "-c", "2"];

@@ -19,7 +19,6 @@ mod common;
 mod load;
 mod nsd;
 mod site;
-mod usage;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

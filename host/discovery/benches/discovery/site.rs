@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use transom_discovery::Config;
 
 use crate::common::{Master, MasterScript};
-use crate::usage;
+use transom_testkit::usage;
 
 /// The environment variable that makes this executable serve.
 pub(crate) const MASTER: &str = "TRANSOM_BENCH_MASTER";

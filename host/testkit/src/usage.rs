@@ -1,10 +1,10 @@
-//! CPU and memory of processes, from Linux.
+//! Processor time and memory of processes, from Linux.
 
 use std::fs;
 use std::time::Duration;
 
 /// Processor time of a process and those that it started.
-pub(crate) fn cpu(pid: u32) -> Duration {
+pub fn cpu(pid: u32) -> Duration {
     own_cpu(pid) + children(pid).into_iter().map(cpu).sum::<Duration>()
 }
 
@@ -26,8 +26,8 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Resident memory.
-pub(crate) fn resident_kib(pid: u32) -> u64 {
+/// Resident memory in KiB.
+pub fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
