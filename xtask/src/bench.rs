@@ -14,7 +14,8 @@ use crate::components::{self, Scope};
 use crate::steps::{cargo, root, step, target};
 
 /// Name, which is also the target's, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 5] = [
+const BENCHES: [(&str, &str); 6] = [
+    ("apps", "transom-tests"),
     ("discovery", "transom-discovery"),
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
@@ -22,7 +23,7 @@ const BENCHES: [(&str, &str); 5] = [
     ("workflow", "transom-tests"),
 ];
 /// The benchmarks that start the daemon.
-const WITH_A_DAEMON: [&str; 2] = ["plugins", "workflow"];
+const WITH_A_DAEMON: [&str; 3] = ["apps", "plugins", "workflow"];
 
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {

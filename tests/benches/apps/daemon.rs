@@ -1,0 +1,123 @@
+//! The daemon as a process, with only the apps service, on the cluster of the benchmark.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use transom_tests::process::Transom;
+use transom_tests::site::{addresses, copy_components};
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(10);
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_mins(5);
+
+pub(crate) struct Daemon {
+    process: Option<Transom>,
+    addresses: BTreeMap<String, SocketAddr>,
+    pub(crate) http: reqwest::Client,
+    dir: TempDir,
+}
+
+impl Daemon {
+    pub(crate) async fn start(master: SocketAddr) -> Daemon {
+        let dir = tempfile::tempdir().expect("a directory");
+        copy_components(&dir.path().join("plugins"));
+        let store = dir.path().join("store");
+        let configuration = format!(
+            "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n[store]\nserver = \"file:{}\"\n\
+             [plugins]\ndir = \"plugins\"\n[apps]\nport = 0\nmax_body = 268435456\nmax_running_deployments = 100000\n\
+             [admin]\nport = 0\n",
+            store.display(),
+        );
+        fs::write(dir.path().join("transom.toml"), configuration).expect("written");
+        let mut daemon = Daemon {
+            process: None,
+            addresses: BTreeMap::new(),
+            http: transom_tests::http(),
+            dir,
+        };
+        daemon.launch().await;
+        daemon
+    }
+
+    /// Starts the process and waits until it leads.
+    async fn launch(&mut self) {
+        let mut process = Transom::start(self.dir.path(), ["serve", "--config", "transom.toml"]);
+        self.addresses = addresses(&mut process);
+        self.process = Some(process);
+        let ready = self.admin("/ready");
+        self.until("the daemon to be ready", async || {
+            let answer = self.http.get(&ready).send().await;
+            answer.is_ok_and(|answer| answer.status().is_success())
+        })
+        .await;
+    }
+
+    /// Kills the process and starts it again: returns the times until it is ready, and until it
+    /// answers a question rightly.
+    pub(crate) async fn fail_over(&mut self, path: &str, pointer: &str, expected: &Value) -> Value {
+        self.process.take().expect("a daemon").kill();
+        let begun = Instant::now();
+        self.launch().await;
+        let ready = begun.elapsed();
+        self.until("the right answer", async || {
+            self.get(path).await.pointer(pointer) == Some(expected)
+        })
+        .await;
+        json!({"ready_s": ready.as_secs_f64(), "right_answer_s": begun.elapsed().as_secs_f64()})
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().expect("a daemon").pid()
+    }
+
+    pub(crate) fn apps(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addresses["apps"])
+    }
+
+    pub(crate) fn admin(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addresses["admin"])
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let answer = self.http.get(self.apps(path)).send().await;
+        let Ok(answer) = answer else { return Value::Null };
+        answer.json().await.unwrap_or_default()
+    }
+
+    /// Sends a change, which has to be accepted.
+    pub(crate) async fn change(&self, method: reqwest::Method, path: &str, body: &Value) -> Value {
+        let request = self.http.request(method, self.apps(path)).json(body);
+        let answer = request.timeout(LIMIT).send().await.expect("an answer");
+        let status = answer.status();
+        let text = answer.text().await.unwrap_or_default();
+        assert!(status.is_success(), "{path}: {status} {text}");
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Waits until no deployment runs.
+    pub(crate) async fn deployed(&self) {
+        self.until("the end of all deployments", async || {
+            self.get("/v2/deployments").await == json!([])
+        })
+        .await;
+    }
+
+    pub(crate) async fn until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
+        let begun = Instant::now();
+        while !done().await {
+            assert!(begun.elapsed() < LIMIT, "waited for {what}");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    pub(crate) fn stop(mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Figures of the apps service, measured from outside on the real binary: one JSON document. The
+//! cluster is one that answers at once and runs nothing, so the times are the daemon's.
+//!
+//! Run by `cargo xtask bench apps`.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a benchmark that fails may panic, and prints its figures"
+)]
+
+mod cluster;
+mod daemon;
+mod probes;
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use reqwest::Method;
+use serde_json::{Value, json};
+use transom_testkit::usage;
+use transom_tests::events::Events;
+
+use cluster::Cluster;
+use daemon::Daemon;
+
+/// Apps that are deployed together, for a rate.
+const TOGETHER: usize = 1_000;
+/// Clients that post them.
+const CLIENTS: usize = 16;
+/// Apps that are posted one after the other, for a latency.
+const ONE_BY_ONE: usize = 100;
+/// Apps of the large lists and groups.
+const APPS: usize = 10_000;
+/// Instances of each in the end.
+const INSTANCES: usize = 10;
+/// Requests for each list.
+const LISTS: usize = 7;
+/// Status updates that are measured together.
+const UPDATES: u64 = 5_000;
+/// Host ports of the tasks, which nothing listens on.
+const PORTS: (u16, u16) = (10_000, 60_000);
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    println!("{:#}", runtime.block_on(measure()));
+}
+
+async fn measure() -> Value {
+    let (rate, latency) = small().await;
+    let large = large().await;
+    json!({
+        "deployments_per_second": rate,
+        "post_to_running_ms": latency,
+        "large": large,
+        "rolling_restart": rolling_restart().await,
+        "checks": probes::measure().await,
+    })
+}
+
+fn app(id: &str, instances: usize) -> Value {
+    json!({
+        "id": id, "cmd": "sleep 1000", "cpus": 0.1, "mem": 32, "instances": instances,
+        "labels": {"team": "shop", "HAPROXY_GROUP": "external"}, "env": {"STAGE": "test"},
+    })
+}
+
+/// Few apps: deployments per second, and the latency of one.
+async fn small() -> (f64, Value) {
+    let cluster = Cluster::start(PORTS).await;
+    let daemon = Daemon::start(cluster.address).await;
+    eprintln!("deployments per second");
+    let begun = Instant::now();
+    futures::stream::iter(0..TOGETHER)
+        .for_each_concurrent(CLIENTS, |number| {
+            let daemon = &daemon;
+            async move {
+                let body = app(&format!("/rate{number}"), 1);
+                daemon.change(Method::POST, "/v2/apps", &body).await;
+            }
+        })
+        .await;
+    cluster.running(TOGETHER).await;
+    daemon.deployed().await;
+    let rate = TOGETHER as f64 / begun.elapsed().as_secs_f64();
+    eprintln!("from a POST to TASK_RUNNING");
+    let url = daemon.apps("/v2/events?event_type=status_update_event");
+    let mut events = Events::open(&daemon.http, &url).await;
+    let mut took = Vec::new();
+    for number in 0..ONE_BY_ONE {
+        let id = format!("/latency{number}");
+        let begun = Instant::now();
+        daemon.change(Method::POST, "/v2/apps", &app(&id, 1)).await;
+        loop {
+            let event = events.next_of("status_update_event").await.data;
+            if event["appId"] == id && event["taskStatus"] == "TASK_RUNNING" {
+                break;
+            }
+        }
+        took.push(begun.elapsed());
+    }
+    drop(events);
+    daemon.stop();
+    (rounded(rate), quantiles(took))
+}
+
+/// Many apps and tasks.
+async fn large() -> Value {
+    let cluster = Cluster::start(PORTS).await;
+    let mut daemon = Daemon::start(cluster.address).await;
+    let empty = usage::resident_kib(daemon.pid());
+    let mut lists = Vec::new();
+    let mut put = Value::Null;
+    for apps in [100, 1_000, APPS] {
+        eprintln!("{apps} apps");
+        put = put_group(&daemon, apps, 0).await;
+        lists.push(list(&daemon, apps, 0).await);
+    }
+    let mut updates = Vec::new();
+    for (apps, instances) in [(100, 1), (1_000, 10), (APPS, 1)] {
+        eprintln!("{apps} apps with {instances} tasks each");
+        put_group(&daemon, apps, instances).await;
+        cluster.running(apps * instances).await;
+        daemon.deployed().await;
+        lists.push(list(&daemon, apps, instances).await);
+        if apps < APPS {
+            updates.push(update(&daemon, &cluster, apps * instances).await);
+        }
+    }
+    let tasks = APPS * INSTANCES;
+    eprintln!("{tasks} tasks");
+    let scaling = put_group(&daemon, APPS, INSTANCES).await;
+    cluster.running(tasks).await;
+    daemon.deployed().await;
+    updates.push(update(&daemon, &cluster, tasks).await);
+    let resident = usage::resident_kib(daemon.pid());
+    eprintln!("failover");
+    let path = format!("/v2/apps/load/app{}", APPS - 1);
+    let failover = daemon
+        .fail_over(&path, "/app/tasksRunning", &json!(INSTANCES))
+        .await;
+    let again = usage::resident_kib(daemon.pid());
+    daemon.stop();
+    json!({
+        "group_put": put,
+        "group_scaling": scaling,
+        "lists": lists,
+        "status_update": updates,
+        "memory": {
+            "apps": APPS, "tasks": tasks, "empty_mib": mebibytes(empty), "resident_mib": mebibytes(resident),
+            "after_failover_mib": mebibytes(again),
+        },
+        "failover": failover,
+    })
+}
+
+fn mebibytes(kib: u64) -> u64 {
+    kib / 1024
+}
+
+/// The time until the change of a group of so many apps is accepted, and until it is deployed.
+async fn put_group(daemon: &Daemon, apps: usize, instances: usize) -> Value {
+    let apps: Vec<Value> = (0..apps)
+        .map(|number| app(&format!("app{number}"), instances))
+        .collect();
+    let body = json!({"id": "/load", "apps": apps});
+    let begun = Instant::now();
+    daemon.change(Method::PUT, "/v2/groups", &body).await;
+    let accepted = begun.elapsed();
+    daemon.deployed().await;
+    json!({
+        "apps": apps.len(), "instances": instances, "accepted_s": seconds(accepted),
+        "deployed_s": seconds(begun.elapsed()),
+    })
+}
+
+/// How long a list of all apps takes, and its size, plain and compressed.
+async fn list(daemon: &Daemon, apps: usize, instances: usize) -> Value {
+    let path = match instances {
+        0 => "/v2/apps",
+        _ => "/v2/apps?embed=apps.tasks",
+    };
+    let mut figures = json!({"apps": apps, "tasks": apps * instances});
+    for encoding in ["identity", "gzip"] {
+        let mut took = Vec::new();
+        let mut bytes = 0;
+        for _ in 0..LISTS {
+            let begun = Instant::now();
+            let request = daemon
+                .http
+                .get(daemon.apps(path))
+                .header("Accept-Encoding", encoding);
+            let answer = request.send().await.expect("an answer");
+            let encoded = answer.headers().get("content-encoding").is_some();
+            assert_eq!(encoded, encoding == "gzip", "the encoding of {path}");
+            bytes = answer.bytes().await.expect("a body").len();
+            took.push(begun.elapsed());
+        }
+        figures[encoding] = json!({"bytes": bytes, "ms": quantiles(took)});
+    }
+    figures
+}
+
+/// The cost of a status update.
+async fn update(daemon: &Daemon, cluster: &Cluster, tasks: usize) -> Value {
+    let (begun, used) = (Instant::now(), usage::cpu(daemon.pid()));
+    cluster.updates(UPDATES).await;
+    let used = usage::cpu(daemon.pid()).saturating_sub(used);
+    let each = |time: Duration| rounded(time.as_secs_f64() * 1e6 / UPDATES as f64);
+    json!({"tasks": tasks, "cpu_us": each(used), "elapsed_us": each(begun.elapsed())})
+}
+
+/// All instances of one app are replaced.
+async fn rolling_restart() -> Value {
+    eprintln!("restart of {APPS} instances");
+    let cluster = Cluster::start(PORTS).await;
+    let daemon = Daemon::start(cluster.address).await;
+    daemon.change(Method::POST, "/v2/apps", &app("/web", APPS)).await;
+    cluster.running(APPS).await;
+    daemon.deployed().await;
+    let begun = Instant::now();
+    daemon
+        .change(Method::PUT, "/v2/apps/web", &json!({"cmd": "sleep 2000"}))
+        .await;
+    daemon.deployed().await;
+    let took = begun.elapsed();
+    cluster.running(APPS).await;
+    daemon.stop();
+    json!({"instances": APPS, "s": seconds(took)})
+}
+
+fn seconds(time: Duration) -> f64 {
+    rounded(time.as_secs_f64())
+}
+
+/// To a thousandth.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+/// In milliseconds.
+fn quantiles(mut times: Vec<Duration>) -> Value {
+    times.sort_unstable();
+    let at = |of_hundred: usize| {
+        let time = times.get((times.len() - 1) * of_hundred / 100);
+        time.map(|time| rounded(time.as_secs_f64() * 1e3))
+    };
+    json!({"count": times.len(), "p50": at(50), "p99": at(99), "max": at(100)})
+}
