@@ -88,8 +88,8 @@ impl<V> Replica<V> {
         }
     }
 
-    /// The replica of a stored task, after a restart of the daemon. A task that was being killed
-    /// belongs to a decommissioned replica.
+    /// The replica of a stored task, after a restart of the daemon. A task that was being killed, by
+    /// the service or because its agent is drained, belongs to a decommissioned replica.
     pub fn of_task(version: V, incarnation: u32, task: &TaskView<'_>) -> Self {
         let condition = task.condition();
         let unreachable_since = (condition == Condition::Unreachable).then(|| task.lost_at());
@@ -101,7 +101,7 @@ impl<V> Replica<V> {
         Self {
             version,
             incarnation,
-            goal: if task.killing {
+            goal: if task.killing || task.is_drained() {
                 Goal::Decommissioned
             } else {
                 Goal::Running
@@ -181,6 +181,11 @@ impl TaskView<'_> {
             return Condition::Running;
         }
         Condition::of(self.state, status.reason.as_deref(), status.message.as_deref())
+    }
+
+    /// Whether it is being ended because an operator drains its agent.
+    pub(crate) fn is_drained(&self) -> bool {
+        *self.state == TaskState::Killing && self.status.is_some_and(TaskStatus::is_agent_draining)
     }
 
     /// When an unreachable task's agent stopped to answer.

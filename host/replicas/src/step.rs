@@ -60,6 +60,8 @@ pub struct Policy<V> {
     pub launch_timeout: Duration,
     /// Whether a task that ended is replaced; false while the run spec is being deleted.
     pub replace: bool,
+    /// Whether volumes bind the replica to its agent.
+    pub resident: bool,
 }
 
 /// What happens to a replica, and what follows: the replica afterwards (`None`: there is none any
@@ -88,6 +90,10 @@ pub fn step<V: Clone + PartialEq>(
                 return (next, effects);
             }
             if !next.condition.is_terminal() {
+                if task.is_drained() && !policy.resident && !next.restarting {
+                    // Another takes its place elsewhere while it ends.
+                    next.goal = Goal::Decommissioned;
+                }
                 return (Some(next), effects);
             }
             effects.push(Effect::Ended {

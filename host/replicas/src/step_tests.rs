@@ -64,6 +64,7 @@ fn policy() -> Policy<u32> {
         },
         launch_timeout: Duration::from_hours(3),
         replace: true,
+        resident: false,
     }
 }
 
@@ -315,4 +316,44 @@ fn inactive_replica_that_returns_counts_from_the_second_loss() {
     assert_eq!(lost.unreachable_since, Some(at(300)));
     let (waits, _) = step(&lost, Input::Tick, &policy(), at(309));
     assert_eq!(waits, Some(lost));
+}
+
+#[test]
+fn task_on_a_drained_agent_is_replaced_before_it_has_ended() {
+    let draining = TaskStatus {
+        reason: Some("REASON_AGENT_DRAINING".to_owned()),
+        ..TaskStatus::default()
+    };
+    let plain = TaskStatus::default();
+    let bound = Policy {
+        resident: true,
+        ..policy()
+    };
+    let restarting = Replica {
+        restarting: true,
+        ..replica(Condition::Running)
+    };
+    for (replica, status, policy, wanted) in [
+        (replica(Condition::Running), &draining, policy(), false),
+        (replica(Condition::Running), &plain, policy(), true),
+        // Its next task waits for the agent.
+        (replica(Condition::Running), &draining, bound, true),
+        (restarting, &draining, policy(), true),
+    ] {
+        let task = TaskView {
+            state: &TaskState::Killing,
+            status: Some(status),
+            terminal: false,
+            started_at: Some(at(100)),
+            updated_at: at(200),
+            killing: false,
+        };
+        let (after, effects) = step(&replica, Input::Updated(task), &policy, at(200));
+        let after = after.unwrap();
+        assert_eq!(after.is_wanted(), wanted, "{replica:?} {status:?}");
+        assert_eq!(effects, [Effect::Changed(Condition::Killing)]);
+        // The same after a restart of the daemon, which gives residents their goal itself.
+        let rebuilt = Replica::of_task(1, 3, &task);
+        assert_eq!(rebuilt.is_wanted(), status.reason.is_none());
+    }
 }

@@ -50,6 +50,7 @@ pub(crate) fn instance(spec: &Spec, launch_timeout: Duration, replace: bool) -> 
             UnreachableStrategy::Disabled(_) => transom_replicas::UnreachableStrategy::Disabled,
         },
         replace,
+        resident: spec.is_resident(),
     }
 }
 

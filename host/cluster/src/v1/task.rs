@@ -167,3 +167,12 @@ impl TaskState {
         )
     }
 }
+impl TaskStatus {
+    /// Whether the agent ends the task because an operator drains the agent.
+    pub fn is_agent_draining(&self) -> bool {
+        matches!(
+            self.reason.as_deref(),
+            Some("REASON_AGENT_DRAINING" | "REASON_SLAVE_DRAINING")
+        )
+    }
+}

@@ -86,6 +86,13 @@ impl TaskRecord {
         self.status.as_ref().and_then(|status| status.healthy)
     }
 
+    /// Whether its agent ends or ended it because an operator drains the agent.
+    pub fn is_drained(&self) -> bool {
+        self.status
+            .as_ref()
+            .is_some_and(v1::TaskStatus::is_agent_draining)
+    }
+
     /// Ended, or unknown to the master.
     pub fn is_terminal(&self) -> bool {
         self.phase == Phase::Terminal

@@ -72,11 +72,10 @@ pub(crate) fn has_ended(state: &TaskState) -> bool {
 
 /// Whether the last status shows that the agent is unreachable, unknown to the master, or draining.
 pub(crate) fn agent_is_away(record: &TaskRecord) -> bool {
-    let reason = record.status.as_ref().and_then(|status| status.reason.as_deref());
     matches!(
         record.state,
         TaskState::Unreachable | TaskState::Gone | TaskState::GoneByOperator | TaskState::Unknown
-    ) || matches!(reason, Some("REASON_AGENT_DRAINING" | "REASON_SLAVE_DRAINING"))
+    ) || record.is_drained()
 }
 
 /// Applies `status`, received at `now`.

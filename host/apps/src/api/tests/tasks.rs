@@ -56,6 +56,27 @@ async fn tasks_can_be_killed() {
     world.stop().await;
 }
 
+#[tokio::test]
+async fn task_on_a_drained_agent_is_replaced_while_it_ends() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/web")).await;
+    let before = world.settled("/web", 1).await;
+    let old = ids(&before["tasks"]).remove(0);
+    world.scheduler.drain(&old);
+    wait_for("another instance runs beside it", async || {
+        let tasks = world.get("/v2/apps/web/tasks").await["tasks"].clone();
+        let running = |task: &&Value| task["state"] == "TASK_RUNNING" && task["id"] != *old;
+        tasks.as_array().unwrap().len() == 2 && tasks.as_array().unwrap().iter().filter(running).count() == 1
+    })
+    .await;
+    // Another leader does not start a third one.
+    let world = world.restart().await;
+    world.scheduler.update(&old, TaskState::Killed, None);
+    let after = world.settled("/web", 1).await;
+    assert_ne!(ids(&after["tasks"])[0], old);
+    world.stop().await;
+}
+
 /// The ids in documents of tasks.
 /// Their ids, in the order of the document.
 pub(super) fn ids(tasks: &Value) -> Vec<String> {
