@@ -73,6 +73,22 @@ class AgentSet {
     return chosen;
   }
 
+  // Which instances to kill when the task is scaled down, as indices into `placed`: from the group
+  // that has the most.
+  selectKills(task, count) {
+    const left = task.placed.map((handle, index) => ({ index, group: this.agents.get(handle)?.group ?? "" }));
+    const counts = new Map();
+    for (const { group } of left) counts.set(group, (counts.get(group) ?? 0) + 1);
+    const chosen = [];
+    while (chosen.length < count && left.length > 0) {
+      const most = left.reduce((a, b) => (counts.get(b.group) > counts.get(a.group) ? b : a));
+      left.splice(left.indexOf(most), 1);
+      counts.set(most.group, counts.get(most.group) - 1);
+      chosen.push(most.index);
+    }
+    return chosen;
+  }
+
   // Index of the first constraint that a candidate does not meet; undefined: it meets all.
   refusal(task, candidate) {
     const agent = this.agents.get(candidate.agent);

@@ -112,6 +112,13 @@ impl Matcher for Timed {
         self.spent.add(since);
         chosen
     }
+
+    async fn select_kills(&mut self, task: &Task, count: u32) -> std::result::Result<Vec<u32>, CallError> {
+        match &mut self.who {
+            MatcherKind::Component(agent_set) => agent_set.select_kills(task, count).await,
+            MatcherKind::Native(_) => Ok(Vec::new()),
+        }
+    }
 }
 
 /// Offers and a matcher.

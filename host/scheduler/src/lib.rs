@@ -19,7 +19,8 @@
 //! * No request is lost and none holds up another. One that can never be carried out is an
 //!   [`Event::Rejected`]; a task that is withdrawn before its launch is an
 //!   [`Event::NeverLaunched`].
-//! * Only the matcher decides where a task may run. Without it nothing is launched, and
+//! * Only the matcher decides where a task may run, and which instances are killed when a run spec
+//!   with constraints is scaled down. Without it nothing is launched, and
 //!   [`SchedulerApi::pending`] reports that.
 //! * An orphaned task (not in the store, or completed according to its record) is killed until it
 //!   is gone.
@@ -115,8 +116,8 @@ pub use api::handle::Scheduler;
 pub use api::pending::{PendingTask, Reason, Reasons, SubscriptionStatus, UnusedOffer};
 pub use api::record::{Phase, TaskRecord, Tasks};
 pub use api::request::{
-    AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, InGroup, Member, MemberPlacement,
-    Placement, PortRequest, RunSpec, TaskRequest,
+    AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, InGroup, KillChoice, Member,
+    MemberPlacement, Placement, PortRequest, RunSpec, TaskRequest,
 };
 pub use api::scheduler_api::SchedulerApi;
 pub use api::volume::{DiskKind, LocalVolume, PathConstraint, Reservation, Reservations, VolumeRequest};

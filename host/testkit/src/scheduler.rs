@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{FrameworkId, TaskId};
 use transom_scheduler::{
-    AgentLocation, Build, Event, Events, Group, GroupPlacement, InGroup, Member, MemberPlacement,
+    AgentLocation, Build, Event, Events, Group, GroupPlacement, InGroup, KillChoice, Member, MemberPlacement,
     PendingTask, Phase, Placement, Reasons, Reservation, Reservations, SchedulerApi, SubscriptionStatus,
     TaskRecord, TaskRequest, Tasks,
 };
@@ -35,6 +35,7 @@ pub struct ScriptedScheduler {
     immediate_launches: AtomicBool,
     immediate_kills: AtomicBool,
     reasons: Mutex<Arc<Reasons>>,
+    holds_kill_choices: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +46,7 @@ struct Inner {
     purged: Vec<TaskId>,
     roles: BTreeSet<String>,
     reservations: Reservations,
+    kill_choices: BTreeMap<String, Arc<KillChoice>>,
     used_ports: u16,
 }
 
@@ -59,6 +61,7 @@ impl ScriptedScheduler {
             immediate_launches: AtomicBool::new(false),
             immediate_kills: AtomicBool::new(false),
             reasons: Mutex::default(),
+            holds_kill_choices: AtomicBool::new(false),
         })
     }
 
@@ -72,6 +75,27 @@ impl ScriptedScheduler {
         self.immediate_kills.store(immediate, Ordering::SeqCst);
     }
 
+    /// Whether questions which instances to kill wait for [`ScriptedScheduler::answer_kills`];
+    /// otherwise the service's own order stands.
+    pub fn set_hold_kill_choices(&self, hold: bool) {
+        self.holds_kill_choices.store(hold, Ordering::SeqCst);
+    }
+
+    /// Waits for the question which instances of a run spec to kill.
+    pub async fn until_kill_choice(&self, run_spec: &str) -> Arc<KillChoice> {
+        self.until(
+            &format!("the question which instances of {run_spec} to kill"),
+            |inner| inner.kill_choices.get(run_spec).cloned(),
+        )
+        .await
+    }
+
+    /// Answers such a question.
+    pub fn answer_kills(&self, choice: Arc<KillChoice>, kills: Vec<TaskId>) {
+        self.inner().kill_choices.remove(&choice.spec.id);
+        self.send(Event::KillsSelected { choice, kills });
+    }
+
     /// Sets the reasons of pending tasks.
     pub fn set_reasons(&self, reasons: Reasons) {
         *self.reasons.lock().unwrap() = Arc::new(reasons);
@@ -82,7 +106,10 @@ impl ScriptedScheduler {
     pub fn attach(&self) -> Events {
         let (events, receiver) = mpsc::channel(MAX_EVENTS);
         *self.events.lock().unwrap() = events;
-        self.inner().submitted.clear();
+        let mut inner = self.inner();
+        inner.submitted.clear();
+        inner.kill_choices.clear();
+        drop(inner);
         receiver.into()
     }
 
@@ -164,6 +191,24 @@ impl ScriptedScheduler {
             changed.started_at = Some(changed.updated_at);
         }
         changed.state = state.clone();
+        let record = Arc::clone(record);
+        drop(inner);
+        self.send(Event::Updated(record));
+    }
+
+    /// An operator drains the agent of a running task: it is being killed.
+    pub fn drain(&self, task: &str) {
+        let mut inner = self.inner();
+        let Some(record) = inner.tasks.get_mut(&TaskId::from(task)) else {
+            return;
+        };
+        let changed = Arc::make_mut(record);
+        changed.updated_at = Timestamp::now();
+        changed.state = TaskState::Killing;
+        if let Some(status) = &mut changed.status {
+            status.state = TaskState::Killing;
+            status.reason = Some("REASON_AGENT_DRAINING".to_owned());
+        }
         let record = Arc::clone(record);
         drop(inner);
         self.send(Event::Updated(record));
@@ -390,6 +435,17 @@ impl SchedulerApi for ScriptedScheduler {
             }
         }
         self.changed.send_replace(());
+    }
+
+    fn select_kills(&self, choice: KillChoice) {
+        let choice = Arc::new(choice);
+        if self.holds_kill_choices.load(Ordering::SeqCst) {
+            let id = choice.spec.id.clone();
+            self.inner().kill_choices.insert(id, choice);
+            self.changed.send_replace(());
+        } else {
+            self.answer_kills(choice, Vec::new());
+        }
     }
 
     fn purge(&self, tasks: Vec<TaskId>) {

@@ -1,4 +1,4 @@
-//! The host's calls about agents: candidates evaluated and placed in batches.
+//! The host's calls about agents: candidates evaluated and placed in batches, and instances to kill.
 
 use transom_sdk::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 
@@ -28,5 +28,10 @@ impl AgentSet for Agents {
             .iter()
             .filter_map(|candidate| Some((*candidate, self.get(candidate.agent)?)));
         Question::new(self, task, self.patterns()).place(known.collect(), count)
+    }
+
+    fn select_kills(&mut self, task: &Task, count: u32) -> Vec<u32> {
+        let placed = task.placed.iter().map(|handle| self.get(*handle)).collect();
+        Question::new(self, task, self.patterns()).select_kills(placed, count)
     }
 }

@@ -1,5 +1,5 @@
-//! Evaluates a task's constraints on agents: a verdict for each candidate, and a choice for several
-//! instances.
+//! Evaluates a task's constraints on agents: a verdict for each candidate, a choice for several
+//! instances, and the instances to kill when a task is scaled down.
 //!
 //! Every test only gets stricter as instances are placed, so an agent that is refused once stays
 //! refused within a call.
@@ -170,6 +170,40 @@ impl<'agents> Question<'agents> {
         chosen
     }
 
+    /// Which `count` of the placed instances to kill, as indices: one after the other, each the first
+    /// in a group that has the most. Without `GROUP_BY` the order of the host stands.
+    pub fn select_kills(mut self, placed: Vec<Option<&'agents AgentProperties>>, count: u32) -> Vec<u32> {
+        let spreads = |constraint: &Ready| matches!(constraint, Ready::Placed(tally) if matches!(tally.limit, Limit::Spread(_)));
+        self.constraints.retain(spreads);
+        let mut chosen = Vec::new();
+        if self.constraints.is_empty() {
+            return chosen;
+        }
+        let mut left: Vec<(u32, &AgentProperties)> = (0..)
+            .zip(placed)
+            .filter_map(|(index, agent)| Some((index, agent?)))
+            .collect();
+        while chosen.len() < count as usize {
+            // Of equals the last that `max_by_key` sees, which is the first of the host's order.
+            let most = left
+                .iter()
+                .enumerate()
+                .rev()
+                .max_by_key(|(_, (_, agent))| self.load(agent));
+            let Some((position, (index, agent))) = most.map(|(position, it)| (position, *it)) else {
+                break;
+            };
+            left.remove(position);
+            chosen.push(index);
+            for constraint in &mut self.constraints {
+                if let Ready::Placed(tally) = constraint {
+                    tally.remove(agent);
+                }
+            }
+        }
+        chosen
+    }
+
     fn in_home_region(&self, agent: &AgentProperties) -> bool {
         match (self.home_region, agent.value(&Field::Region)) {
             (Some(home), Some(region)) => region.text == home,
@@ -268,6 +302,14 @@ impl<'agents> Tally<'agents> {
         *self.counts.entry(&found.text).or_default() += 1;
         if let Limit::Together(first @ None) = &mut self.limit {
             *first = Some(&found.text);
+        }
+    }
+
+    fn remove(&mut self, agent: &AgentProperties) {
+        if let Some(found) = agent.value(&self.field)
+            && let Some(count) = self.counts.get_mut(found.text.as_str())
+        {
+            *count = count.saturating_sub(1);
         }
     }
 

@@ -43,6 +43,39 @@ fn rooms(rooms: &[(u32, u32)]) -> Vec<Candidate> {
 
 const EVERYWHERE: [(u32, u32); 6] = [(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)];
 
+#[test]
+fn kills_are_selected_from_the_fullest_groups_in_the_hosts_order() {
+    let mut agent_set = racks();
+    for (constraints, placed, count, expected) in [
+        // Two of three in r1, and then one of either.
+        (&[("rack", "GROUP_BY")][..], &[5, 1, 2, 3, 1][..], 2, &[1, 2][..]),
+        (&[("rack", "GROUP_BY")], &[5, 1, 2, 3, 1], 3, &[1, 2, 0]),
+        (&[("rack", "GROUP_BY")], &[1, 2, 1], 9, &[0, 1, 2]),
+        // An agent that is not known is in no group.
+        (&[("rack", "GROUP_BY")], &[77, 1, 3], 1, &[1]),
+        (
+            &[("rack", "GROUP_BY"), ("@hostname", "GROUP_BY")],
+            &[1, 2, 2, 3, 3],
+            1,
+            &[1],
+        ),
+        // No other constraint is better kept by one choice than by another.
+        (&[("rack", "CLUSTER")], &[1, 2, 1], 1, &[]),
+        (&[], &[1, 2, 1], 1, &[]),
+    ] {
+        let constraints = constraints
+            .iter()
+            .map(|(field, operator)| constraint(field, operator, None))
+            .collect();
+        let task = task(placed.len() as u32 - count.min(2), constraints, placed.to_vec());
+        assert_eq!(
+            agent_set.select_kills(&task, count),
+            expected,
+            "{placed:?} less {count}"
+        );
+    }
+}
+
 /// Field and operator, operand, instances, placed, candidates, wanted, chosen.
 type Placing<'a> = (
     &'a str,

@@ -32,6 +32,13 @@ pub trait AgentSet: 'static {
 
     /// Agents for up to `count` further instances, as if placed one after the other.
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32>;
+
+    /// Which `count` of the placed instances to kill, as indices into [`Task::placed`], which is in
+    /// the host's order of preference. With fewer the host kills further ones in its order; by
+    /// default it chooses all.
+    fn select_kills(&mut self, _task: &Task, _count: u32) -> Vec<u32> {
+        Vec::new()
+    }
 }
 
 impl<P: Matcher + Installed> wit::Guest for Exported<P> {
@@ -61,6 +68,10 @@ impl<P: Matcher + Installed> wit::GuestAgentSet for ExportedAgentSet<P> {
 
     fn place(&self, task: Task, candidates: Vec<Candidate>, count: u32) -> Vec<u32> {
         self.0.borrow_mut().place(&task, &candidates, count)
+    }
+
+    fn select_kills(&self, task: Task, count: u32) -> Vec<u32> {
+        self.0.borrow_mut().select_kills(&task, count)
     }
 }
 

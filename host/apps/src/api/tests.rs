@@ -9,6 +9,7 @@ mod deployments;
 mod events;
 mod groups;
 mod health;
+mod kill_choices;
 mod limits;
 mod openapi;
 mod pods;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
 use transom_common::error_chain;
-use transom_replicas::{Condition, Input};
+use transom_replicas::{Condition, Input, LaunchBackoff};
 use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
@@ -30,6 +30,7 @@ impl Core {
             Event::Rejected { task, reason } => {
                 tracing::error!(%task, error = error_chain(&*reason), "the scheduler rejected a request");
             }
+            Event::KillsSelected { choice, kills } => self.kills_selected(&choice, kills),
             Event::Message {
                 agent,
                 executor,
@@ -91,6 +92,7 @@ impl Core {
         known.set_record(record);
         let found = known.part(&record.id).and_then(Part::check_result);
         let found = found.filter(|found| before.as_ref() != Some(found));
+        let drained = record.is_drained();
         let version = known.version().to_string();
         let facts = known.facts_of(Some(record), &app, &version);
         let status = record
@@ -100,6 +102,10 @@ impl Core {
         let checked = found.map(|found| shapes::check_result_changed(facts, record.id.as_str(), &found));
         if let Some(draft) = status {
             self.drafts.push(draft);
+        }
+        if drained && let Some(state) = self.specs.get_mut(&app) {
+            // Its failures may have been the agent's.
+            state.backoff = LaunchBackoff::default();
         }
         self.step_task(&app, &instance, false);
         if let Some(draft) = checked {

@@ -12,6 +12,7 @@ pub(crate) mod command;
 mod follow;
 mod history;
 mod kill;
+mod kill_choice;
 pub(crate) mod mirror;
 pub(crate) mod persist;
 mod prepare;

@@ -123,7 +123,7 @@ impl Core {
         let canary = running.and_then(|running| running.deployment.canary);
         let canary = canary.filter(|canary| !canary.continued);
         for _ in 0..MAX_PASSES {
-            let directive = match (self.specs.get(id), action) {
+            let directive: Directive<InstanceId> = match (self.specs.get(id), action) {
                 (Some(state), Some(action)) => {
                     let spec = &state.record.spec;
                     let canary = canary.map(|canary| canary.amount.of(spec.instances()));
@@ -134,6 +134,7 @@ impl Core {
                 }
                 _ => Directive::done(),
             };
+            let directive = self.with_selected_kills(id, directive);
             self.obey(id, &directive);
             if canary.is_some() {
                 self.hold(id, directive.held);

@@ -9,6 +9,7 @@ use transom_cluster::TaskId;
 use transom_replicas::{LaunchBackoff, Member, Policy};
 use transom_scheduler::{RunSpec, TaskRequest};
 
+use super::kill_choice::SelectedKills;
 use super::persist::SpecRecord;
 use super::snapshot::{SpecView, Termination};
 use crate::deploy::policy;
@@ -32,6 +33,8 @@ pub(super) struct SpecState {
     /// The versions whose instances stay; instances of other versions are replaced.
     pub(super) current: BTreeSet<Moment>,
     pub(super) backoff: LaunchBackoff,
+    /// The last question which instances to kill, and its answer.
+    pub(super) kill_choice: Option<SelectedKills>,
     /// Shared with readers; an instance is copied when it changes.
     pub(super) instances: OrdMap<InstanceId, Arc<Instance>>,
 }
@@ -47,6 +50,7 @@ impl SpecState {
             run_spec,
             current,
             backoff: LaunchBackoff::default(),
+            kill_choice: None,
             instances: OrdMap::new(),
         }
     }
@@ -81,10 +85,15 @@ impl SpecState {
     }
 
     pub(super) fn members(&self) -> Vec<Member<InstanceId>> {
-        let instances = self.instances.values();
-        instances
-            .map(|instance| instance.member(self.is_outdated(instance), self.fitness(instance)))
-            .collect()
+        let selected = |instance: &Instance| {
+            let choice = self.kill_choice.as_ref();
+            choice.is_some_and(|choice| choice.is_selected(&instance.task()))
+        };
+        let member = |instance: &Arc<Instance>| Member {
+            selected: selected(instance),
+            ..instance.member(self.is_outdated(instance), self.fitness(instance))
+        };
+        self.instances.values().map(member).collect()
     }
 
     /// Whether the configuration of the instance is another than the present one.

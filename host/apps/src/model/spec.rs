@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pod::Backoff;
 use super::{
-    App, Check, Effect, HealthCheck, KillSelection, Pod, ReadinessCheck, UnreachableStrategy,
+    App, Check, Constraint, Effect, HealthCheck, KillSelection, Pod, ReadinessCheck, UnreachableStrategy,
     UpgradeStrategy, VersionInfo,
 };
 use crate::config::Checks;
@@ -135,6 +135,13 @@ impl Spec {
     /// Apps, pods and groups that it depends on. Pods depend on nothing but through their groups.
     pub(crate) fn dependencies(&self) -> &[SpecId] {
         self.app().map_or(&[], |app| &app.dependencies)
+    }
+
+    pub(crate) fn constraints(&self) -> &[Constraint] {
+        match self {
+            Self::App(app) => &app.constraints,
+            Self::Pod(pod) => pod.constraints(),
+        }
     }
 
     pub(crate) fn upgrade_strategy(&self) -> UpgradeStrategy {

@@ -10,7 +10,7 @@ use crate::{
     error::CallError,
     runtime::{
         engine::worlds::matcher::Question,
-        shadow::calls::{Evaluate, Place},
+        shadow::calls::{Evaluate, Place, SelectKills},
     },
     worlds::{
         agent_mirror::AgentMirror,
@@ -69,6 +69,14 @@ impl AgentSet {
         let active = self.extension_points.matcher()?;
         let question = self.question(task, candidates);
         active.ask(Place { question, count }).await
+    }
+
+    /// Chooses which `count` of the placed instances to kill, as indices into [`Task::placed`]; with
+    /// fewer the host chooses the others.
+    pub async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
+        let active = self.extension_points.matcher()?;
+        let question = self.question(task, &[]);
+        active.ask(SelectKills { question, count }).await
     }
 
     fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {

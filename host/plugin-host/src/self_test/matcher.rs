@@ -1,5 +1,5 @@
 //! Self-tests of world `attribute-matcher`: some agents, a task's constraints, and which agents it
-//! may go to.
+//! may go to, or which of its instances are to be killed.
 //!
 //! ```toml
 //! [[self-test]]
@@ -8,6 +8,13 @@
 //! placed = ["a"]                           # those that run an instance already
 //! instances = 3                            # how many the task is to have; by default one more
 //! expect = ["a"]                           # those that one more instance may go to
+//!
+//! [[self-test]]
+//! agents = [{ hostname = "a" }, { hostname = "b" }]
+//! constraints = [["@hostname", "GROUP_BY"]]
+//! placed = ["a", "b", "b"]                 # in the order in which the host would kill
+//! kill = 1
+//! expect = ["b"]                           # the agents whose instances are to be killed
 //! ```
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
@@ -36,6 +43,7 @@ pub(crate) struct Case {
     #[serde(default)]
     placed: Vec<String>,
     instances: Option<NonZeroU32>,
+    kill: Option<NonZeroU32>,
     expect: Option<Vec<String>>,
 }
 
@@ -69,12 +77,19 @@ enum GivenConstraint {
 pub(crate) struct PreparedQuestion {
     question: Question,
     names: Vec<String>,
+    kill: Option<u32>,
+}
+
+/// A component's answer.
+pub(crate) enum Found {
+    Verdicts(Vec<Verdict>),
+    Kills(Vec<u32>),
 }
 
 impl Testable for Matcher {
     type Case = Case;
     type Question = PreparedQuestion;
-    type Found = Vec<Verdict>;
+    type Found = Found;
 
     fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
         let names: Vec<String> = case.agents.iter().map(|it| it.hostname.clone()).collect();
@@ -92,12 +107,23 @@ impl Testable for Matcher {
                 Some(answer("expect", fit))
             }
         };
+        let kill = case.kill.map(NonZeroU32::get);
+        if kill.is_some_and(|kill| kill as usize > placed.len()) {
+            return Err(format!(
+                "`kill` is at most the number of placed instances, {}",
+                placed.len()
+            ));
+        }
+        let instances = match kill {
+            Some(kill) => placed.len() as u32 - kill,
+            None => placed.len() as u32 + 1,
+        };
         let agent_set = AgentMirror::new(None);
         agent_set.update(case.agents.into_iter().zip(1..).map(agent).collect(), Vec::new());
         let constraints = case.constraints.into_iter().map(constraint);
         let task = Task {
             run_spec: "/self-test".to_owned(),
-            instances: case.instances.map_or(placed.len() as u32 + 1, NonZeroU32::get),
+            instances: case.instances.map_or(instances, NonZeroU32::get),
             constraints: constraints.collect::<Result<_, _>>()?,
             placed,
             extensions: Vec::new(),
@@ -109,7 +135,11 @@ impl Testable for Matcher {
             candidates: candidates.collect(),
         };
         Ok(PreparedCase {
-            question: PreparedQuestion { question, names },
+            question: PreparedQuestion {
+                question,
+                names,
+                kill,
+            },
             expected,
         })
     }
@@ -118,21 +148,34 @@ impl Testable for Matcher {
         instance: &mut Instance<Self>,
         shared: &Arc<()>,
         asked: &PreparedQuestion,
-    ) -> Result<Vec<Verdict>, String> {
+    ) -> Result<Found, String> {
         let question = asked.question.clone();
-        ask(instance, shared, |reply| Call::Evaluate { question, reply }).await
+        let Some(count) = asked.kill else {
+            let verdicts = ask(instance, shared, |reply| Call::Evaluate { question, reply }).await;
+            return verdicts.map(Found::Verdicts);
+        };
+        let kills = ask(instance, shared, |reply| Call::SelectKills {
+            question,
+            count,
+            reply,
+        });
+        kills.await.map(Found::Kills)
     }
 
-    fn to_answer(asked: &PreparedQuestion, verdicts: Vec<Verdict>) -> Answer {
-        let mut fit: Vec<&String> = asked
-            .names
-            .iter()
-            .zip(verdicts)
-            .filter(|(_, verdict)| *verdict == Verdict::Fits)
-            .map(|(name, _)| name)
-            .collect();
-        fit.sort();
-        answer("expect", fit)
+    fn to_answer(asked: &PreparedQuestion, found: Found) -> Answer {
+        let mut agents: Vec<&String> = match found {
+            Found::Verdicts(verdicts) => {
+                let fits = |(name, verdict)| (verdict == Verdict::Fits).then_some(name);
+                asked.names.iter().zip(verdicts).filter_map(fits).collect()
+            }
+            Found::Kills(kills) => {
+                let agent = |index: u32| asked.question.task.placed.get(index as usize);
+                let name = |handle: &u32| asked.names.get(*handle as usize - 1);
+                kills.into_iter().filter_map(agent).filter_map(name).collect()
+            }
+        };
+        agents.sort();
+        answer("expect", agents)
     }
 }
 
@@ -194,5 +237,7 @@ mod tests {
         assert_eq!(asked(""), Ok(2));
         assert_eq!(asked("instances = 5"), Ok(5));
         assert!(asked("instances = 0").unwrap_err().contains("nonzero"));
+        assert_eq!(asked("kill = 1"), Ok(0));
+        assert!(asked("kill = 2").unwrap_err().contains("placed instances, 1"));
     }
 }

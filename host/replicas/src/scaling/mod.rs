@@ -57,6 +57,8 @@ pub struct Member<I> {
     pub old: bool,
     /// Whether its task is being ended so that the next one takes its place.
     pub restarting: bool,
+    /// Whether it was selected to be removed before the others when there are too many.
+    pub selected: bool,
     /// Whether it runs, and its health and readiness checks say that it can be counted on.
     pub healthy: bool,
     /// Whether it is healthy or was once; a replica that ended and is launched again does not hold
@@ -79,6 +81,7 @@ impl<V> Replica<V> {
             wanted: self.is_wanted(),
             old,
             restarting: self.restarting,
+            selected: false,
             healthy,
             has_been_healthy: healthy || before,
         }
@@ -98,6 +101,7 @@ impl<I: Clone + PartialEq> Member<I> {
             condition: self.condition,
             since: self.since,
             healthy: self.healthy,
+            selected: self.selected,
         }
     }
 }
@@ -107,6 +111,9 @@ impl<I: Clone + PartialEq> Member<I> {
 pub struct Directive<I> {
     /// Replicas to remove, in this order.
     pub decommission: Vec<I>,
+    /// The replicas of which `decommission` is a part, in the order of removal, if any of them could
+    /// be removed instead: more run than are wanted.
+    pub choice: Vec<I>,
     /// Replicas whose tasks to replace in place, because volumes bind them to their agents.
     pub restart: Vec<I>,
     /// Number of replicas to start.
@@ -121,10 +128,20 @@ impl<I> Directive<I> {
     /// Nothing to do.
     pub fn done() -> Self {
         Self {
+            done: true,
+            ..Self::default()
+        }
+    }
+}
+
+impl<I> Default for Directive<I> {
+    fn default() -> Self {
+        Self {
             decommission: Vec::new(),
+            choice: Vec::new(),
             restart: Vec::new(),
             start: 0,
-            done: true,
+            done: false,
             held: false,
         }
     }
@@ -152,10 +169,8 @@ fn stop<I: Clone + PartialEq>(members: &[Member<I>]) -> Directive<I> {
         .collect();
     Directive {
         decommission,
-        restart: Vec::new(),
-        start: 0,
         done: members.is_empty(),
-        held: false,
+        ..Directive::default()
     }
 }
 
@@ -169,12 +184,17 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     let reached = members
         .iter()
         .all(|seen| seen.wanted && (seen.has_been_healthy || !seen.counts()));
+    let choice = if proposal.decommission.is_empty() || proposal.decommission.len() == candidates.len() {
+        Vec::new()
+    } else {
+        selection::in_kill_order(&candidates, policy.kill_selection)
+    };
     Directive {
         done: settled && reached,
         decommission: proposal.decommission,
-        restart: Vec::new(),
+        choice,
         start: proposal.start,
-        held: false,
+        ..Directive::default()
     }
 }
 
@@ -231,10 +251,8 @@ fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) 
     let start = missing.min(room(kill).saturating_sub(launched_kills)) as u32;
     Directive {
         decommission,
-        restart: Vec::new(),
         start,
-        done: false,
-        held: false,
+        ..Directive::default()
     }
 }
 
@@ -275,15 +293,12 @@ fn replace_in_place<I: Clone + PartialEq>(
         .count();
     let count = (allowance.kill as usize).max(idle);
     Directive {
-        decommission: Vec::new(),
         restart: order
             .into_iter()
             .take(count)
             .map(|seen| seen.id.clone())
             .collect(),
-        start: 0,
-        done: false,
-        held: false,
+        ..Directive::default()
     }
 }
 
@@ -305,6 +320,7 @@ fn canary<I: Clone + PartialEq>(
     }
     let mut next = replace(policy, members);
     next.decommission.truncate(old.len().saturating_sub(kept));
+    next.choice.clear();
     next.start = next.start.min(limit.saturating_sub(new.len()) as u32);
     let restarting = old.iter().filter(|seen| seen.restarting).count();
     next.restart

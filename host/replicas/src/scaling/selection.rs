@@ -24,6 +24,8 @@ pub struct Candidate<I> {
     pub since: Timestamp,
     /// Whether it is healthy; of running replicas those that are not are removed first.
     pub healthy: bool,
+    /// Whether it was selected to be removed first.
+    pub selected: bool,
 }
 
 /// The actions that change the number of replicas.
@@ -63,9 +65,22 @@ pub fn propose<I: Clone + PartialEq>(
     }
 }
 
+/// All of them, in the order of removal, whether selected or not.
+pub(super) fn in_kill_order<I: Clone>(replicas: &[Candidate<I>], selection: KillSelection) -> Vec<I> {
+    let mut order: Vec<&Candidate<I>> = replicas.iter().collect();
+    order.sort_by(|a, b| by_preference(a, b, selection));
+    order.into_iter().map(|replica| replica.id.clone()).collect()
+}
+
+/// The order of removal: selected ones first, then as [`by_preference`].
+pub fn kill_order<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection) -> std::cmp::Ordering {
+    let by_selection = b.selected.cmp(&a.selected);
+    by_selection.then_with(|| by_preference(a, b, selection))
+}
+
 /// The order of removal: the smaller weight first, then the unhealthy, then the youngest or the
 /// oldest.
-pub fn kill_order<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection) -> std::cmp::Ordering {
+fn by_preference<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection) -> std::cmp::Ordering {
     let by_age = match selection {
         KillSelection::YoungestFirst => b.since.cmp(&a.since),
         KillSelection::OldestFirst => a.since.cmp(&b.since),
@@ -120,6 +135,7 @@ mod tests {
                     condition: condition(&side["condition"]),
                     since: since(side.get("since")),
                     healthy: true,
+                    selected: false,
                 };
                 let order = kill_order(&candidate(&input["a"]), &candidate(&input["b"]), selection(input));
                 assert_eq!(
@@ -130,12 +146,7 @@ mod tests {
                 );
                 continue;
             }
-            assert_eq!(
-                input["kill_to_meet_constraints"],
-                json!([]),
-                "{}: balancing by constraints is not covered yet",
-                case["id"]
-            );
+            assert_eq!(input["kill_to_meet_constraints"], json!([]), "{}", case["id"]);
             let instances: Vec<Candidate<u64>> = input["instances"]
                 .as_array()
                 .unwrap()
@@ -145,6 +156,7 @@ mod tests {
                     condition: condition(&instance["condition"]),
                     since: since(None) + SignedDuration::from_millis(instance["started"].as_i64().unwrap()),
                     healthy: true,
+                    selected: false,
                 })
                 .collect();
             let sentenced: Vec<u64> = serde_json::from_value(input["sentenced"].clone()).unwrap();
@@ -167,10 +179,34 @@ mod tests {
             condition: Condition::Running,
             since: since(None) + SignedDuration::from_secs(id),
             healthy,
+            selected: false,
         };
         let instances = [candidate(1, false), candidate(2, true), candidate(3, true)];
         let found = propose(&instances, &[], 1, KillSelection::YoungestFirst);
         assert_eq!(found.decommission, [1, 3]);
+    }
+
+    #[test]
+    fn selected_replicas_are_removed_before_others_and_do_not_change_the_number() {
+        let candidate = |id: i64, selected| Candidate {
+            id,
+            condition: Condition::Running,
+            since: since(None) + SignedDuration::from_secs(id),
+            healthy: true,
+            selected,
+        };
+        let instances = [
+            candidate(1, true),
+            candidate(2, false),
+            candidate(3, true),
+            candidate(4, false),
+        ];
+        for (wanted, killed) in [(3, vec![3]), (2, vec![3, 1]), (1, vec![3, 1, 4])] {
+            let found = propose(&instances, &[], wanted, KillSelection::YoungestFirst);
+            assert_eq!((found.decommission, found.start), (killed, 0), "{wanted}");
+        }
+        let order = in_kill_order(&instances, KillSelection::YoungestFirst);
+        assert_eq!(order, [4, 3, 2, 1]);
     }
 
     #[test]
@@ -180,6 +216,7 @@ mod tests {
             condition,
             since: since(None),
             healthy: true,
+            selected: false,
         };
         let instances = [
             candidate(1, Condition::Running),

@@ -45,6 +45,7 @@ impl World {
             wanted: true,
             old,
             restarting: false,
+            selected: false,
             healthy: condition == Condition::Running,
             has_been_healthy: condition == Condition::Running,
         });

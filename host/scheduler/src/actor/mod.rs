@@ -6,13 +6,15 @@
 //! are due ([`housekeeping`]), matches pending tasks for at most one round and launches them
 //! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
-//! deadline. Reserved resources in offers are dealt with before the matching ([`reservations`]).
+//! deadline. Reserved resources in offers are dealt with before the matching ([`reservations`]), and
+//! so are questions which instances to kill ([`kill_choices`]).
 //!
 //! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
 //! add them from its event loop. Every turn carries them out, even while the service reads no
 //! events.
 
 mod housekeeping;
+mod kill_choices;
 mod launch;
 mod launch_builder;
 mod requests;
@@ -49,7 +51,7 @@ use crate::store::ledger::Ledger;
 use crate::subscription::retry::{Retry, Schedule};
 use crate::subscription::roles::Roles;
 use crate::subscription::{NewSubscription, SubscriptionEvent};
-use crate::{Error, Event, Reason, SubscriptionStatus};
+use crate::{Error, Event, KillChoice, Reason, SubscriptionStatus};
 use reservations::HeldReservations;
 
 pub(crate) use start::Dependencies;
@@ -118,6 +120,8 @@ struct Actor {
     shared: Arc<Shared>,
     /// Requests that wait for the store.
     requests: Requests,
+    /// Questions for the matcher which instances to kill, by run spec id.
+    kill_choices: BTreeMap<String, Arc<KillChoice>>,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
     /// Events that do not fit into the queue to the service.
@@ -192,6 +196,7 @@ impl Actor {
             self.send_kills(&caller).await;
             self.send_reconcile(&caller).await;
             self.tend_reservations(&caller).await;
+            self.select_kills().await;
             self.match_and_launch(&caller).await;
         }
         self.publish();

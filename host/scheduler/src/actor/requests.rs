@@ -31,6 +31,7 @@ impl Actor {
         for key in std::mem::take(&mut self.requests.releases) {
             self.release_reservation(&key);
         }
+        self.kill_choices.append(&mut self.requests.kill_choices);
         let (mut purges, mut after_purge) = (Vec::new(), Requests::default());
         for (task, steps) in std::mem::take(&mut self.requests) {
             if let Some(kill) = steps.kill_first {

@@ -107,6 +107,7 @@ impl Dependencies {
             metrics,
             shared: Arc::clone(&shared),
             requests: Requests::default(),
+            kill_choices: BTreeMap::new(),
             subscription_events: news_in,
             events,
             outbox: VecDeque::new(),

@@ -8,7 +8,7 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use transom_cluster::{AgentId, ExecutorId, FrameworkId, TaskId, v1};
 
-use crate::{Error, Reservation, TaskRecord};
+use crate::{Error, KillChoice, Reservation, TaskRecord};
 
 /// One event. The snapshots ([`SchedulerApi::tasks`](crate::SchedulerApi::tasks)) contain
 /// everything it reports before it is delivered.
@@ -50,6 +50,13 @@ pub enum Event {
         key: String,
         /// As it is now.
         reservation: Option<Arc<Reservation>>,
+    },
+    /// The answer to [`SchedulerApi::select_kills`](crate::SchedulerApi::select_kills).
+    KillsSelected {
+        /// The question.
+        choice: Arc<KillChoice>,
+        /// The chosen candidates, at most as many as were asked for.
+        kills: Vec<TaskId>,
     },
     /// An executor's message to the framework.
     Message {

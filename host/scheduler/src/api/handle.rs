@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
 
 use super::request_queue::{Kill, RequestQueue};
-use crate::{PendingTask, Reservations, SchedulerApi, SubscriptionStatus, TaskRequest, Tasks};
+use crate::{KillChoice, PendingTask, Reservations, SchedulerApi, SubscriptionStatus, TaskRequest, Tasks};
 
 /// A service's handle to its scheduler: see [`SchedulerApi`]. Clones are cheap and share the actor.
 #[derive(Clone, Debug)]
@@ -56,6 +56,12 @@ impl SchedulerApi for Scheduler {
                 requests.kill(task, kill);
             }
         });
+    }
+
+    fn select_kills(&self, choice: KillChoice) {
+        self.shared
+            .requests
+            .add(|requests| requests.select_kills(Arc::new(choice)));
     }
 
     fn purge(&self, tasks: Vec<TaskId>) {

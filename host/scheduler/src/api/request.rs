@@ -34,6 +34,17 @@ pub struct TaskRequest {
     pub reservation: Option<String>,
 }
 
+/// The question which instances of a run spec to kill when it is scaled down.
+#[derive(Clone, Debug)]
+pub struct KillChoice {
+    /// The run spec; [`RunSpec::instances`] is the number that remains.
+    pub spec: Arc<RunSpec>,
+    /// Launched tasks, or groups by their own ids, that may be killed, in the order of preference.
+    pub candidates: Vec<TaskId>,
+    /// How many of them are to be killed.
+    pub count: u32,
+}
+
 impl TaskRequest {
     /// The key of its reservation.
     pub(crate) fn reservation_key(&self) -> &str {

@@ -10,14 +10,14 @@
 //! was carried out is void: a service purges only ids that it is done with. Tasks are in the order
 //! of their first request.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use transom_cluster::TaskId;
 
-use crate::TaskRequest;
+use crate::{KillChoice, TaskRequest};
 
 /// Merged requests, by task.
 #[derive(Debug, Default)]
@@ -28,6 +28,8 @@ pub(crate) struct Requests {
     pub(crate) roles: BTreeSet<String>,
     /// Keys of reservations to release.
     pub(crate) releases: BTreeSet<String>,
+    /// Questions which instances to kill, by run spec id.
+    pub(crate) kill_choices: BTreeMap<String, Arc<KillChoice>>,
 }
 
 /// The steps of one task, in the order of the fields.
@@ -82,6 +84,10 @@ impl Requests {
         steps.purge = true;
     }
 
+    pub(crate) fn select_kills(&mut self, choice: Arc<KillChoice>) {
+        self.kill_choices.insert(choice.spec.id.clone(), choice);
+    }
+
     pub(crate) fn add(&mut self, task: &TaskId, step: LastStep) {
         match step {
             LastStep::Submit(request) => self.submit(request),
@@ -93,6 +99,7 @@ impl Requests {
     pub(crate) fn append(&mut self, mut later: Self) {
         self.roles.append(&mut later.roles);
         self.releases.append(&mut later.releases);
+        self.kill_choices.append(&mut later.kill_choices);
         for (task, steps) in later {
             if let Some(kill) = steps.kill_first {
                 self.kill(&task, kill);
@@ -107,7 +114,10 @@ impl Requests {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.order.is_empty() && self.roles.is_empty() && self.releases.is_empty()
+        self.order.is_empty()
+            && self.roles.is_empty()
+            && self.releases.is_empty()
+            && self.kill_choices.is_empty()
     }
 
     pub(crate) fn contains(&self, task: &TaskId) -> bool {
@@ -174,8 +184,6 @@ impl RequestQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::testing::{spec, wanted};
 

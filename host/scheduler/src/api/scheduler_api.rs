@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use transom_cluster::TaskId;
 
-use crate::{PendingTask, Reservations, SubscriptionStatus, TaskRequest, Tasks};
+use crate::{KillChoice, PendingTask, Reservations, SubscriptionStatus, TaskRequest, Tasks};
 
 /// The scheduler as a service sees it. Implemented by [`Scheduler`](crate::Scheduler) and by
 /// scripted schedulers in tests; the other half are the [`Events`](crate::Events).
@@ -27,6 +27,12 @@ pub trait SchedulerApi: Debug + Send + Sync {
     /// Ids that are not in the store are killed too. A group is killed as a whole: by its own id
     /// or, once launched, by the id of any member.
     fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>);
+
+    /// Asks the matcher which instances of a run spec to kill when it is scaled down; the answer is
+    /// an [`Event::KillsSelected`](crate::Event::KillsSelected), and nothing is killed. While the
+    /// matcher fails or there is no subscription, the question waits. A later question about the
+    /// same run spec id replaces it. Candidates that have ended are not chosen.
+    fn select_kills(&self, choice: KillChoice);
 
     /// Deletes the records of terminal tasks; the id of a group stands for all of its tasks.
     /// Unknown ids are ignored. A task that is not terminal keeps its record, and is an

@@ -16,6 +16,7 @@ pub(crate) trait Matcher: Send {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError>;
+    async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError>;
 }
 
 /// Creates matchers, and reports when to retry after a failure.
@@ -45,6 +46,10 @@ impl Matcher for AgentSet {
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
         AgentSet::place(self, task, candidates, count).await
+    }
+
+    async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
+        AgentSet::select_kills(self, task, count).await
     }
 }
 

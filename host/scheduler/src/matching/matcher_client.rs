@@ -64,6 +64,16 @@ impl MatcherClient {
         verdicts.map_err(|error| self.failed(error_chain(&error)))
     }
 
+    /// Which `count` of the placed instances to kill, as indices.
+    pub(crate) async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, String> {
+        self.backing_off()?;
+        let chosen = self.matcher.select_kills(task, count).await;
+        if chosen.is_ok() {
+            self.succeeded();
+        }
+        chosen.map_err(|error| self.failed(error_chain(&error)))
+    }
+
     /// The last error, during the backoff.
     fn backing_off(&self) -> Result<(), String> {
         match &self.error {
@@ -87,7 +97,10 @@ impl MatcherClient {
 
     fn failed(&mut self, message: String) -> String {
         self.failures.inc();
-        tracing::warn!(error = message, "matcher call failed; launches paused, retrying");
+        tracing::warn!(
+            error = message,
+            "matcher call failed; launches and scaling down by constraints paused, retrying"
+        );
         self.retry.failed(Instant::now());
         self.error = Some(message.clone());
         message

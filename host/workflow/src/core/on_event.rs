@@ -35,8 +35,12 @@ impl Core {
             Event::Disconnected => tracing::info!("subscription lost; jobs stay pending"),
             // The statuses of its tasks follow.
             Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
-            // Jobs have no custom executors and no volumes, and the scheduler kills unknown tasks.
-            Event::Message { .. } | Event::ReservationChanged { .. } | Event::Unknown { .. } => {}
+            // Jobs have no custom executors, no volumes and a single instance each, and the scheduler
+            // kills unknown tasks.
+            Event::Message { .. }
+            | Event::ReservationChanged { .. }
+            | Event::KillsSelected { .. }
+            | Event::Unknown { .. } => {}
         }
     }
 

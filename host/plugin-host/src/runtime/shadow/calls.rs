@@ -37,6 +37,13 @@ pub(crate) struct Place {
     pub(crate) count: u32,
 }
 
+/// Chooses the instances to kill.
+#[derive(Clone)]
+pub(crate) struct SelectKills {
+    pub(crate) question: Question,
+    pub(crate) count: u32,
+}
+
 /// A call of a matcher and its answer. `revision`: of the agent set at the call.
 pub(crate) enum MatcherSample {
     Validate(Validate, Vec<ConstraintError>),
@@ -47,6 +54,11 @@ pub(crate) enum MatcherSample {
     },
     Place {
         call: Place,
+        revision: u64,
+        serving: Vec<u32>,
+    },
+    SelectKills {
+        call: SelectKills,
         revision: u64,
         serving: Vec<u32>,
     },
@@ -104,6 +116,31 @@ impl RepeatableCall<Matcher> for Place {
 
     fn sample(self, serving: Self::Answer) -> MatcherSample {
         MatcherSample::Place {
+            revision: self.question.agent_set.revision(),
+            call: self,
+            serving,
+        }
+    }
+}
+
+impl RepeatableCall<Matcher> for SelectKills {
+    type Answer = Vec<u32>;
+
+    fn preferred_instance(&self) -> Option<usize> {
+        Some(has_agent_set_loaded(&self.question))
+    }
+
+    fn call(self, reply: Reply<Self::Answer>) -> MatcherCall {
+        let SelectKills { question, count } = self;
+        MatcherCall::SelectKills {
+            question,
+            count,
+            reply,
+        }
+    }
+
+    fn sample(self, serving: Self::Answer) -> MatcherSample {
+        MatcherSample::SelectKills {
             revision: self.question.agent_set.revision(),
             call: self,
             serving,

@@ -7,7 +7,7 @@ use transom_common::text::one_line;
 
 use super::{
     Comparable, Comparison,
-    calls::{Evaluate, FilterSample, MatcherSample, Place, Prepare, ProbeSample, Validate},
+    calls::{Evaluate, FilterSample, MatcherSample, Place, Prepare, ProbeSample, SelectKills, Validate},
     repeat,
 };
 use crate::{
@@ -111,6 +111,22 @@ impl Comparable for Matcher {
                 }
                 Ok(compared(
                     || format!("place {count} of {}", shown(&task)),
+                    &serving,
+                    &shadow,
+                ))
+            }
+            MatcherSample::SelectKills {
+                call: SelectKills { question, count },
+                revision,
+                serving,
+            } => {
+                let (agent_set, task) = (Arc::clone(&question.agent_set), question.task.clone());
+                let shadow = repeat(version, SelectKills { question, count }).await?;
+                if agent_set.revision() != revision {
+                    return Ok(Comparison::Stale);
+                }
+                Ok(compared(
+                    || format!("select {count} to kill of {}", shown(&task)),
                     &serving,
                     &shadow,
                 ))

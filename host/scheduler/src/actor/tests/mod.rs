@@ -4,6 +4,7 @@ mod component;
 mod connection;
 mod demand;
 mod groups;
+mod kill_choices;
 mod leader;
 mod lifecycle;
 mod master;

@@ -120,6 +120,14 @@ impl Matcher for Scripted {
             fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.capacity as usize));
         Ok(room.take(count as usize).collect())
     }
+
+    /// The last ones.
+    async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
+        *self.script.asked.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
+        self.available()?;
+        let indices = (0..task.placed.len() as u32).rev();
+        Ok(indices.take(count as usize).collect())
+    }
 }
 
 /// A store that fails on request.
@@ -366,6 +374,10 @@ impl Rig {
                     },
                 };
                 format!("reservation {key} {state}")
+            }
+            Event::KillsSelected { choice, kills } => {
+                let kills: Vec<&str> = kills.iter().map(TaskId::as_str).collect();
+                format!("of {} kill {}", choice.spec.id, kills.join(" "))
             }
             Event::Message { data, .. } => format!("message {data}"),
             Event::AgentLost(agent) => format!("lost {agent}"),

@@ -102,6 +102,10 @@ impl Matcher for Classes {
         }
         Ok(placed.split_off(before))
     }
+
+    async fn select_kills(&mut self, _: &Task, _: u32) -> Result<Vec<u32>, CallError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Offers and what waits for them.

@@ -34,6 +34,11 @@ class AgentSet {
     return fit.flatMap((it) => Array(Math.min(it.capacity, count)).fill(it.agent)).slice(0, count);
   }
 
+  // Which instances to kill when a task is scaled down, as indices into `placed`: the host chooses.
+  selectKills() {
+    return [];
+  }
+
   one(task, candidate) {
     const attributes = this.agents.get(candidate.agent) ?? new Map();
     for (const [at, constraint] of task.constraints.entries()) {

@@ -1,6 +1,9 @@
 //! World `attribute-matcher`: agent sets are loaded at the first call and updated with the changes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use transom_common::text::one_line;
 use wasmtime::component::ResourceAny;
@@ -54,6 +57,11 @@ pub(crate) enum Call {
         count: u32,
         reply: Reply<Vec<u32>>,
     },
+    SelectKills {
+        question: Question,
+        count: u32,
+        reply: Reply<Vec<u32>>,
+    },
 }
 
 impl World for Matcher {
@@ -84,6 +92,14 @@ impl World for Matcher {
                 let chosen = place(instance, question, count).await;
                 instance.answer(reply, chosen)
             }
+            Call::SelectKills {
+                question,
+                count,
+                reply,
+            } => {
+                let chosen = select_kills(instance, question, count).await;
+                instance.answer(reply, chosen)
+            }
         }
     }
 
@@ -95,7 +111,7 @@ impl World for Matcher {
         match call {
             Call::Validate { reply, .. } => drop(reply.send(Err(error))),
             Call::Evaluate { reply, .. } => drop(reply.send(Err(error))),
-            Call::Place { reply, .. } => drop(reply.send(Err(error))),
+            Call::Place { reply, .. } | Call::SelectKills { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 }
@@ -191,6 +207,38 @@ fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<
     Ok(())
 }
 
+async fn select_kills(
+    instance: &mut Instance<Matcher>,
+    question: Question,
+    count: u32,
+) -> Result<Vec<u32>, Fault> {
+    let agent_set = load(instance, &question.agent_set).await?;
+    let task = convert::task(question.task);
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_select_kills(&mut instance.store, agent_set, &task, count);
+    let chosen = instance.meter.run(allowance, call).await?;
+    check_kills(&chosen, task.placed.len(), count).map_err(Fault::Malformed)?;
+    Ok(chosen)
+}
+
+/// At most `count` placed instances, each once.
+fn check_kills(chosen: &[u32], placed: usize, count: u32) -> Result<(), String> {
+    if chosen.len() > count as usize {
+        return Err(format!("{} instances to kill instead of {count}", chosen.len()));
+    }
+    let mut seen = HashSet::new();
+    for index in chosen {
+        if *index as usize >= placed {
+            return Err(format!("instance {index} of {placed} is to be killed"));
+        }
+        if !seen.insert(index) {
+            return Err(format!("instance {index} is to be killed twice"));
+        }
+    }
+    Ok(())
+}
+
 /// The guest's agent set, updated to the host's copy.
 async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Result<ResourceAny, Fault> {
     let known = instance.resources.get(copy.id()).map(|(_, revision)| revision);
@@ -258,6 +306,20 @@ mod tests {
                 fine,
                 "{verdicts:?} under {constraints} constraints"
             );
+        }
+    }
+
+    #[test]
+    fn kills_are_checked_for_count_range_and_repetition() {
+        for (chosen, fine) in [
+            (&[][..], true),
+            (&[1], true),
+            (&[2, 0], true),
+            (&[3], false),
+            (&[1, 1], false),
+            (&[0, 1, 2], false),
+        ] {
+            assert_eq!(check_kills(chosen, 3, 2).is_ok(), fine, "{chosen:?}");
         }
     }
 

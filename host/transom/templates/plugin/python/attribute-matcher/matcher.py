@@ -22,6 +22,10 @@ class AgentSet:
         fit = [it for it in candidates if isinstance(self.one(task, it), Verdict_Fits)]
         return [it.agent for it in fit for _ in range(it.capacity)][:count]
 
+    def select_kills(self, task, count):
+        """Which instances to kill when a task is scaled down: the host chooses."""
+        return []
+
     def one(self, task, candidate):
         attributes = self.agents.get(candidate.agent, {})
         for at, constraint in enumerate(task.constraints):

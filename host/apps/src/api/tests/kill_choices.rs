@@ -1,0 +1,117 @@
+//! Scaling down with constraints: the matcher selects the instances to kill.
+
+use serde_json::{Value, json};
+use transom_cluster::TaskId;
+use transom_testkit::wait_for;
+
+use super::sleeper;
+use super::tasks::ids;
+use crate::testing::World;
+
+impl World {
+    /// An app of four running instances that are spread; returns their tasks.
+    async fn spread(&self) -> Vec<String> {
+        let mut app = sleeper("/x");
+        app["instances"] = json!(4);
+        app["constraints"] = json!([["rack", "GROUP_BY"]]);
+        self.send("POST", "/v2/apps", app).await;
+        ids(&self.settled("/x", 4).await["tasks"])
+    }
+
+    async fn scale(&self, instances: u32, query: &str) {
+        let body = json!({"instances": instances});
+        let scaled = self.send("PUT", &format!("/v2/apps/x{query}"), body).await;
+        assert_eq!(scaled.status, 200, "{scaled:?}");
+    }
+
+    async fn remaining(&self) -> Vec<String> {
+        ids(&self.get("/v2/apps/x/tasks").await["tasks"])
+    }
+}
+
+#[tokio::test]
+async fn instances_that_the_matcher_selects_are_killed() {
+    let world = World::start().await;
+    let tasks = world.spread().await;
+    world.scheduler.set_hold_kill_choices(true);
+    world.scale(2, "").await;
+    let choice = world.scheduler.until_kill_choice("/x").await;
+    assert_eq!((choice.count, choice.candidates.len()), (2, 4));
+    assert_eq!(choice.spec.instances, 2);
+    assert_eq!(
+        world.remaining().await.len(),
+        4,
+        "nothing is killed before the answer"
+    );
+    // Neither the first nor the last ones of the candidates.
+    let kills: Vec<TaskId> = choice.candidates[1..3].to_vec();
+    world.scheduler.answer_kills(choice, kills.clone());
+    let left = ids(&world.settled("/x", 2).await["tasks"]);
+    let expected: Vec<&String> = tasks
+        .iter()
+        .filter(|task| kills.iter().all(|kill| kill.as_str() != *task))
+        .collect();
+    assert!(
+        expected.iter().all(|task| left.contains(task)),
+        "{left:?} of {tasks:?}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn scaling_down_to_nothing_or_without_constraints_does_not_ask() {
+    let world = World::start().await;
+    world.spread().await;
+    world.scheduler.set_hold_kill_choices(true);
+    world.scale(0, "").await;
+    world.settled("/x", 0).await;
+    let mut plain = sleeper("/plain");
+    plain["instances"] = json!(3);
+    world.send("POST", "/v2/apps", plain).await;
+    world.settled("/plain", 3).await;
+    world.send("PUT", "/v2/apps/plain", json!({"instances": 1})).await;
+    world.settled("/plain", 1).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn question_is_asked_again_when_the_candidates_change_or_another_leader_takes_over() {
+    let world = World::start().await;
+    let tasks = world.spread().await;
+    world.scheduler.set_hold_kill_choices(true);
+    world.scale(3, "").await;
+    let first = world.scheduler.until_kill_choice("/x").await;
+    assert_eq!(first.count, 1);
+    world.scale(2, "?force=true").await;
+    wait_for("the question for two", async || {
+        world.scheduler.until_kill_choice("/x").await.count == 2
+    })
+    .await;
+    // The late answer is for another question.
+    let late = first.candidates[..1].to_vec();
+    world.scheduler.send(transom_scheduler::Event::KillsSelected {
+        choice: first,
+        kills: late,
+    });
+    let world = world.restart().await;
+    world.scheduler.set_hold_kill_choices(false);
+    wait_for("the question of the next leader", async || {
+        world.scheduler.until_kill_choice("/x").await.count == 2
+    })
+    .await;
+    assert_eq!(world.remaining().await.len(), 4);
+    let choice = world.scheduler.until_kill_choice("/x").await;
+    // Fewer than asked for: the rest is the order of `killSelection`.
+    let kill = choice.candidates[3].clone();
+    let next = choice.candidates[0].clone();
+    world.scheduler.answer_kills(choice, vec![kill.clone()]);
+    let left: Value = world.settled("/x", 2).await["tasks"].clone();
+    let left = ids(&left);
+    for gone in [kill, next] {
+        assert!(
+            !left.iter().any(|task| task == gone.as_str()),
+            "{gone} of {tasks:?}"
+        );
+    }
+    world.stop().await;
+}

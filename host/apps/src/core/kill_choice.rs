@@ -1,0 +1,105 @@
+//! Which instances to kill when an app or pod with constraints is scaled down: the matcher selects
+//! them, so that constraints hold for those that remain.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use transom_cluster::TaskId;
+use transom_replicas::{Condition, Directive};
+use transom_scheduler::KillChoice;
+
+use super::Core;
+use crate::ids::{InstanceId, SpecId};
+use crate::instance::Instance;
+
+/// A question for the matcher, and its answer.
+#[derive(Debug)]
+pub(super) struct SelectedKills {
+    candidates: BTreeSet<TaskId>,
+    count: usize,
+    /// None: not answered yet.
+    kills: Option<BTreeSet<TaskId>>,
+}
+
+impl SelectedKills {
+    pub(super) fn is_selected(&self, task: &TaskId) -> bool {
+        self.kills.as_ref().is_some_and(|kills| kills.contains(task))
+    }
+
+    fn asks(&self, candidates: &[TaskId], count: usize) -> bool {
+        self.count == count
+            && self.candidates.len() == candidates.len()
+            && candidates.iter().all(|task| self.candidates.contains(task))
+    }
+}
+
+impl Core {
+    /// Holds back kills among which the matcher has to select, and asks it. Instances that do not
+    /// run on an agent are removed at once.
+    pub(super) fn with_selected_kills(
+        &mut self,
+        id: &SpecId,
+        mut directive: Directive<InstanceId>,
+    ) -> Directive<InstanceId> {
+        let Some(state) = self.specs.get_mut(id) else {
+            return directive;
+        };
+        if directive.choice.is_empty() || state.record.spec.constraints().is_empty() {
+            state.kill_choice = None;
+            return directive;
+        }
+        let is_placed = |instance: &InstanceId| state.instances.get(instance).is_some_and(|it| is_placed(it));
+        let count = directive.decommission.iter().filter(|it| is_placed(it)).count();
+        let candidates: Vec<TaskId> = directive
+            .choice
+            .iter()
+            .filter(|it| is_placed(it))
+            .filter_map(|it| Some(state.instances.get(it)?.task()))
+            .collect();
+        if count == 0 || count == candidates.len() {
+            return directive;
+        }
+        let asked = state.kill_choice.as_ref();
+        let asked = asked.filter(|choice| choice.asks(&candidates, count));
+        if asked.is_some_and(|choice| choice.kills.is_some()) {
+            return directive;
+        }
+        directive.decommission.retain(|it| !is_placed(it));
+        directive.done = false;
+        if asked.is_none() {
+            state.kill_choice = Some(SelectedKills {
+                candidates: candidates.iter().cloned().collect(),
+                count,
+                kills: None,
+            });
+            self.scheduler.select_kills(KillChoice {
+                spec: Arc::clone(&state.run_spec),
+                candidates,
+                count: count as u32,
+            });
+        }
+        directive
+    }
+
+    /// Takes over the answer, if the question still stands.
+    pub(super) fn kills_selected(&mut self, choice: &KillChoice, kills: Vec<TaskId>) {
+        let Ok(id) = SpecId::parse(&choice.spec.id) else {
+            return;
+        };
+        let known = self
+            .specs
+            .get_mut(&id)
+            .and_then(|state| state.kill_choice.as_mut());
+        let Some(known) = known else { return };
+        if known.asks(&choice.candidates, choice.count as usize) {
+            known.kills = Some(kills.into_iter().collect());
+            self.pending.insert(id);
+        }
+    }
+}
+
+/// Whether it runs on an agent, or is about to.
+fn is_placed(instance: &Instance) -> bool {
+    let condition = instance.condition();
+    condition != Condition::Scheduled && !condition.is_unreachable()
+}
