@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use transom_testkit::eventually;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::binary;
 use transom_tests::site::Site;
@@ -26,7 +27,7 @@ async fn every_app_runs() {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    assert!(names.len() >= 7, "{names:?}");
+    assert!(names.len() >= 12, "{names:?}");
     for name in &names {
         let posted = site.post_example(name).await;
         let id = posted["id"].as_str().expect("an id").to_owned();
@@ -44,6 +45,25 @@ async fn every_app_runs() {
     let pinned = site.running("/pinned", 2).await;
     let hosts: BTreeSet<&str> = pinned.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts, BTreeSet::from(["127.0.0.1"]));
+    let spread = site.running("/spread", 3).await;
+    let hosts: BTreeSet<&str> = spread.iter().filter_map(|task| task["host"].as_str()).collect();
+    assert_eq!(hosts.len(), 3, "{spread:?}");
+    site.scale("/spread", 2).await;
+    let left = site.running("/spread", 2).await;
+    let hosts: BTreeSet<&str> = left.iter().filter_map(|task| task["host"].as_str()).collect();
+    assert_eq!(hosts.len(), 2, "{left:?}");
+    let app = site.apps("/v2/apps/health");
+    eventually("both instances are healthy", || async {
+        let app = site.get(&app).await?;
+        let healthy = app["app"]["tasksHealthy"] == 2;
+        if healthy { Ok(()) } else { Err(app.to_string()) }
+    })
+    .await;
+    let database = site.running("/ops/database", 1).await;
+    assert_eq!(
+        database[0]["localVolumes"][0]["containerPath"], "data",
+        "{database:?}"
+    );
     site.cluster.stop_after(site.daemon);
 }
 
@@ -94,7 +114,7 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// Three blocks of TOML of `docs/plugins.md`: every key with its default, a test for each world, a
+/// Three blocks of TOML of `docs/plugins.md`: every key with its default, tests for each world, a
 /// plan for a shadow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_of_the_plugins_page_is_admitted() {
@@ -116,9 +136,9 @@ async fn manifest_of_the_plugins_page_is_admitted() {
     let shadow = shadow.split_once("\n\n").expect("a key and a table").1;
     let site = Site::start().await;
     for (name, world, test) in [
-        ("check-http", "check-probe", tests[0]),
-        ("attributes", "attribute-matcher", tests[1]),
-        ("events", "event-filter", tests[2]),
+        ("check-http", "check-probe", tests[0].to_owned()),
+        ("attributes", "attribute-matcher", tests[1..3].concat()),
+        ("events", "event-filter", tests[3].to_owned()),
     ] {
         let manifest = manifest.replace("world = \"check-probe\"", &format!("world = \"{world}\""));
         let plugin = Plugin {
