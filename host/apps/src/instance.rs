@@ -313,6 +313,7 @@ pub(crate) fn view(parts: &[Part]) -> Option<TaskView<'_>> {
     }
     all.terminal = terminal;
     all.killing = records().any(|record| record.killing);
+    all.restarting = records().any(|record| record.restarting);
     all.updated_at = records()
         .map(|record| record.updated_at)
         .max()
@@ -355,5 +356,6 @@ fn view_of(record: &TaskRecord) -> TaskView<'_> {
         started_at: record.started_at,
         updated_at: record.updated_at,
         killing: record.killing,
+        restarting: record.restarting,
     }
 }

@@ -69,6 +69,8 @@ pub struct TaskView<'a> {
     pub updated_at: Timestamp,
     /// Whether the service had it killed.
     pub killing: bool,
+    /// Whether the service had it killed so that the next one takes its place.
+    pub restarting: bool,
 }
 
 impl<V> Replica<V> {
@@ -89,7 +91,8 @@ impl<V> Replica<V> {
     }
 
     /// The replica of a stored task, after a restart of the daemon. A task that was being killed, by
-    /// the service or because its agent is drained, belongs to a decommissioned replica.
+    /// the service or because its agent is drained, belongs to a decommissioned replica, unless the
+    /// next one takes its place.
     pub fn of_task(version: V, incarnation: u32, task: &TaskView<'_>) -> Self {
         let condition = task.condition();
         let unreachable_since = (condition == Condition::Unreachable).then(|| task.lost_at());
@@ -101,7 +104,7 @@ impl<V> Replica<V> {
         Self {
             version,
             incarnation,
-            goal: if task.killing || task.is_drained() {
+            goal: if (task.killing && !task.restarting) || task.is_drained() {
                 Goal::Decommissioned
             } else {
                 Goal::Running
@@ -110,7 +113,7 @@ impl<V> Replica<V> {
             since: since.unwrap_or(task.updated_at),
             started_at,
             unreachable_since,
-            restarting: false,
+            restarting: task.killing && task.restarting,
             has_run: started_at.is_some(),
             has_been_fit: false,
         }
@@ -214,6 +217,7 @@ mod tests {
             started_at: None,
             updated_at: at(50),
             killing: false,
+            restarting: false,
         }
     }
 
@@ -277,6 +281,12 @@ mod tests {
             ..view(&TaskState::Running, Some(&plain))
         };
         assert_eq!(Replica::of_task((), 1, &killed).goal, Goal::Decommissioned);
+        let replaced = TaskView {
+            restarting: true,
+            ..killed
+        };
+        let replica = Replica::of_task((), 1, &replaced);
+        assert_eq!((replica.goal, replica.restarting), (Goal::Running, true));
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn view<'a>(state: &'a TaskState, status: &'a TaskStatus) -> TaskView<'a> {
         started_at: None,
         updated_at: at(200),
         killing: false,
+        restarting: false,
     }
 }
 
@@ -347,6 +348,7 @@ fn task_on_a_drained_agent_is_replaced_before_it_has_ended() {
             started_at: Some(at(100)),
             updated_at: at(200),
             killing: false,
+            restarting: false,
         };
         let (after, effects) = step(&replica, Input::Updated(task), &policy, at(200));
         let after = after.unwrap();

@@ -36,6 +36,7 @@ pub(crate) fn record(id: &str) -> TaskRecord {
         updated_at: now,
         killing: false,
         kill_grace: None,
+        restarting: false,
         metadata: Arc::default(),
     }
 }

@@ -369,6 +369,7 @@ impl ScriptedScheduler {
             updated_at: now,
             killing: false,
             kill_grace: None,
+            restarting: false,
         });
         let mut inner = self.inner();
         inner.tasks.insert(id.clone(), Arc::clone(&record));
@@ -380,6 +381,31 @@ impl ScriptedScheduler {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
+    }
+}
+
+impl ScriptedScheduler {
+    fn kill_all(&self, tasks: Vec<TaskId>, grace: Option<Duration>, restarting: bool) {
+        for task in tasks {
+            let mut inner = self.inner();
+            if inner.submitted.remove(&task).is_some() {
+                drop(inner);
+                self.send(Event::NeverLaunched(task));
+                continue;
+            }
+            for member in inner.members(&task) {
+                if let Some(record) = inner.tasks.get_mut(&member) {
+                    let record = Arc::make_mut(record);
+                    (record.killing, record.kill_grace) = (true, grace);
+                    record.restarting = restarting;
+                }
+            }
+            drop(inner);
+            if self.immediate_kills.load(Ordering::SeqCst) {
+                self.update(task.as_str(), TaskState::Killed, None);
+            }
+        }
+        self.changed.send_replace(());
     }
 }
 
@@ -416,25 +442,11 @@ impl SchedulerApi for ScriptedScheduler {
     }
 
     fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>) {
-        for task in tasks {
-            let mut inner = self.inner();
-            if inner.submitted.remove(&task).is_some() {
-                drop(inner);
-                self.send(Event::NeverLaunched(task));
-                continue;
-            }
-            for member in inner.members(&task) {
-                if let Some(record) = inner.tasks.get_mut(&member) {
-                    let record = Arc::make_mut(record);
-                    (record.killing, record.kill_grace) = (true, grace);
-                }
-            }
-            drop(inner);
-            if self.immediate_kills.load(Ordering::SeqCst) {
-                self.update(task.as_str(), TaskState::Killed, None);
-            }
-        }
-        self.changed.send_replace(());
+        self.kill_all(tasks, grace, false);
+    }
+
+    fn restart(&self, tasks: Vec<TaskId>, grace: Option<Duration>) {
+        self.kill_all(tasks, grace, true);
     }
 
     fn select_kills(&self, choice: KillChoice) {

@@ -324,7 +324,8 @@ impl Core {
                 _ if records.iter().all(|record| record.is_terminal()) => purge.push(request.clone()),
                 // Given up: another instance has its place, or none.
                 (_, Some(instance))
-                    if instance.condition().is_unreachable() && !instance.replica.is_wanted() =>
+                    if instance.condition().is_unreachable()
+                        && (!instance.replica.is_wanted() || instance.replica.restarting) =>
                 {
                     kill.push(request.clone());
                 }
@@ -381,7 +382,13 @@ impl Core {
                 Effect::Kill { incarnation } => {
                     let grace = state.record.spec.kill_grace_seconds();
                     let grace = grace.map(|seconds| Duration::from_secs(u64::from(seconds)));
-                    self.scheduler.kill(vec![instance.task(incarnation)], grace);
+                    let task = vec![instance.task(incarnation)];
+                    let wanted = next.as_ref().is_some_and(transom_replicas::Replica::is_wanted);
+                    if wanted {
+                        self.scheduler.restart(task, grace);
+                    } else {
+                        self.scheduler.kill(task, grace);
+                    }
                 }
                 Effect::Ended {
                     incarnation,

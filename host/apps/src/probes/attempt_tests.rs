@@ -34,6 +34,7 @@ pub(in crate::probes) fn probe(definition: &Value, purpose: Purpose) -> Probe {
         updated_at: now,
         killing: false,
         kill_grace: None,
+        restarting: false,
         metadata: Arc::default(),
     };
     Probe {

@@ -514,6 +514,7 @@ fn record(networks: &Value) -> TaskRecord {
         updated_at: now,
         killing: false,
         kill_grace: None,
+        restarting: false,
         metadata: Arc::new(Value::Null),
     }
 }

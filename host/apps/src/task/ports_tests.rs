@@ -100,6 +100,7 @@ fn record(ports: &[u16], networks: &Value) -> TaskRecord {
         updated_at: now,
         killing: false,
         kill_grace: None,
+        restarting: false,
         metadata: Arc::new(Value::Null),
     }
 }

@@ -252,6 +252,7 @@ impl Intent<'_> {
             updated_at: self.now,
             killing: false,
             kill_grace: None,
+            restarting: false,
             metadata: Arc::new(metadata),
         }
     }

@@ -134,6 +134,7 @@ impl Actor {
         let released = TaskRecord {
             killing: true,
             kill_grace: kill.grace,
+            restarting: kill.restarting,
             ..TaskRecord::clone(record)
         };
         self.ledger.mark_dirty(released);

@@ -30,6 +30,16 @@ pub(crate) struct Shared {
     pub(crate) turns: tokio::sync::watch::Sender<u64>,
 }
 
+impl Shared {
+    fn kill(&self, tasks: &[TaskId], kill: Kill) {
+        self.requests.add(|requests| {
+            for task in tasks {
+                requests.kill(task, kill);
+            }
+        });
+    }
+}
+
 impl Scheduler {
     /// Returns when everything has ended after the token given at the start was cancelled.
     pub async fn stopped(&self) {
@@ -51,11 +61,16 @@ impl SchedulerApi for Scheduler {
             grace,
             ..Kill::default()
         };
-        self.shared.requests.add(|requests| {
-            for task in &tasks {
-                requests.kill(task, kill);
-            }
-        });
+        self.shared.kill(&tasks, kill);
+    }
+
+    fn restart(&self, tasks: Vec<TaskId>, grace: Option<Duration>) {
+        let kill = Kill {
+            grace,
+            restarting: true,
+            ..Kill::default()
+        };
+        self.shared.kill(&tasks, kill);
     }
 
     fn select_kills(&self, choice: KillChoice) {

@@ -57,6 +57,9 @@ pub struct TaskRecord {
     /// The grace period of the kill; `None`: the task's own kill policy.
     #[serde(default)]
     pub kill_grace: Option<Duration>,
+    /// Whether it was killed by [`SchedulerApi::restart`](crate::SchedulerApi::restart).
+    #[serde(default)]
+    pub restarting: bool,
     /// The service's own data, from [`BuildTask::metadata`](crate::BuildTask::metadata). Equal
     /// values are shared.
     #[serde(default)]

@@ -52,6 +52,8 @@ pub(crate) enum LastStep {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kill {
     pub(crate) grace: Option<Duration>,
+    /// The service launches another task in its place.
+    pub(crate) restarting: bool,
     /// The kill replaced a submission of the task: if nothing is known of it, it was never
     /// launched.
     pub(crate) submitted: bool,

@@ -28,6 +28,11 @@ pub trait SchedulerApi: Debug + Send + Sync {
     /// or, once launched, by the id of any member.
     fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>);
 
+    /// Kills tasks as [`SchedulerApi::kill`] does, and notes in their records
+    /// ([`TaskRecord::restarting`](crate::TaskRecord::restarting)) that the service launches others
+    /// in their places, so that it finds that after a restart. A later kill removes the note.
+    fn restart(&self, tasks: Vec<TaskId>, grace: Option<Duration>);
+
     /// Asks the matcher which instances of a run spec to kill when it is scaled down; the answer is
     /// an [`Event::KillsSelected`](crate::Event::KillsSelected), and nothing is killed. While the
     /// matcher fails or there is no subscription, the question waits. A later question about the

@@ -77,6 +77,27 @@ async fn task_on_a_drained_agent_is_replaced_while_it_ends() {
     world.stop().await;
 }
 
+#[tokio::test]
+async fn killed_task_is_followed_by_the_next_of_its_instance_after_a_change_of_leader() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/web")).await;
+    let before = world.settled("/web", 1).await;
+    let old = ids(&before["tasks"]).remove(0);
+    world.scheduler.set_immediate_kills(false);
+    let path = format!("/v2/apps/web/tasks/{old}");
+    assert_eq!(world.call("DELETE", &path, None).await.status, 200);
+    world.scheduler.until_killed(&old).await;
+    let world = world.restart().await;
+    world.scheduler.update(&old, TaskState::Killed, None);
+    let next = old.replace("._app.1", "._app.2");
+    wait_for("the next task of the instance", async || {
+        let tasks = world.get("/v2/apps/web/tasks").await["tasks"].clone();
+        ids(&tasks) == [next.clone()] && tasks[0]["state"] == "TASK_RUNNING"
+    })
+    .await;
+    world.stop().await;
+}
+
 /// The ids in documents of tasks.
 /// Their ids, in the order of the document.
 pub(super) fn ids(tasks: &Value) -> Vec<String> {

@@ -220,6 +220,20 @@ async fn draining_agent_is_ignored() {
 }
 
 #[tokio::test]
+async fn restarted_task_is_killed_and_noted_until_a_later_kill() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.scheduler.restart(vec!["t1".into()], None);
+    rig.master.call("KILL", 1).await;
+    let rig = rig.restart().await;
+    let record = rig.record("t1").unwrap();
+    assert!(record.killing && record.restarting);
+    rig.kill("t1", None).await;
+    let record = rig.record("t1").unwrap();
+    assert!(record.killing && !record.restarting);
+}
+
+#[tokio::test]
 async fn matcher_receives_the_instances_that_are_being_killed() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
