@@ -85,8 +85,37 @@ pub(super) struct Stats {
 
 /// The statistics of a group of tasks.
 #[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct TaskStats {
     counts: TaskCounts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    life_time: Option<TaskLifeTime>,
+}
+
+/// How long the started tasks have run.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TaskLifeTime {
+    average_seconds: f64,
+    median_seconds: f64,
+}
+
+impl TaskLifeTime {
+    /// Of these times; `None` without any.
+    fn of(mut seconds: Vec<f64>) -> Option<Self> {
+        seconds.sort_by(f64::total_cmp);
+        let middle = seconds.len() / 2;
+        let upper = *seconds.get(middle)?;
+        let median_seconds = if seconds.len().is_multiple_of(2) {
+            f64::midpoint(seconds[middle - 1], upper)
+        } else {
+            upper
+        };
+        Some(Self {
+            average_seconds: seconds.iter().sum::<f64>() / seconds.len() as f64,
+            median_seconds,
+        })
+    }
 }
 
 /// Numbers of tasks.
@@ -201,17 +230,22 @@ impl TaskCounts {
 fn stats(view: &SpecView) -> TaskStatsByVersion {
     let config = view.spec.config_version();
     let info = view.spec.version_info();
+    let now = Moment::now().timestamp();
     let scaled = info.map_or(view.spec.version(), |info| info.last_scaling_at);
     let all = || {
         let instances = view.instances.values();
         instances.filter(|instance| instance.record().is_some())
     };
     let of = |wanted: &dyn Fn(Moment) -> bool| {
-        let mut chosen = all().filter(|instance| wanted(instance.version())).peekable();
-        chosen.peek()?;
-        let counts = TaskCounts::of(chosen);
+        let chosen = || all().filter(|instance| wanted(instance.version()));
+        chosen().next()?;
+        let started = chosen().filter_map(|instance| instance.record()?.started_at);
+        let seconds = started.map(|at| now.duration_since(at).as_secs_f64().max(0.0));
         Some(Stats {
-            stats: TaskStats { counts },
+            stats: TaskStats {
+                counts: TaskCounts::of(chosen()),
+                life_time: TaskLifeTime::of(seconds.collect()),
+            },
         })
     };
     TaskStatsByVersion {
@@ -219,5 +253,26 @@ fn stats(view: &SpecView) -> TaskStatsByVersion {
         with_latest_config: of(&|version| version >= config),
         with_outdated_config: of(&|version| version < config),
         total_summary: of(&|_| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn life_time_is_the_average_and_the_median() {
+        for (seconds, average, median) in [
+            (vec![4.0], 4.0, 4.0),
+            (vec![9.0, 1.0], 5.0, 5.0),
+            (vec![10.0, 1.0, 4.0], 5.0, 4.0),
+        ] {
+            let expected = TaskLifeTime {
+                average_seconds: average,
+                median_seconds: median,
+            };
+            assert_eq!(TaskLifeTime::of(seconds), Some(expected));
+        }
+        assert_eq!(TaskLifeTime::of(Vec::new()), None);
     }
 }

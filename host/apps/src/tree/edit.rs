@@ -344,7 +344,9 @@ impl<'a> Editor<'a> {
             .cloned()
             .collect();
         let path = |id: &str| self.paths.get(id).cloned().unwrap_or_else(|| "/id".to_owned());
-        let problems = tree_rules::check(&self.tree, &new_specs, &new_groups, path);
+        let mut problems = tree_rules::check(&self.tree, &new_specs, &new_groups, path);
+        let edited = self.specs.values().filter_map(|spec| spec.after.as_ref());
+        problems.extend(tree_rules::check_external_volumes(&self.tree, edited, path));
         self.problems.extend(problems);
         if !self.problems.is_empty() {
             return Err(Invalid::Rules(self.problems));

@@ -206,3 +206,29 @@ fn group_that_an_app_created_stays_when_the_app_is_deleted() {
     assert!(edited.tree.has_group(&GroupId::parse("/a/b").unwrap()));
     assert_eq!((edited.groups, edited.specs.len()), (Vec::new(), 1));
 }
+
+#[test]
+fn external_volume_belongs_to_one_app_unless_it_is_shared() {
+    let app = |id: &str, name: &str, shared: bool| {
+        json!({
+            "id": id, "cmd": "sleep 1",
+            "container": {"type": "MESOS", "volumes": [{
+                "containerPath": "data", "mode": "RW",
+                "external": {"name": name, "provider": "dvdi", "shared": shared, "options": {"dvdi/driver": "rexray"}},
+            }]},
+        })
+    };
+    let tree = put(&Tree::default(), &app("/one", "disk", false)).unwrap().tree;
+    let tree = put(&tree, &app("/common", "all", true)).unwrap().tree;
+    // The app itself may change.
+    let tree = put(&tree, &app("/one", "disk", false)).unwrap().tree;
+    assert!(put(&tree, &app("/two", "other", false)).is_ok());
+    assert!(put(&tree, &app("/two", "all", true)).is_ok());
+    let problems = paths(put(&tree, &app("/two", "disk", false)));
+    assert!(
+        problems
+            .to_string()
+            .contains("conflicts with volume(s) of same name in app(s): /one"),
+        "{problems}"
+    );
+}

@@ -1,4 +1,5 @@
-//! Rules between definitions: apps, pods and groups have different paths.
+//! Rules between definitions: apps, pods and groups have different paths, and apps do not use each
+//! other's external volumes.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use transom_web::Problems;
 
 use super::Tree;
 use crate::ids::{GroupId, SpecId};
-use crate::model::Spec;
+use crate::model::{ExternalVolume, Spec, Volume};
 
 /// Upstream's texts.
 const SAME_AS_APP: &str = "Groups and Applications may not have the same identifier.";
@@ -37,6 +38,46 @@ pub(super) fn check(
         }
     }
     problems
+}
+
+/// The problems of edited apps whose volume of a driver belongs to another app. `path` is where the
+/// request names one of them.
+pub(super) fn check_external_volumes<'a>(
+    tree: &Tree,
+    edited: impl Iterator<Item = &'a Spec>,
+    path: impl Fn(&str) -> String,
+) -> Problems {
+    let mut problems = Problems::default();
+    for spec in edited {
+        for name in exclusive_volumes(spec) {
+            let others: Vec<&str> = tree
+                .specs_below(&GroupId::root())
+                .filter(|other| other.id() != spec.id() && exclusive_volumes(other).any(|it| it == name))
+                .map(|other| other.id().as_str())
+                .collect();
+            if !others.is_empty() {
+                let text = format!(
+                    "Volume name '{name}' in {} conflicts with volume(s) of same name in app(s): {}",
+                    spec.id(),
+                    others.join(", ")
+                );
+                problems.add(path(spec.id().as_str()), text);
+            }
+        }
+    }
+    problems
+}
+
+/// The names of the volumes of Docker volume drivers that only one instance may use.
+fn exclusive_volumes(spec: &Spec) -> impl Iterator<Item = &str> {
+    let volumes = spec.app().map_or(&[][..], |app| app.volumes()).iter();
+    volumes.filter_map(|volume| match volume {
+        Volume::External {
+            external: ExternalVolume::Dvdi(volume),
+            ..
+        } if !volume.shared => volume.name.as_deref(),
+        _ => None,
+    })
 }
 
 /// The app or pod with the path of this group or of one that it lies in.

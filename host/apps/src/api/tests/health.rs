@@ -39,7 +39,10 @@ impl World {
         wait_for(&format!("{counts:?} are healthy and unhealthy"), async || {
             let app = &self.get("/v2/apps/web?embed=app.taskStats").await["app"];
             let total = &app["tasksStats"]["totalSummary"]["stats"]["counts"];
+            let life_time = &app["tasksStats"]["totalSummary"]["stats"]["lifeTime"];
+            let runs = counts.0 + counts.1 > 0;
             (&app["tasksHealthy"], &app["tasksUnhealthy"]) == (&json!(counts.0), &json!(counts.1))
+                && (!runs || life_time["averageSeconds"].is_number())
                 && (&total["healthy"], &total["unhealthy"]) == (&json!(counts.0), &json!(counts.1))
         })
         .await;
