@@ -7,34 +7,52 @@ use transom_cluster::TaskId;
 use transom_plugin_host::matcher::Task;
 
 use super::Actor;
+use super::launch::ROUND;
 use crate::{Event, KillChoice, TaskRecord};
 
 impl Actor {
-    /// Answers the questions of the service, as far as the matcher answers. The others wait for its
-    /// backoff.
+    /// Asks every question. Those on which the matcher fails wait for a backoff, and so do those for
+    /// which one round has no time.
     pub(super) async fn select_kills(&mut self) {
-        while let Some((id, choice)) = self.kill_choices.first_key_value() {
-            let (id, choice) = (id.clone(), Arc::clone(choice));
-            let (tasks, placed) = self.placed_candidates(&choice);
-            let (changed, gone) = self.agents.take_changes();
-            self.matcher.update(changed, gone);
-            let task = Task {
-                run_spec: choice.spec.id.clone(),
-                instances: choice.spec.instances,
-                constraints: choice.spec.constraints.clone(),
-                placed,
-                extensions: Vec::new(),
-            };
-            let count = choice.count.min(tasks.len() as u32);
-            let Ok(chosen) = self.matcher.select_kills(&task, count).await else {
-                return;
-            };
-            let chosen = chosen.into_iter();
-            let kills = chosen.filter_map(|index| tasks.get(index as usize).cloned());
-            let kills = kills.collect();
-            self.after_publish.push(Event::KillsSelected { choice, kills });
-            self.kill_choices.remove(&id);
+        if self.kill_choices.is_empty() || !self.matcher.takes_kill_choices() {
+            return;
         }
+        let begun = Instant::now();
+        let mut failed = false;
+        for _ in 0..self.kill_choices.len() {
+            let Some(choice) = self.kill_choices.pop_front() else {
+                break;
+            };
+            let kills = self.select(&choice).await;
+            if let Some(kills) = kills {
+                self.after_publish.push(Event::KillsSelected { choice, kills });
+            } else {
+                failed = true;
+                self.kill_choices.push_back(choice);
+            }
+            if begun.elapsed() >= ROUND {
+                break;
+            }
+        }
+        self.matcher
+            .kill_choices_asked(failed || !self.kill_choices.is_empty());
+    }
+
+    async fn select(&mut self, choice: &KillChoice) -> Option<Vec<TaskId>> {
+        let (tasks, placed) = self.placed_candidates(choice);
+        let (changed, gone) = self.agents.take_changes();
+        self.matcher.update(changed, gone);
+        let task = Task {
+            run_spec: choice.spec.id.clone(),
+            instances: choice.spec.instances,
+            constraints: choice.spec.constraints.clone(),
+            placed,
+            extensions: Vec::new(),
+        };
+        let count = choice.count.min(tasks.len() as u32);
+        let chosen = self.matcher.select_kills(&task, count).await?.into_iter();
+        let kills = chosen.filter_map(|index| tasks.get(index as usize).cloned());
+        Some(kills.collect())
     }
 
     /// The candidates that have not ended, and the handles of their agents.

@@ -19,7 +19,7 @@ use crate::store::ledger::BATCH;
 use crate::{Event, Phase, Reason, Reservation, RunSpec, TaskRecord, UnusedOffer};
 
 /// Time limit of one round; then the actor does its other work.
-const ROUND: Duration = Duration::from_millis(250);
+pub(super) const ROUND: Duration = Duration::from_millis(250);
 
 /// How long offers may be kept over several rounds. Only reached if the matcher is slow: other
 /// frameworks should not wait for it too.

@@ -120,8 +120,8 @@ struct Actor {
     shared: Arc<Shared>,
     /// Requests that wait for the store.
     requests: Requests,
-    /// Questions for the matcher which instances to kill, by run spec id.
-    kill_choices: BTreeMap<String, Arc<KillChoice>>,
+    /// Questions for the matcher which instances to kill; one for each run spec id.
+    kill_choices: VecDeque<Arc<KillChoice>>,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
     /// Events that do not fit into the queue to the service.

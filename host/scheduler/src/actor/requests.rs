@@ -31,7 +31,10 @@ impl Actor {
         for key in std::mem::take(&mut self.requests.releases) {
             self.release_reservation(&key);
         }
-        self.kill_choices.append(&mut self.requests.kill_choices);
+        for (id, choice) in std::mem::take(&mut self.requests.kill_choices) {
+            self.kill_choices.retain(|known| known.spec.id != id);
+            self.kill_choices.push_back(choice);
+        }
         let (mut purges, mut after_purge) = (Vec::new(), Requests::default());
         for (task, steps) in std::mem::take(&mut self.requests) {
             if let Some(kill) = steps.kill_first {

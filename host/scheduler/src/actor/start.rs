@@ -107,7 +107,7 @@ impl Dependencies {
             metrics,
             shared: Arc::clone(&shared),
             requests: Requests::default(),
-            kill_choices: BTreeMap::new(),
+            kill_choices: VecDeque::new(),
             subscription_events: news_in,
             events,
             outbox: VecDeque::new(),

@@ -17,6 +17,8 @@ use crate::subscription::retry::Retry;
 pub(crate) struct MatcherClient {
     matcher: Box<dyn Matcher>,
     retry: Retry,
+    /// Of questions which instances to kill.
+    kills: Retry,
     error: Option<String>,
     failures: Counter,
 }
@@ -26,6 +28,7 @@ impl MatcherClient {
         Self {
             matcher,
             retry: Retry::new(backoff),
+            kills: Retry::new(backoff),
             error: None,
             failures,
         }
@@ -64,14 +67,35 @@ impl MatcherClient {
         verdicts.map_err(|error| self.failed(error_chain(&error)))
     }
 
-    /// Which `count` of the placed instances to kill, as indices.
-    pub(crate) async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, String> {
-        self.backing_off()?;
+    /// Whether questions which instances to kill may be asked. A matcher that fails on them may
+    /// still place tasks, so they have their own backoff.
+    pub(crate) fn takes_kill_choices(&self) -> bool {
+        !self.kills.is_backing_off(Instant::now())
+    }
+
+    /// Which `count` of the placed instances to kill, as indices; `None`: the matcher failed. The
+    /// caller reports the results of all questions with [`MatcherClient::kill_choices_asked`].
+    pub(crate) async fn select_kills(&mut self, task: &Task, count: u32) -> Option<Vec<u32>> {
         let chosen = self.matcher.select_kills(task, count).await;
-        if chosen.is_ok() {
-            self.succeeded();
+        let failed = |error| {
+            self.failures.inc();
+            let (run_spec, error) = (&task.run_spec, error_chain(&error));
+            tracing::warn!(
+                run_spec,
+                error,
+                "matcher call failed; scaling down waits, retrying"
+            );
+        };
+        chosen.map_err(failed).ok()
+    }
+
+    /// Begins a backoff if any of the questions failed.
+    pub(crate) fn kill_choices_asked(&mut self, failed: bool) {
+        if failed {
+            self.kills.failed(Instant::now());
+        } else {
+            self.kills.succeeded();
         }
-        chosen.map_err(|error| self.failed(error_chain(&error)))
     }
 
     /// The last error, during the backoff.
@@ -97,10 +121,7 @@ impl MatcherClient {
 
     fn failed(&mut self, message: String) -> String {
         self.failures.inc();
-        tracing::warn!(
-            error = message,
-            "matcher call failed; launches and scaling down by constraints paused, retrying"
-        );
+        tracing::warn!(error = message, "matcher call failed; launches paused, retrying");
         self.retry.failed(Instant::now());
         self.error = Some(message.clone());
         message
@@ -108,8 +129,10 @@ impl MatcherClient {
 
     /// The matcher may have changed: ends the backoff after a failure.
     pub(crate) fn changed(&mut self) {
-        if self.retry.is_failing() {
-            self.retry.hasten(Instant::now());
+        for retry in [&mut self.retry, &mut self.kills] {
+            if retry.is_failing() {
+                retry.hasten(Instant::now());
+            }
         }
     }
 
@@ -120,6 +143,7 @@ impl MatcherClient {
 
     /// When that will be.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        self.retry.next(now)
+        let (retry, kills) = (self.retry.next(now), self.kills.next(now));
+        retry.into_iter().chain(kills).min()
     }
 }

@@ -11,10 +11,14 @@ use crate::{KillChoice, RunSpec, SchedulerApi};
 
 impl Rig {
     fn ask(&self, candidates: &[&str], count: u32) {
+        self.ask_for("/app", candidates, count);
+    }
+
+    fn ask_for(&self, run_spec: &str, candidates: &[&str], count: u32) {
         self.scheduler.select_kills(KillChoice {
             spec: Arc::new(RunSpec {
                 instances: 1,
-                ..spec("/app")
+                ..spec(run_spec)
             }),
             candidates: candidates.iter().copied().map(TaskId::from).collect(),
             count,
@@ -68,4 +72,26 @@ async fn question_waits_for_the_subscription() {
     rig.ask(&["t1", "t2"], 1);
     assert_eq!(rig.heard().await, "reregistered");
     assert_eq!(rig.heard().await, "of /app kill t2");
+}
+
+#[tokio::test]
+async fn failure_on_one_question_stops_neither_launches_nor_other_questions() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.running_too("t2").await;
+    rig.script
+        .fails_kills_of
+        .lock()
+        .unwrap()
+        .insert("/bad".to_owned());
+    rig.ask_for("/bad", &["t1", "t2"], 1);
+    rig.turn().await;
+    rig.running_too("t3").await;
+    rig.ask_for("/good", &["t1", "t2"], 1);
+    rig.turn().await;
+    rig.script.changed.notify_one();
+    assert_eq!(rig.heard().await, "of /good kill t2");
+    rig.script.fails_kills_of.lock().unwrap().clear();
+    rig.script.changed.notify_one();
+    assert_eq!(rig.heard().await, "of /bad kill t2");
 }

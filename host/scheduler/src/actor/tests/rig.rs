@@ -39,6 +39,8 @@ pub(super) struct Script {
     pub(super) missing: AtomicBool,
     /// How long it takes over a question, in milliseconds.
     pub(super) takes: AtomicU64,
+    /// Run specs for which it fails to select instances to kill.
+    pub(super) fails_kills_of: Mutex<BTreeSet<String>>,
     /// Ids of agents that it refuses.
     pub(super) refuses: Mutex<BTreeSet<String>>,
     pub(super) changed: Notify,
@@ -125,6 +127,15 @@ impl Matcher for Scripted {
     async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
         *self.script.asked.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
         self.available()?;
+        if self
+            .script
+            .fails_kills_of
+            .lock()
+            .unwrap()
+            .contains(&task.run_spec)
+        {
+            return Err(CallError::Stopped);
+        }
         let indices = (0..task.placed.len() as u32).rev();
         Ok(indices.take(count as usize).collect())
     }
