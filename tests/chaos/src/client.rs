@@ -22,6 +22,9 @@ pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bo
         site.http
             .request(method, site.apps(daemon, &format!("{path}force={force}")))
     };
+    if slot.is_pod() {
+        return write_pod(slot, run, op, with).await;
+    }
     let app = format!("/v2/apps{}?", slot.app());
     let request: RequestBuilder = match op {
         Op::Create(spec) => with(Method::POST, "/v2/apps?").json(&spec.definition(slot, run)),
@@ -31,6 +34,34 @@ pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bo
         Op::Scale(instances) => with(Method::PUT, &app).json(&json!({"instances": instances})),
         Op::Delete => with(Method::DELETE, &app),
     };
+    send(request).await
+}
+
+/// The same for a pod. There is no PUT that creates a missing pod, nor one of its number of
+/// instances alone.
+async fn write_pod(
+    slot: Slot,
+    run: &str,
+    op: &Op,
+    with: impl Fn(Method, &str) -> RequestBuilder,
+) -> (Outcome, String) {
+    let pod = format!("/v2/pods{}?", slot.app());
+    let create = |spec: &Spec| with(Method::POST, "/v2/pods?").json(&spec.definition(slot, run));
+    match op {
+        Op::Create(spec) => send(create(spec)).await,
+        Op::Change(spec) => {
+            let changed = send(with(Method::PUT, &pod).json(&spec.definition(slot, run))).await;
+            if changed.0 == Outcome::Refused && changed.1.starts_with("404") {
+                return send(create(spec)).await;
+            }
+            changed
+        }
+        Op::Scale(_) => (Outcome::Refused, "pods are scaled by their definition".to_owned()),
+        Op::Delete => send(with(Method::DELETE, &pod)).await,
+    }
+}
+
+async fn send(request: RequestBuilder) -> (Outcome, String) {
     match request.timeout(REQUEST_TIMEOUT).send().await {
         Ok(response) => answered(response).await,
         // Never sent.
@@ -61,14 +92,16 @@ pub(crate) async fn definitions(
     run: &str,
     daemon: usize,
 ) -> anyhow::Result<BTreeMap<Slot, Result<Spec, String>>> {
-    let document = get(site, &site.apps(daemon, "/v2/apps")).await?;
-    let shown = document["apps"].as_array().context("no list of apps")?;
-    let each = shown.iter().map(|app| {
-        let slot = app["id"]
+    let apps = get(site, &site.apps(daemon, "/v2/apps")).await?;
+    let apps = apps["apps"].as_array().context("no list of apps")?;
+    let pods = get(site, &site.apps(daemon, "/v2/pods")).await?;
+    let pods = pods.as_array().context("no list of pods")?;
+    let each = apps.iter().chain(pods).map(|shown| {
+        let slot = shown["id"]
             .as_str()
             .and_then(Slot::of)
-            .with_context(|| format!("an app nobody posted: {app}"))?;
-        Ok((slot, Spec::read(slot, run, app)))
+            .with_context(|| format!("an app or pod nobody posted: {shown}"))?;
+        Ok((slot, Spec::read(slot, run, shown)))
     });
     each.collect()
 }

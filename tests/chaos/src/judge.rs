@@ -60,7 +60,7 @@ pub(crate) fn compare(wanted: &BTreeMap<Slot, Spec>, running: &[Process]) -> Vec
         let (present, old): (Vec<&Process>, Vec<&Process>) = tasks
             .into_iter()
             .partition(|process| process.revision == revision);
-        if present.len() != spec.instances as usize {
+        if present.len() != spec.instances as usize * slot.processes() {
             breaches.push((
                 Invariant::WantedRunOnce,
                 format!(

@@ -1,9 +1,9 @@
 //! Chaos test: a seeded run of writes and faults against the real binary.
 //!
 //! [`run`] starts a cluster manager with three agents and a daemon as processes, and executes a
-//! schedule: apps are posted, scaled, changed and deleted over the HTTP API, while the daemon is
-//! killed, stopped and frozen, its store and tasks are killed, and the cluster injects its own
-//! faults. At intervals the schedule stops all faults; at these quiet moments, and some of them
+//! schedule: apps and pods, some of them in groups, are posted, scaled, changed and deleted over the
+//! HTTP API, while the daemon is killed, stopped and frozen, its store and tasks are killed, and the
+//! cluster injects its own faults. At intervals the schedule stops all faults; at these quiet moments, and some of them
 //! always, the invariants must hold:
 //!
 //! | invariant | judged by |

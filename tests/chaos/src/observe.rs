@@ -60,8 +60,7 @@ fn process(run: &str, pid: i32) -> Option<Process> {
     };
     Some(Process {
         app: variable(APP)?,
-        // Agents do not set the task's own id. The executor of a single command has it as its own.
-        task: variable("MESOS_EXECUTOR_ID")?,
+        task: variable("MESOS_TASK_ID")?,
         framework: variable("MESOS_FRAMEWORK_ID")?,
         revision: variable(REVISION)?,
         pid,
@@ -226,7 +225,7 @@ mod tests {
             .env(RUN, &run)
             .env(APP, "/a")
             .env(REVISION, "3")
-            .env("MESOS_EXECUTOR_ID", "t")
+            .env("MESOS_TASK_ID", "t")
             .env("MESOS_FRAMEWORK_ID", "f")
             .process_group(0)
             .spawn()

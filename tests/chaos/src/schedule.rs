@@ -175,6 +175,10 @@ impl Schedule {
             Kind::Scale => Op::Scale(self.random.random_range(0..=INSTANCES.1)),
             Kind::Delete => Op::Delete,
         };
+        let op = match (op, known) {
+            (Op::Scale(instances), Some(known)) if slot.is_pod() => Op::Change(Spec { instances, ..known }),
+            (op, _) => op,
+        };
         self.note(slot, &op);
         Some(Write { slot, op, force })
     }

@@ -1,4 +1,4 @@
-//! An app of the run: its definition, and the writes that change it.
+//! An app or pod of the run: its definition, and the writes that change it.
 
 use std::fmt;
 
@@ -11,19 +11,37 @@ pub(crate) const APP: &str = "CHAOS_APP";
 /// The variable with the content of the definition that a task was launched from.
 pub(crate) const REVISION: &str = "CHAOS_REVISION";
 
-/// One of the apps of the run, by number.
+/// The containers of a pod.
+const CONTAINERS: [&str; 2] = ["main", "helper"];
+
+/// One of the apps and pods of the run, by number.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(pub(crate) u16);
 
 impl Slot {
-    /// The app's id.
+    /// The id of the app or pod. Some lie in groups of their own.
     pub(crate) fn app(self) -> String {
-        format!("/chaos/a{:02}", self.0)
+        let number = self.0;
+        match number % 5 {
+            1 => format!("/chaos/group{}/back/a{number:02}", number % 3),
+            _ => format!("/chaos/a{number:02}"),
+        }
     }
 
-    /// The app of that id.
+    /// The app or pod of that id.
     pub(crate) fn of(app: &str) -> Option<Self> {
-        app.strip_prefix("/chaos/a")?.parse().ok().map(Self)
+        let slot = app.rsplit_once("/a")?.1.parse().ok().map(Self)?;
+        (slot.app() == app).then_some(slot)
+    }
+
+    /// Whether it is a pod.
+    pub(crate) fn is_pod(self) -> bool {
+        self.0 % 5 == 2
+    }
+
+    /// The processes of one instance.
+    pub(crate) fn processes(self) -> usize {
+        if self.is_pod() { CONTAINERS.len() } else { 1 }
     }
 }
 
@@ -48,6 +66,9 @@ pub(crate) struct Spec {
 impl Spec {
     /// The whole definition, as it is posted.
     pub(crate) fn definition(&self, slot: Slot, run: &str) -> Value {
+        if slot.is_pod() {
+            return self.pod(slot, run);
+        }
         let ports: Vec<Value> = (0..self.ports)
             .map(|_| json!({"port": 0, "protocol": "tcp"}))
             .collect();
@@ -71,6 +92,33 @@ impl Spec {
         })
     }
 
+    fn pod(&self, slot: Slot, run: &str) -> Value {
+        let (least, over) = if self.surge { (1.0, 0.5) } else { (0.5, 0.0) };
+        let container = |name: &str| {
+            json!({
+                "name": name,
+                "exec": {"command": {"shell": "exec sleep 1000000"}},
+                "resources": {"cpus": 0.01, "mem": 1, "disk": 0},
+            })
+        };
+        let mut containers = CONTAINERS.map(container);
+        let endpoints: Vec<Value> = (0..self.ports)
+            .map(|number| json!({"name": format!("port{number}"), "hostPort": 0, "protocol": ["tcp"]}))
+            .collect();
+        containers[0]["endpoints"] = json!(endpoints);
+        json!({
+            "id": slot.app(),
+            "containers": containers,
+            "environment": {RUN: run, APP: slot.app(), REVISION: self.revision.to_string()},
+            "scaling": {"kind": "fixed", "instances": self.instances},
+            "scheduling": {
+                "backoff": {"backoff": 1.0, "backoffFactor": 1.0, "maxLaunchDelay": 1.0},
+                "upgrade": {"minimumHealthCapacity": least, "maximumOverCapacity": over},
+                "unreachableStrategy": {"inactiveAfterSeconds": 0, "expungeAfterSeconds": 0},
+            },
+        })
+    }
+
     /// Parses a definition from a response. The error names the mismatch.
     pub(crate) fn read(slot: Slot, run: &str, shown: &Value) -> Result<Self, String> {
         let number = |value: &Value, name: &str| {
@@ -79,23 +127,38 @@ impl Spec {
                 .and_then(|number| u32::try_from(number).ok())
                 .ok_or_else(|| format!("{slot} has {name} {value}"))
         };
-        let revision = shown["env"][REVISION]
-            .as_str()
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| format!("{slot} has {REVISION} {}", shown["env"][REVISION]))?;
+        let at = |pointer: &str| shown.pointer(pointer).unwrap_or(&Value::Null);
+        let (environment, instances, ports, over) = if slot.is_pod() {
+            (
+                "/environment",
+                "/scaling/instances",
+                "/containers/0/endpoints",
+                "/scheduling/upgrade/maximumOverCapacity",
+            )
+        } else {
+            (
+                "/env",
+                "/instances",
+                "/portDefinitions",
+                "/upgradeStrategy/maximumOverCapacity",
+            )
+        };
+        let revision = &at(environment)[REVISION];
         let spec = Self {
-            instances: number(&shown["instances"], "instances")?,
-            revision,
-            ports: u8::try_from(shown["portDefinitions"].as_array().map_or(0, Vec::len)).unwrap_or(u8::MAX),
-            surge: shown["upgradeStrategy"]["maximumOverCapacity"].as_f64() != Some(0.0),
+            instances: number(at(instances), "instances")?,
+            revision: revision
+                .as_str()
+                .and_then(|text| text.parse().ok())
+                .ok_or_else(|| format!("{slot} has {REVISION} {revision}"))?,
+            ports: u8::try_from(at(ports).as_array().map_or(0, Vec::len)).unwrap_or(u8::MAX),
+            surge: at(over).as_f64() != Some(0.0),
         };
         let posted = spec.definition(slot, run);
-        for name in ["id", "cmd", "env", "unreachableStrategy"] {
-            if posted[name] != shown[name] {
-                return Err(format!(
-                    "{slot} has {name} {} and not {}",
-                    shown[name], posted[name]
-                ));
+        let unreachable = "/scheduling/unreachableStrategy";
+        for pointer in ["/id", "/cmd", environment, "/unreachableStrategy", unreachable] {
+            let expected = posted.pointer(pointer).unwrap_or(&Value::Null);
+            if expected != at(pointer) {
+                return Err(format!("{slot} has {pointer} {} and not {expected}", at(pointer)));
             }
         }
         Ok(spec)
@@ -118,11 +181,11 @@ impl fmt::Display for Spec {
 /// A write of one app.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Op {
-    /// POST of a new app.
+    /// POST of a new app or pod.
     Create(Spec),
-    /// PUT of the whole definition; creates a missing app.
+    /// PUT of the whole definition; creates what is missing.
     Change(Spec),
-    /// PUT of the number of instances alone.
+    /// PUT of the number of instances of an app alone.
     Scale(u32),
     Delete,
 }
@@ -144,19 +207,19 @@ mod tests {
 
     #[test]
     fn definition_is_parsed_as_it_was_posted() {
-        for (ports, surge) in [(0, true), (2, false)] {
+        for (slot, ports, surge) in [(Slot(4), 0, true), (Slot(1), 2, false), (Slot(7), 2, true)] {
             let spec = Spec {
                 instances: 3,
                 revision: 17,
                 ports,
                 surge,
             };
-            let mut shown = spec.definition(Slot(4), "x");
-            assert_eq!(Spec::read(Slot(4), "x", &shown), Ok(spec));
-            shown["cmd"] = json!("exec sleep 1");
-            assert!(Spec::read(Slot(4), "x", &shown).unwrap_err().contains("cmd"));
+            let mut shown = spec.definition(slot, "x");
+            assert_eq!(Spec::read(slot, "x", &shown), Ok(spec));
+            shown["id"] = json!("/chaos/other");
+            assert!(Spec::read(slot, "x", &shown).unwrap_err().contains("/id"));
+            assert_eq!(Slot::of(&slot.app()), Some(slot));
         }
-        assert_eq!(Slot::of(&Slot(123).app()), Some(Slot(123)));
         assert_eq!(Slot::of("/other/a1"), None);
     }
 }
