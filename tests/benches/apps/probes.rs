@@ -117,9 +117,10 @@ fn late(before: &str, after: &str, quantile: f64) -> Value {
     let (before, after) = (buckets(before), buckets(after));
     let counts: Vec<(f64, f64)> = after
         .iter()
-        .map(|(bound, count)| {
-            let earlier = before.iter().find(|(other, _)| other == bound);
-            (*bound, count - earlier.map_or(0.0, |(_, count)| *count))
+        .enumerate()
+        .map(|(index, (bound, count))| {
+            let earlier = before.get(index).map_or(0.0, |(_, count)| *count);
+            (*bound, count - earlier)
         })
         .collect();
     let total = counts.iter().map(|(_, count)| *count).fold(0.0, f64::max);
