@@ -44,11 +44,12 @@ pub trait SchedulerApi: Debug + Send + Sync {
     /// [`Event::Rejected`](crate::Event::Rejected).
     fn purge(&self, tasks: Vec<TaskId>);
 
-    /// Gives up a reservation, which otherwise outlives its tasks and requests, killed ones included: its volumes are destroyed with their data, and its resources are
-    /// unreserved, as soon as its task has ended and the master offers them. The task is not killed.
-    /// Until then [`Reservation::releasing`](crate::Reservation::releasing) is set, also after a
-    /// restart, and nothing is launched with it; then the record is deleted, and a pending request
-    /// with the same key reserves other resources. Unknown keys are ignored.
+    /// Gives up a reservation, which otherwise outlives its tasks and requests, killed ones
+    /// included: its volumes are destroyed with their data, and its resources are unreserved, as
+    /// soon as its task has ended and the master offers them. The task is not killed. Until then
+    /// [`Reservation::releasing`](crate::Reservation::releasing) is set, also after a restart, and
+    /// nothing is launched with it; then the record is deleted, and a pending request with the same
+    /// key reserves other resources. Unknown keys are ignored.
     fn release_reservation(&self, key: &str);
 
     /// All reservations by key. They exist until they are released, or were not reserved in time.
