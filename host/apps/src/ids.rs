@@ -67,6 +67,12 @@ impl SpecId {
         GroupId(parent(&self.0).into())
     }
 
+    /// The name of the top-level group that it lies in: `shop` of `/shop/back/web`; `None` of `/web`.
+    pub(crate) fn top_level_group(&self) -> Option<&str> {
+        let (group, _) = self.0[1..].split_once('/')?;
+        Some(group)
+    }
+
     /// `web.shop`: the name of its tasks in the cluster, which DNS names are made of.
     pub(crate) fn task_name(&self) -> String {
         let segments: Vec<&str> = self.segments().rev().collect();
@@ -300,6 +306,8 @@ mod tests {
     #[test]
     fn app_id_gives_its_group_and_task_name() {
         let id = SpecId::parse("/shop/back-end/web").unwrap();
+        assert_eq!(id.top_level_group(), Some("shop"));
+        assert_eq!(SpecId::parse("/web").unwrap().top_level_group(), None);
         assert_eq!(
             (id.group().as_str(), id.task_name().as_str()),
             ("/shop/back-end", "web.back-end.shop")

@@ -35,6 +35,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         role: "*".to_owned(),
         enforces_role: false,
+        other_roles: Vec::new(),
         features: [Feature::ExternalVolumes, Feature::GpuResources, Feature::Secrets].into(),
         default_network_name: None,
     }

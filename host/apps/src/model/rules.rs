@@ -113,13 +113,9 @@ pub(super) fn resource_limits(
 
 /// Adds the problems of the role of an app or a pod, and of the roles whose resources it accepts.
 pub(super) fn roles(role: &str, accepted: &[String], settings: &Settings, problems: &mut Problems) {
-    let configured = &settings.role;
-    if role != configured && (role != "*" || settings.enforces_role) {
-        let expected = if configured == "*" || settings.enforces_role {
-            configured.clone()
-        } else {
-            format!("*, {configured}")
-        };
+    let allowed = settings.allowed_roles();
+    if !allowed.contains(&role) {
+        let expected = allowed.join(", ");
         problems.add("/role", format!("got {role}, expected one of: [{expected}]"));
     }
     if accepted

@@ -14,6 +14,7 @@ fn plain() -> Settings {
     Settings {
         role: "*".to_owned(),
         enforces_role: false,
+        other_roles: Vec::new(),
         features: [].into(),
         default_network_name: None,
     }
@@ -31,6 +32,7 @@ pub(in crate::model) fn configured(case: &Value) -> Settings {
     Settings {
         role: text("mesos_role").unwrap_or_else(|| "*".to_owned()),
         enforces_role: false,
+        other_roles: Vec::new(),
         features: features.map(feature).collect(),
         default_network_name: text("default_network_name"),
     }

@@ -13,6 +13,8 @@ pub(crate) struct Settings {
     pub(crate) role: String,
     /// Whether apps may have no other role.
     pub(crate) enforces_role: bool,
+    /// Further roles that a definition may have: that of its top-level group, and its present one.
+    pub(crate) other_roles: Vec<String>,
     /// The enabled features.
     pub(crate) features: BTreeSet<Feature>,
     /// The name of container networks that have none.
@@ -25,9 +27,33 @@ impl Settings {
         Self {
             role: config.role.clone(),
             enforces_role: false,
+            other_roles: Vec::new(),
             features: config.features.clone(),
             default_network_name: config.default_network_name.clone(),
         }
+    }
+
+    /// The same settings with further roles.
+    pub(crate) fn with_other_roles(&self, roles: Vec<String>) -> Self {
+        Self {
+            other_roles: roles,
+            ..self.clone()
+        }
+    }
+
+    /// The roles that a definition may have, each once.
+    pub(crate) fn allowed_roles(&self) -> Vec<&str> {
+        if self.enforces_role {
+            return vec![&self.role];
+        }
+        let mut roles = vec!["*"];
+        let others = self.other_roles.iter().map(String::as_str);
+        for role in std::iter::once(self.role.as_str()).chain(others) {
+            if !roles.contains(&role) {
+                roles.push(role);
+            }
+        }
+        roles
     }
 
     /// The same settings where `role` is the only role.

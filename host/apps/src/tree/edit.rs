@@ -154,14 +154,20 @@ impl<'a> Editor<'a> {
         self.put_checked(pod.into(), Restart::AsBefore, problems, "");
     }
 
-    /// The settings of a definition. A group can enforce its role; what has another one keeps it.
+    /// The settings of a definition. It may have the role of its top-level group, which the group can
+    /// enforce, and what has another role may keep it.
     fn settings(&self, id: &SpecId, present: Option<&Spec>) -> Cow<'a, Settings> {
         let settings = self.context.definitions;
         match self.tree.enforced_role(id) {
             Some(role) if present.is_none_or(|present| present.role() == role) => {
                 Cow::Owned(settings.with_enforced_role(role))
             }
-            _ => Cow::Borrowed(settings),
+            _ => {
+                let group = id.top_level_group().map(str::to_owned);
+                let present = present.map(|present| present.role().to_owned());
+                let others = group.into_iter().chain(present).collect();
+                Cow::Owned(settings.with_other_roles(others))
+            }
         }
     }
 

@@ -493,6 +493,25 @@ async fn deployment_is_reverted_or_stopped_at_its_deadline() {
 }
 
 #[tokio::test]
+async fn app_may_have_the_role_of_its_top_level_group() {
+    let world = World::start().await;
+    let mut app = sleeper("/dev/team/web");
+    app["role"] = json!("other");
+    let refused = world.send("POST", "/v2/apps", app.clone()).await;
+    let errors = json!([{"path": "/role", "errors": ["got other, expected one of: [*, dev]"]}]);
+    assert_eq!((refused.status, &refused.body["details"]), (422, &errors));
+    app["role"] = json!("dev");
+    let created = world.send("POST", "/v2/apps", app).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    world.settled("/dev/team/web", 1).await;
+    assert!(world.scheduler.roles().contains("dev"));
+    // Apps beside it have the default role.
+    let created = world.send("POST", "/v2/apps", sleeper("/dev/api")).await;
+    assert_eq!(created.body["role"], "*");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn group_enforces_its_role_on_new_apps_and_the_framework_gets_it() {
     let world = World::start().await;
     world.send("POST", "/v2/apps", sleeper("/dev/old")).await;
