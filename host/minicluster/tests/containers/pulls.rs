@@ -1,0 +1,149 @@
+//! Images that are pulled with credentials.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use serde_json::json;
+use transom_testkit::containers::IMAGE;
+
+use crate::support::{Framework, PATIENCE, modern};
+use crate::{Containers, docker, mesos};
+
+/// The users of the registry: `reader` with the password `correct horse`.
+const USERS: &str = "reader:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n";
+
+/// A registry with users; ends with its handle.
+struct Registry {
+    child: std::process::Child,
+    address: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Registry {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(place("users"), USERS).unwrap();
+        // Another process may take the port before the start: then another port is tried.
+        for _ in 0..10 {
+            let address = format!("127.0.0.1:{}", transom_testkit::free_port());
+            let config = format!(
+                "version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    \
+                 rootdirectory: {}\nhttp:\n  addr: {address}\nauth:\n  htpasswd:\n    realm: test\n    path: {}\n",
+                place("storage"),
+                place("users")
+            );
+            std::fs::write(place("registry.yml"), config).unwrap();
+            let mut child = std::process::Command::new(registry_program())
+                .args(["serve", &place("registry.yml")])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let end = Instant::now() + PATIENCE;
+            while Instant::now() < end && child.try_wait().unwrap().is_none() {
+                if tokio::net::TcpStream::connect(&address).await.is_ok() {
+                    return Self {
+                        child,
+                        address,
+                        _dir: dir,
+                    };
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        panic!("docker-registry does not start")
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn registry_program() -> PathBuf {
+    let unpacked =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/usr/bin/docker-registry");
+    [PathBuf::from("/usr/bin/docker-registry"), unpacked]
+        .into_iter()
+        .find(|program| program.exists())
+        .expect("docker-registry is not there: `cargo xtask test` sees to it")
+}
+
+#[tokio::test]
+async fn images_are_pulled_with_the_credentials_of_the_task() {
+    let Some(it) = Containers::start("pull").await else {
+        return;
+    };
+    let registry = Registry::start().await;
+    let name = format!("{}/team/tiny:1", registry.address);
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let config = |password: &str| {
+        let auth = encode(&format!("reader:{password}"));
+        json!({"auths": {&registry.address: {"auth": auth}}}).to_string()
+    };
+    let file = it.cluster.dir.path().join("config.json");
+    std::fs::write(&file, config("correct horse")).unwrap();
+    if it.runtime.program == "podman" {
+        let file = file.display().to_string();
+        it.runtime
+            .run(&["push", "--authfile", &file, "--tls-verify=false", IMAGE, &name]);
+    } else {
+        it.runtime.run(&["tag", IMAGE, &name]);
+        let directory = it.cluster.dir.path().display().to_string();
+        it.runtime.run(&["--config", &directory, "push", &name]);
+        it.runtime.run(&["rmi", &name]);
+    }
+    let present = || {
+        let output = std::process::Command::new(&it.runtime.program)
+            .args(["image", "inspect", &name])
+            .output();
+        output.unwrap().status.success()
+    };
+    let mut framework = Framework::subscribe(it.cluster.master(), &modern()).await;
+    let secret = |password: &str| json!({"type": "VALUE", "value": {"data": encode(&config(password))}});
+
+    let offer = framework.offer().await;
+    let mut wrong = mesos("wrong", &offer, "true");
+    wrong["container"]["mesos"]["image"]["docker"] = json!({"name": name, "config": secret("wrong")});
+    framework.launch(&offer, json!([wrong])).await;
+    let failed = framework.state("wrong", "TASK_FAILED").await;
+    let message = failed["message"].as_str().unwrap();
+    assert!(
+        message.contains("pull") && message.contains("unauthorized"),
+        "{message}"
+    );
+    assert!(!message.contains(&encode(&config("wrong"))), "{message}");
+    assert_eq!(failed["reason"], "REASON_CONTAINER_LAUNCH_FAILED");
+    assert!(!present());
+
+    // The Mesos containerizer takes them from the task, Docker's from a file in the sandbox.
+    let offer = framework.offer().await;
+    let mut right = mesos("right", &offer, "echo pulled");
+    right["container"]["mesos"]["image"]["docker"] = json!({"name": name, "config": secret("correct horse")});
+    framework.launch(&offer, json!([right])).await;
+    framework.state("right", "TASK_FINISHED").await;
+    assert!(present());
+    it.runtime.run(&["rmi", &name]);
+
+    let offer = framework.offer().await;
+    let mut file_of_task = docker("file", &offer, "echo pulled", &json!({"image": name}));
+    file_of_task["command"]["uris"] =
+        json!([{"value": file.display().to_string(), "output_file": ".docker/config.json"}]);
+    framework.launch(&offer, json!([file_of_task])).await;
+    framework.state("file", "TASK_FINISHED").await;
+    it.runtime.run(&["rmi", &name]);
+    let left = std::fs::read_dir(it.cluster.dir.path()).unwrap().flatten();
+    let left: Vec<_> = left
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("credentials"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    it.cluster.stop().await;
+}

@@ -1,0 +1,242 @@
+//! A master that restarts, or leaves the lead to another.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use transom_minicluster::Registry;
+use transom_replay::client::{self, Request};
+use transom_testkit::wait_for;
+
+use crate::support::{
+    Acknowledge, Cluster, Framework, PATIENCE, group_lives, journal, modern, restart_at_once, task,
+};
+use crate::{again, reconcile, until_cut, until_gone, with_task};
+
+/// The statuses of a master's responses to a request, each once and in order, until it answers 200.
+async fn statuses(master: SocketAddr, request: &Request) -> Vec<u16> {
+    let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while seen.last() != Some(&200) {
+        let answer = client::exchange(master, request).await.unwrap();
+        let code = answer.head.code();
+        if code == 404 {
+            assert_eq!(answer.text(), "404 Not Found.");
+        }
+        if seen.last() != Some(&code) {
+            seen.push(code);
+        }
+        assert!(Instant::now() < end, "{} has answered {seen:?}", request.target);
+    }
+    seen
+}
+
+#[tokio::test]
+async fn a_restarted_master_answers_404_then_503_before_it_serves() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let health = Request::post("/api/v1", &json!({"type": "GET_HEALTH"}));
+    // Long enough that each phase is seen, even on a slow machine.
+    let restart = json!({"fault": "restart-master", "starting_ms": 500, "recovery_ms": 500});
+    let in_force = cluster.fault(restart).await;
+    assert_eq!(in_force[0]["is"], "starting", "{in_force}");
+    let state = Request::get("/state");
+    let (calls, documents) = tokio::join!(
+        statuses(cluster.master(), &health),
+        statuses(cluster.master(), &state)
+    );
+    assert_eq!(calls, [404, 503, 200]);
+    // As recorded: the state document is available while the master recovers.
+    assert_eq!(documents, [404, 200]);
+    // The default durations have the same phases.
+    cluster.fault(json!({"fault": "restart-master"})).await;
+    assert_eq!(statuses(cluster.master(), &state).await, [404, 200]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn master_without_a_registry_has_no_tasks_until_agents_reregister() {
+    let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(600)).await;
+    let (mut framework, pid) = with_task(&cluster).await;
+    let master = cluster.get("/state").await["id"].clone();
+    cluster.fault(restart_at_once()).await;
+    until_cut(&mut framework).await;
+    let mut framework = again(cluster.master(), &framework).await;
+    let state = cluster.get("/state").await;
+    assert_ne!(state["id"], master);
+    assert_eq!(state["activated_slaves"], 0.0);
+    assert_eq!(state["recovered_slaves"], json!([]));
+    assert_eq!(state["frameworks"][0]["tasks"], json!([]));
+    reconcile(&framework, "t").await;
+    let unknown = framework.state("t", "TASK_UNKNOWN").await;
+    assert_eq!(unknown["message"], "Reconciliation: Task is unknown");
+    framework.offers().await;
+    reconcile(&framework, "t").await;
+    let known = framework.state("t", "TASK_RUNNING").await;
+    assert_eq!(known["message"], "Reconciliation: Latest task state");
+    assert_eq!(known["container_status"]["executor_pid"], pid);
+    framework.kill("t").await;
+    framework.state("t", "TASK_KILLED").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn master_with_a_registry_ignores_reconciliation_until_agents_return() {
+    let cluster = Cluster::start(1, |config| {
+        config.registry = Registry::ReplicatedLog;
+        config.reregister = Duration::from_millis(800);
+    })
+    .await;
+    let (mut framework, _) = with_task(&cluster).await;
+    cluster
+        .fault(json!({"fault": "restart-master", "down_ms": 100, "starting_ms": 0, "recovery_ms": 0}))
+        .await;
+    assert!(
+        client::exchange(cluster.master(), &Request::get("/state"))
+            .await
+            .is_err(),
+        "it is down"
+    );
+    until_cut(&mut framework).await;
+    wait_for("the master to be up again", async || {
+        client::exchange(cluster.master(), &Request::get("/state"))
+            .await
+            .is_ok()
+    })
+    .await;
+    let mut framework = again(cluster.master(), &framework).await;
+    let recovered = cluster.get("/slaves").await;
+    assert_eq!(recovered["slaves"], json!([]));
+    assert_eq!(recovered["recovered_slaves"][0]["hostname"], "a0");
+    let asked = json!([{"task_id": {"value": "t"}}, {"task_id": {"value": "never"}}]);
+    let ask = json!({"type": "RECONCILE", "reconcile": {"tasks": asked}});
+    framework.accepted(ask.clone()).await;
+    let events = framework.until(|event| event["type"] != "HEARTBEAT").await;
+    assert_eq!(events["type"], "OFFERS", "no answer before the agent: {events}");
+    framework.accepted(ask).await;
+    framework.state("t", "TASK_RUNNING").await;
+    framework.state("never", "TASK_UNKNOWN").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_update_that_was_not_acknowledged_survives_the_masters_restart() {
+    let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_hours(1)).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    framework.acknowledge = Acknowledge::None;
+    framework
+        .launch(&offer, json!([task("t", &offer, "exit 3")]))
+        .await;
+    let first = framework.state("t", "TASK_STARTING").await;
+    cluster.fault(restart_at_once()).await;
+    let mut framework = again(cluster.master(), &framework).await;
+    let same = framework.state("t", "TASK_STARTING").await;
+    assert_eq!(same["uuid"], first["uuid"]);
+    framework.state("t", "TASK_FAILED").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn frameworks_that_do_not_come_back_are_recovered_and_removed_later() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut info = modern();
+    info["failover_timeout"] = json!(0.5);
+    let mut framework = Framework::subscribe(cluster.master(), &info).await;
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
+        .await;
+    framework.state("t", "TASK_RUNNING").await;
+    let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
+    cluster.fault(restart_at_once()).await;
+    let page = cluster
+        .until("/frameworks", |page| page["frameworks"][0]["recovered"] == true)
+        .await;
+    assert_eq!(page["frameworks"][0]["connected"], false);
+    assert_eq!(page["frameworks"][0]["tasks"][0]["state"], "TASK_RUNNING");
+    until_gone(pid).await;
+    cluster
+        .until("/frameworks", |page| {
+            page["completed_frameworks"][0]["id"] == framework.id
+        })
+        .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn tasks_of_a_removed_framework_end_when_agents_reregister() {
+    let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(400)).await;
+    let (framework, pid) = with_task(&cluster).await;
+    cluster.fault(restart_at_once()).await;
+    let framework = again(cluster.master(), &framework).await;
+    framework.accepted(json!({"type": "TEARDOWN"})).await;
+    assert!(group_lives(pid));
+    until_gone(pid).await;
+    assert_eq!(cluster.get("/frameworks").await["frameworks"], json!([]));
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn the_standby_redirects_until_it_leads() {
+    let cluster = Cluster::start(1, |config| {
+        config.standby = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    })
+    .await;
+    let (first, second) = (cluster.master(), cluster.running.standby().unwrap());
+    let (mut framework, pid) = with_task(&cluster).await;
+    let redirected = |from: SocketAddr, to: SocketAddr| async move {
+        let subscribe =
+            json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": {"user": "root", "name": "x"}}});
+        let cases = [
+            (Request::get("/state"), "/master/state"),
+            (Request::get("/master/tasks?limit=5"), "/master/tasks?limit=5"),
+            (
+                Request::post("/api/v1/scheduler", &subscribe),
+                "/master/api/v1/scheduler",
+            ),
+            (Request::get("/redirect"), ""),
+        ];
+        for (request, path) in cases {
+            let answer = client::exchange(from, &request).await.unwrap();
+            assert_eq!(answer.head.code(), 307, "{}", request.target);
+            let place = format!("//localhost:{}{path}", to.port());
+            assert_eq!(answer.head.header("Location").unwrap(), place);
+            assert_eq!(answer.text(), "");
+        }
+        let metrics = client::exchange(from, &Request::get("/metrics/snapshot"))
+            .await
+            .unwrap();
+        assert_eq!(metrics.json()["master/elected"], 0.0);
+        let health = client::exchange(from, &Request::get("/health")).await.unwrap();
+        assert_eq!(health.head.code(), 200);
+    };
+    redirected(second, first).await;
+    cluster
+        .fault(json!({"fault": "fail-over", "down_ms": 200, "recovery_ms": 300}))
+        .await;
+    until_cut(&mut framework).await;
+    redirected(second, first).await;
+    let (mut refused, end) = (false, Instant::now() + PATIENCE);
+    loop {
+        let answer = client::exchange(second, &Request::post("/api/v1", &json!({"type": "GET_HEALTH"})))
+            .await
+            .unwrap();
+        match answer.head.code() {
+            200 => break,
+            503 => {
+                assert_eq!(answer.text(), "Master has not finished recovery");
+                refused = true;
+            }
+            code => assert_eq!(code, 307),
+        }
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(refused, "it recovers before it answers");
+    redirected(first, second).await;
+    let mut framework = again(second, &framework).await;
+    framework.offers().await;
+    reconcile(&framework, "t").await;
+    framework.state("t", "TASK_RUNNING").await;
+    assert!(group_lives(pid));
+    cluster.stop().await;
+}
