@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use transom_cluster::TaskId;
+use transom_cluster::v1::TaskState;
 use transom_framework::{Abdication, FrameworkService, LeaderTerm, ServiceHandle};
 use transom_plugin_host::events::{Decision, Event as BusEvent, OpenError, Query};
 use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
 use transom_plugin_host::{CallError, Change};
-use transom_scheduler::AgentLocation;
+use transom_scheduler::{AgentLocation, Phase, TaskRecord};
 use transom_store::Leadership;
 use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT, wait_for};
 
@@ -56,6 +58,47 @@ pub(crate) fn pod(body: &Value) -> Pod {
     assert!(input.broken.is_empty(), "{:?}", input.broken);
     let id = input.id.clone().unwrap_or_else(|| SpecId::parse("/p").unwrap());
     input.pod(id, &settings(), Moment::now())
+}
+
+/// A task that runs on [`agent`], without ports.
+pub(crate) fn record(id: TaskId) -> TaskRecord {
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    TaskRecord {
+        id,
+        run_spec: "/a".to_owned(),
+        version: "2018-01-01T00:00:00.000Z".to_owned(),
+        group: None,
+        agent: Arc::new(agent()),
+        agent_attributes: Arc::default(),
+        host_ports: Vec::new(),
+        phase: Phase::Launched,
+        state: TaskState::Running,
+        status: None,
+        intended_at: now,
+        staged_at: None,
+        started_at: None,
+        updated_at: now,
+        killing: false,
+        kill_grace: None,
+        restarting: false,
+        metadata: Arc::default(),
+    }
+}
+
+/// A task on the host `h1` with these host ports, whose container has these networks.
+pub(crate) fn networked_record(host_ports: &[u16], networks: &Value) -> TaskRecord {
+    let status = json!({
+        "task_id": {"value": "t"}, "state": "TASK_RUNNING", "container_status": {"network_infos": networks},
+    });
+    TaskRecord {
+        agent: Arc::new(AgentLocation {
+            hostname: "h1".to_owned(),
+            ..agent()
+        }),
+        host_ports: host_ports.to_vec(),
+        status: Some(serde_json::from_value(status).unwrap()),
+        ..record("t".into())
+    }
 }
 
 /// Components with scripted answers.

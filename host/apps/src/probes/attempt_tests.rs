@@ -3,11 +3,9 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use transom_cluster::v1::TaskState;
-use transom_scheduler::Phase;
 
 use super::*;
-use crate::testing::{agent, app};
+use crate::testing::{app, record};
 
 pub(in crate::probes) fn probe(definition: &Value, purpose: Purpose) -> Probe {
     let mut body = json!({"id": "/web", "cmd": "sleep 1", "portDefinitions": [{"name": "a"}, {"name": "b"}]});
@@ -18,24 +16,12 @@ pub(in crate::probes) fn probe(definition: &Value, purpose: Purpose) -> Probe {
     let instance = InstanceId::new(&app.id);
     let now = Timestamp::now();
     let record = TaskRecord {
-        id: instance.task(1),
         run_spec: "/web".to_owned(),
         version: app.version.to_string(),
-        group: None,
-        agent: Arc::new(agent()),
-        agent_attributes: Arc::default(),
         host_ports: vec![31_000, 31_001],
-        phase: Phase::Launched,
-        state: TaskState::Running,
-        status: None,
-        intended_at: now,
         staged_at: Some(now),
         started_at: Some(now),
-        updated_at: now,
-        killing: false,
-        kill_grace: None,
-        restarting: false,
-        metadata: Arc::default(),
+        ..record(instance.task(1))
     };
     Probe {
         instance,

@@ -1,12 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use serde_json::{Value, json};
-use transom_cluster::v1::TaskState;
-use transom_scheduler::{AgentLocation, MemberPlacement, Phase};
+use transom_scheduler::{AgentLocation, MemberPlacement};
 
 use super::*;
 use crate::config::{Checks, Exec, Network};
-use crate::testing::pod;
+use crate::testing::{agent, networked_record, pod};
 
 const GROUP: &str = "shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.2";
 const INSTANCE: &str = "shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987";
@@ -48,11 +47,8 @@ fn built_with(pod: &Pod, host_ports: &[&[u16]], settings: &LaunchSettings) -> (V
     let placement = GroupPlacement {
         group: GROUP.into(),
         agent: AgentLocation {
-            id: "a-S0".into(),
             hostname: "h1".to_owned(),
-            region: None,
-            zone: None,
-            endpoint: None,
+            ..agent()
         },
         host_ports: Vec::new(),
         members: members
@@ -486,46 +482,13 @@ fn endpoints_have_equal_ports_for_every_reader() {
     );
 }
 
-fn record(networks: &Value) -> TaskRecord {
-    let status = json!({
-        "task_id": {"value": "t"}, "state": "TASK_RUNNING", "container_status": {"network_infos": networks},
-    });
-    let now = jiff::Timestamp::UNIX_EPOCH;
-    TaskRecord {
-        id: "t".into(),
-        run_spec: "/shop/web".to_owned(),
-        version: "2018-01-01T00:00:00.000Z".to_owned(),
-        group: None,
-        agent: Arc::new(AgentLocation {
-            id: "a-S0".into(),
-            hostname: "h1".to_owned(),
-            region: None,
-            zone: None,
-            endpoint: None,
-        }),
-        agent_attributes: Arc::new([]),
-        host_ports: vec![31000],
-        phase: Phase::Launched,
-        state: TaskState::Running,
-        status: Some(serde_json::from_value(status).unwrap()),
-        intended_at: now,
-        staged_at: None,
-        started_at: None,
-        updated_at: now,
-        killing: false,
-        kill_grace: None,
-        restarting: false,
-        metadata: Arc::new(Value::Null),
-    }
-}
-
 #[test]
 fn endpoint_is_reached_at_the_agent_or_at_the_address_of_the_container() {
     let address = json!([{"name": "weave", "ip_addresses": [{"ip_address": "10.32.0.1"}]}]);
     let pod = networked();
     let ports = endpoints(&pod, GROUP, &[vec![31000], vec![]]);
     let at = |pod: &Pod, networks: &Value, port: &InstancePort<'_>| {
-        let found = reached(pod, &record(networks), port);
+        let found = reached(pod, &networked_record(&[31000], networks), port);
         found.map(|found| format!("{}:{}", found.host, found.port))
     };
     assert_eq!(at(&pod, &address, &ports[0][0]).as_deref(), Some("10.32.0.1:80"));
@@ -545,7 +508,9 @@ fn tasks_of_another_configuration_do_not_count_as_placed() {
     let pod = Arc::new(single(&json!({}), &json!({})));
     for (current, counts) in [(BTreeSet::from([pod.version]), true), (BTreeSet::new(), false)] {
         let spec = pod_spec(&pod, current, &LaunchSettings::default());
-        let counted = group(&spec).build.counts_as_placed(&record(&json!([])));
+        let counted = group(&spec)
+            .build
+            .counts_as_placed(&networked_record(&[], &json!([])));
         assert_eq!(counted, counts);
     }
 }

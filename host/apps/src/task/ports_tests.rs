@@ -1,13 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
-use transom_cluster::v1::TaskState;
-use transom_scheduler::{AgentLocation, Phase};
 
 use super::*;
-use crate::testing::app;
+use crate::testing::{app, networked_record};
 
 /// An app in this network, with these port mappings.
 fn mapped(network: &Value, mappings: &Value) -> App {
@@ -71,40 +67,6 @@ fn drawn_ports_are_distinct() {
     assert_eq!(distinct.len(), 3, "{ports:?}");
 }
 
-fn record(ports: &[u16], networks: &Value) -> TaskRecord {
-    let agent = AgentLocation {
-        id: "a-S0".into(),
-        hostname: "h1".to_owned(),
-        region: None,
-        zone: None,
-        endpoint: None,
-    };
-    let status = json!({
-        "task_id": {"value": "t"}, "state": "TASK_RUNNING", "container_status": {"network_infos": networks},
-    });
-    let now = jiff::Timestamp::UNIX_EPOCH;
-    TaskRecord {
-        id: "t".into(),
-        run_spec: "/a".to_owned(),
-        version: String::new(),
-        group: None,
-        agent: Arc::new(agent),
-        agent_attributes: Arc::new([]),
-        host_ports: ports.to_vec(),
-        phase: Phase::Launched,
-        state: TaskState::Running,
-        status: Some(serde_json::from_value(status).unwrap()),
-        intended_at: now,
-        staged_at: None,
-        started_at: None,
-        updated_at: now,
-        killing: false,
-        kill_grace: None,
-        restarting: false,
-        metadata: Arc::new(Value::Null),
-    }
-}
-
 #[test]
 fn endpoint_is_at_the_agent_or_at_the_address_of_the_container() {
     let at = |address: &str| json!([{"name": "weave", "ip_addresses": [{"ip_address": address}]}]);
@@ -162,7 +124,7 @@ fn endpoint_is_at_the_agent_or_at_the_address_of_the_container() {
         (&mapped(&weave(), &fixed), &[], nowhere.clone(), by_index, None),
         (&mapped(&weave(), &fixed), &[], nowhere, by_number, None),
     ] {
-        let found = endpoint(app, &record(ports, &networks), port);
+        let found = endpoint(app, &networked_record(ports, &networks), port);
         let found = found.map(|found| format!("{}:{}", found.host, found.port));
         assert_eq!(
             found.as_deref(),
@@ -183,6 +145,6 @@ fn endpoint_is_in_the_network_of_the_mapping() {
         {"name": "a", "ip_addresses": [{"ip_address": "10.1.0.1"}]},
         {"name": "b", "ip_addresses": [{"ip_address": "10.2.0.1"}]},
     ]);
-    let found = endpoint(&app, &record(&[], &networks), CheckPort::PortIndex(0)).unwrap();
+    let found = endpoint(&app, &networked_record(&[], &networks), CheckPort::PortIndex(0)).unwrap();
     assert_eq!((found.host.as_str(), found.port), ("10.2.0.1", 80));
 }
