@@ -27,28 +27,32 @@ async fn tasks_of_a_drained_agent_are_replaced_before_they_have_ended() {
     );
     site.post_app(&json!({
         "id": "/slow", "cmd": command, "cpus": 0.1, "mem": 32, "taskKillGracePeriodSeconds": 60,
+        "instances": 3, "constraints": [["@hostname", "GROUP_BY"]],
     }))
     .await;
-    let old = site.running("/slow", 1).await.remove(0);
+    let before = site.running("/slow", 3).await;
+    let old = before[0].clone();
     drain(&site, &old["slaveId"]).await;
-    let both = site
+    let shown = site
         .tasks_when("/slow", "a replacement beside the task that ends", |tasks| {
-            let new = tasks.iter().find(|task| task["id"] != old["id"]);
-            tasks.len() == 2 && new.is_some_and(|task| task["state"] == "TASK_RUNNING")
+            let running = tasks.iter().filter(|task| task["state"] == "TASK_RUNNING");
+            tasks.len() == 4 && running.count() == 3
         })
         .await;
-    let find = |is_old: bool| {
-        let found = both.iter().find(|task| (task["id"] == old["id"]) == is_old);
-        found.expect("both").clone()
-    };
-    assert_eq!(find(true)["state"], "TASK_KILLING");
-    assert_ne!(find(false)["slaveId"], old["slaveId"]);
+    for task in &shown {
+        let (is_old, is_there) = (task["id"] == old["id"], task["slaveId"] == old["slaveId"]);
+        assert_eq!(
+            (is_old, task["state"] == "TASK_KILLING"),
+            (is_there, is_there),
+            "{task}"
+        );
+    }
     fs::write(released.join(old["id"].as_str().expect("an id")), "").expect("written");
     eventually("the drained task to end", || async {
         let tasks = site.get(&site.apps("/v2/apps/slow/tasks")).await?;
         let left = tasks["tasks"].as_array().cloned().unwrap_or_default();
         let gone = left.iter().all(|task| task["id"] != old["id"]);
-        if gone && left.len() == 1 {
+        if gone && left.len() == 3 {
             Ok(())
         } else {
             Err(tasks.to_string())

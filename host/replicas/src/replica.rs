@@ -104,7 +104,7 @@ impl<V> Replica<V> {
         Self {
             version,
             incarnation,
-            goal: if (task.killing && !task.restarting) || task.is_drained() {
+            goal: if (task.killing && !task.restarting) || task.is_ending_on_drained_agent() {
                 Goal::Decommissioned
             } else {
                 Goal::Running
@@ -187,7 +187,7 @@ impl TaskView<'_> {
     }
 
     /// Whether it is being ended because an operator drains its agent.
-    pub(crate) fn is_drained(&self) -> bool {
+    pub(crate) fn is_ending_on_drained_agent(&self) -> bool {
         *self.state == TaskState::Killing && self.status.is_some_and(TaskStatus::is_agent_draining)
     }
 

@@ -90,7 +90,7 @@ pub fn step<V: Clone + PartialEq>(
                 return (next, effects);
             }
             if !next.condition.is_terminal() {
-                if task.is_drained() && !policy.resident && !next.restarting {
+                if task.is_ending_on_drained_agent() && !policy.resident && !next.restarting {
                     // Another takes its place elsewhere while it ends.
                     next.goal = Goal::Decommissioned;
                 }

@@ -8,6 +8,7 @@ use transom_plugin_host::matcher::Task;
 
 use super::Actor;
 use super::launch::ROUND;
+use crate::store::transition;
 use crate::{Event, KillChoice, TaskRecord};
 
 impl Actor {
@@ -55,14 +56,14 @@ impl Actor {
         Some(kills.collect())
     }
 
-    /// The candidates that have not ended, and the handles of their agents.
+    /// The candidates that are still placed, and the handles of their agents.
     fn placed_candidates(&mut self, choice: &KillChoice) -> (Vec<TaskId>, Vec<u32>) {
         let now = Instant::now();
         let mut placed = Vec::with_capacity(choice.candidates.len());
         for id in &choice.candidates {
             let handle = self
                 .record_of(id)
-                .filter(|record| !record.is_terminal())
+                .filter(|record| transition::is_placed(record))
                 .and_then(|record| self.agents.remembered(&record, now));
             placed.extend(handle.map(|handle| (id.clone(), handle)));
         }

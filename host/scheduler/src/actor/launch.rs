@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
-use transom_cluster::v1::{self, TaskState};
+use transom_cluster::v1;
 use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
 use transom_common::error_chain;
 
@@ -16,6 +16,7 @@ use super::{Actor, MAX_CONCURRENT_CALLS};
 use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
 use crate::store::ledger::BATCH;
+use crate::store::transition;
 use crate::{Event, Phase, Reason, Reservation, RunSpec, TaskRecord, UnusedOffer};
 
 /// Time limit of one round; then the actor does its other work.
@@ -140,8 +141,8 @@ impl Actor {
         }
     }
 
-    /// Where the instances of each run spec are now. An unreachable one counts nowhere; a group is
-    /// one instance.
+    /// Where the instances of each run spec are now. One whose agent is unreachable or drained counts
+    /// nowhere; a group is one instance.
     fn placed(&mut self, batches: &[TaskBatch]) -> HashMap<String, PlacedInstances> {
         let now = Instant::now();
         let mut placed: HashMap<String, PlacedInstances> = HashMap::new();
@@ -154,8 +155,7 @@ impl Actor {
             let Some(spec) = specs.get(record.run_spec.as_str()) else {
                 continue;
             };
-            let is_placed = !record.is_terminal()
-                && record.state != TaskState::Unreachable
+            let is_placed = transition::is_placed(record)
                 && spec.build.counts_as_placed(record)
                 && record.group.as_ref().is_none_or(|group| groups.insert(&group.id));
             if !is_placed {

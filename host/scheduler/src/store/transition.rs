@@ -78,6 +78,11 @@ pub(crate) fn agent_is_away(record: &TaskRecord) -> bool {
     ) || record.is_drained()
 }
 
+/// Whether the task counts as placed on its agent: it has not ended, and the agent is not away.
+pub(crate) fn is_placed(record: &TaskRecord) -> bool {
+    !record.is_terminal() && !agent_is_away(record)
+}
+
 /// Applies `status`, received at `now`.
 pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) -> Step {
     let known = record.status.as_ref();

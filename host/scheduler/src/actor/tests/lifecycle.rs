@@ -203,20 +203,22 @@ async fn lost_agent_without_tasks_is_ignored() {
 }
 
 #[tokio::test]
-async fn draining_agent_is_ignored() {
-    let mut rig = Rig::new().await;
-    rig.running("t1").await;
-    let status = json!({
-        "task_id": {"value": "t1"}, "state": "TASK_KILLED", "agent_id": {"value": "a1"}, "uuid": "drained",
-        "reason": "REASON_AGENT_DRAINING",
-    });
-    rig.master
-        .send(&json!({"type": "UPDATE", "update": {"status": status}}));
-    assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
-    rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
-    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
-    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
-    assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]));
+async fn draining_agent_is_ignored_while_its_tasks_end_and_afterwards() {
+    for state in ["TASK_KILLING", "TASK_KILLED"] {
+        let mut rig = Rig::new().await;
+        rig.running("t1").await;
+        let status = json!({
+            "task_id": {"value": "t1"}, "state": state, "agent_id": {"value": "a1"}, "uuid": "drained",
+            "reason": "REASON_AGENT_DRAINING",
+        });
+        rig.master
+            .send(&json!({"type": "UPDATE", "update": {"status": status}}));
+        assert_eq!(rig.heard().await, format!("updated t1 {state}"));
+        rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
+        rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+        assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+        assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]), "{state}");
+    }
 }
 
 #[tokio::test]
