@@ -159,9 +159,28 @@ impl TypedStore {
     /// # Errors
     /// [`Error::Record`] if any of them cannot be decoded.
     pub async fn load_all<T: DeserializeOwned>(&self, folder: &str) -> Result<Vec<Stored<T>>> {
+        let mut records = Vec::new();
+        self.load_each(folder, |record| records.push(record)).await?;
+        Ok(records)
+    }
+
+    /// Gives all records whose key begins with `folder` to `each`, in byte order of their keys, and
+    /// frees what was read of each: for many records, of which the caller keeps less than they
+    /// take decoded.
+    ///
+    /// # Errors
+    /// [`Error::Record`] if one of them cannot be decoded, after those before it;
+    /// [`Error::Store`] and [`Error::Timeout`].
+    pub async fn load_each<T: DeserializeOwned>(
+        &self,
+        folder: &str,
+        mut each: impl FnMut(Stored<T>),
+    ) -> Result<()> {
         let prefix = self.key(folder);
-        let entries = self.call(self.store.scan(&prefix)).await?;
-        entries.iter().map(|entry| self.stored(entry)).collect()
+        for entry in self.call(self.store.scan(&prefix)).await? {
+            each(self.stored(&entry)?);
+        }
+        Ok(())
     }
 
     /// The same records without those that cannot be decoded, and an [`Error::Record`] for each of

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_cluster::{FrameworkId, TaskId};
-use transom_store::typed::{self, Changes, TypedStore};
+use transom_store::typed::{self, Changes, Stored, TypedStore};
 use transom_store::{Expect, Store};
 
 use crate::store::intern::Interner;
@@ -42,11 +42,8 @@ impl Ledger {
     /// Reads all records. A record that cannot be decoded is an error: ignoring it could launch its
     /// task twice.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
-        let store = TypedStore::new(store, prefix);
-        let loaded = store.load_all::<TaskRecord>(FOLDER).await;
-        let loaded = loaded.map_err(|error| Error::of_store("loading tasks", error))?;
         let mut ledger = Self {
-            store,
+            store: TypedStore::new(store, prefix),
             records: Arc::default(),
             groups: BTreeMap::new(),
             versions: BTreeMap::new(),
@@ -54,11 +51,16 @@ impl Ledger {
             dirty: BTreeSet::new(),
             interner: Interner::default(),
         };
-        for stored in loaded {
+        let store = ledger.store.clone();
+        let loaded = store.load_each(FOLDER, |stored: Stored<TaskRecord>| {
+            // Equal parts are shared at once: each record has read its own.
             ledger.versions.insert(stored.value.id.clone(), stored.version);
             let record = ledger.intern(stored.value);
             ledger.insert(record);
-        }
+        });
+        loaded
+            .await
+            .map_err(|error| Error::of_store("loading tasks", error))?;
         Ok(ledger)
     }
 
