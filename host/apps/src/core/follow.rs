@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
 use transom_common::error_chain;
 use transom_replicas::{Condition, Input, LaunchBackoff};
@@ -153,6 +152,19 @@ impl Core {
             self.drafts
                 .push(shapes::unknown_terminated(name, app.as_ref(), condition));
             self.scheduler.purge(vec![record.id.clone()]);
+    /// Applies the end of the task of an instance that was found with it, unless another task has
+    /// followed.
+    pub(super) fn step_ended(&mut self, instance: &InstanceId) {
+        let Some(id) = instance.spec() else { return };
+        let known = self
+            .specs
+            .get(&id)
+            .and_then(|state| state.instances.get(instance));
+        if known.is_some_and(|known| known.parts.iter().all(|part| part.record.is_terminal())) {
+            self.step_task(&id, instance, false);
+        }
+    }
+
         } else if !record.killing {
             self.scheduler.kill(vec![record.id.clone()], None);
         }

@@ -316,21 +316,33 @@ impl Core {
             let of_request = requests.entry(record.request_id()).or_default();
             of_request.push(Arc::clone(record));
         }
-        let (mut purge, mut kill) = (Vec::new(), Vec::new());
-        for (request, records) in requests {
+        let (mut purge, mut kill, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        let is_terminal = |records: &[Arc<TaskRecord>]| records.iter().all(|record| record.is_terminal());
+        for (request, records) in &requests {
             let id = records.first().and_then(|it| SpecId::parse(&it.run_spec).ok());
             let state = id.and_then(|id| self.specs.get_mut(&id));
-            match (state, Instance::of_records(&records)) {
-                _ if records.iter().all(|record| record.is_terminal()) => purge.push(request.clone()),
+            let terminal = is_terminal(records);
+            match (state, Instance::of_records(records)) {
                 // Given up: another instance has its place, or none.
                 (_, Some(instance))
                     if instance.condition().is_unreachable()
                         && (!instance.replica.is_wanted() || instance.replica.restarting) =>
                 {
-                    kill.push(request.clone());
+                    kill.push(TaskId::clone(request));
                 }
-                (Some(state), Some(instance)) => kill.extend(state.insert_newest(instance)),
-                _ => kill.push(request.clone()),
+                (Some(state), Some(instance)) => {
+                    if terminal {
+                        // It ended while nobody led; what follows is decided below.
+                        ended.push(instance.id.clone());
+                    }
+                    if let Some(earlier) = state.insert_newest(instance) {
+                        let terminal = requests.get(&earlier).is_none_or(|records| is_terminal(records));
+                        let unused = if terminal { &mut purge } else { &mut kill };
+                        unused.push(earlier);
+                    }
+                }
+                _ if terminal => purge.push(TaskId::clone(request)),
+                _ => kill.push(TaskId::clone(request)),
             }
         }
         self.scheduler.purge(purge);
@@ -340,6 +352,9 @@ impl Core {
         let ids: Vec<SpecId> = self.specs.keys().cloned().collect();
         for id in ids {
             let running: Vec<InstanceId> = self.specs[&id].instances.keys().cloned().collect();
+        for instance in ended {
+            self.step_ended(&instance);
+        }
             for instance in &running {
                 self.update_check(&id, instance, Occasion::NewLeader);
             }

@@ -1,5 +1,6 @@
 //! Killing and showing tasks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -98,7 +99,43 @@ async fn killed_task_is_followed_by_the_next_of_its_instance_after_a_change_of_l
     world.stop().await;
 }
 
-/// The ids in documents of tasks.
+#[tokio::test]
+async fn task_that_ends_while_nobody_leads_is_followed_by_the_next_of_its_instance() {
+    let world = World::start().await;
+    let mut definition = sleeper("/web");
+    definition["instances"] = json!(2);
+    world.send("POST", "/v2/apps", definition).await;
+    let before = ids(&world.settled("/web", 2).await["tasks"]);
+    world.scheduler.set_immediate_kills(false);
+    // One is killed to be replaced, the other fails.
+    let path = format!("/v2/apps/web/tasks/{}", before[0]);
+    assert_eq!(world.call("DELETE", &path, None).await.status, 200);
+    world.scheduler.until_killed(&before[0]).await;
+    let ended = before.clone();
+    let world = world
+        .restart_after(|scheduler| {
+            scheduler.update(&ended[0], TaskState::Killed, None);
+            scheduler.update(&ended[1], TaskState::Failed, Some("exited with status 3"));
+        })
+        .await;
+    let next: BTreeSet<String> = before
+        .iter()
+        .map(|task| task.replace("._app.1", "._app.2"))
+        .collect();
+    wait_for("the next task of each instance", async || {
+        let tasks = world.get("/v2/apps/web/tasks").await["tasks"].clone();
+        let running = |task: &Value| task["state"] == "TASK_RUNNING";
+        ids(&tasks).into_iter().collect::<BTreeSet<_>>() == next
+            && tasks.as_array().unwrap().iter().all(running)
+    })
+    .await;
+    let app = world.get("/v2/apps/web").await["app"].clone();
+    assert_eq!(app["lastTaskFailure"]["taskId"], before[1]);
+    world.scheduler.until_purged(&before[0]).await;
+    world.scheduler.until_purged(&before[1]).await;
+    world.stop().await;
+}
+
 /// Their ids, in the order of the document.
 pub(super) fn ids(tasks: &Value) -> Vec<String> {
     let tasks = tasks.as_array().unwrap();
