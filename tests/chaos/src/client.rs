@@ -106,6 +106,24 @@ pub(crate) async fn definitions(
     each.collect()
 }
 
+/// The apps with health checks of which not all wanted tasks are healthy, with the number that are.
+pub(crate) async fn unhealthy(
+    site: &Site,
+    wanted: &BTreeMap<Slot, Spec>,
+) -> anyhow::Result<Vec<(Slot, u64)>> {
+    let url = site.apps(site.leader().await?, "/v2/apps?embed=apps.counts");
+    let shown = get(site, &url).await?;
+    let apps = shown["apps"].as_array().context("no list of apps")?;
+    let healthy = |slot: Slot| {
+        let app = apps.iter().find(|app| app["id"] == slot.app());
+        app.and_then(|app| app["tasksHealthy"].as_u64()).unwrap_or(0)
+    };
+    let checked = wanted.iter().filter(|(slot, _)| slot.health().is_some());
+    let counted = checked.map(|(slot, spec)| (*slot, spec, healthy(*slot)));
+    let missing = counted.filter(|(_, spec, count)| *count != u64::from(spec.instances));
+    Ok(missing.map(|(slot, _, count)| (slot, count)).collect())
+}
+
 /// GET of a JSON document.
 pub(crate) async fn get(site: &Site, url: &str) -> anyhow::Result<Value> {
     let response = site.http.get(url).timeout(REQUEST_TIMEOUT).send().await?;

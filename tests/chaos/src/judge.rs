@@ -10,6 +10,8 @@ use crate::spec::{Slot, Spec};
 pub(crate) enum Invariant {
     /// At quiet moments each app has the wanted number of tasks, all of its present revision.
     WantedRunOnce,
+    /// At quiet moments all tasks with health checks are healthy.
+    AllHealthy,
     /// At quiet moments no other task runs.
     NoneUnwanted,
     /// Definitions equal the last acknowledged ones, and deleted ones stay deleted.
@@ -23,8 +25,9 @@ pub(crate) enum Invariant {
 }
 
 impl Invariant {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::WantedRunOnce,
+        Self::AllHealthy,
         Self::NoneUnwanted,
         Self::WritesKept,
         Self::TerminalStays,
@@ -35,6 +38,7 @@ impl Invariant {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::WantedRunOnce => "every wanted task runs exactly once",
+            Self::AllHealthy => "every checked task becomes healthy",
             Self::NoneUnwanted => "no unwanted task runs",
             Self::WritesKept => "no acknowledged write is lost",
             Self::TerminalStays => "no terminal task comes back",

@@ -9,6 +9,7 @@
 //! | invariant | judged by |
 //! |---|---|
 //! | every wanted task runs exactly once | the process table, at quiet moments |
+//! | every checked task becomes healthy | the daemon's count, once the wanted tasks run |
 //! | no unwanted task runs | the process table, at quiet moments |
 //! | no acknowledged write is lost | the definitions after faults, and the processes launched from them |
 //! | no terminal task comes back | the agents' journals and the process table, at all times |

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::spec::{APP, REVISION, RUN};
+use crate::spec::{APP, CHECK, REVISION, RUN};
 
 /// A running task's process: the leader of its group.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -22,7 +22,8 @@ pub(crate) struct Process {
     pub(crate) start: u64,
 }
 
-/// This run's tasks, by the variables in its definitions. Processes that end meanwhile are skipped.
+/// This run's tasks, by the variables in its definitions. Processes that end meanwhile are skipped,
+/// and so are the agents' checks, which have the same variables.
 pub(crate) fn processes(run: &str) -> anyhow::Result<Vec<Process>> {
     let entries = fs::read_dir("/proc").context("cannot read the process table")?;
     let pids = entries
@@ -48,6 +49,10 @@ fn process(run: &str, pid: i32) -> Option<Process> {
     let ended = matches!(*fields.first()?, "Z" | "X");
     let leads = fields.get(2)?.parse::<i32>().ok()? == pid;
     if ended || !leads {
+        return None;
+    }
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    if command.windows(CHECK.len()).any(|part| part == CHECK.as_bytes()) {
         return None;
     }
     let environ = String::from_utf8_lossy(&environ);

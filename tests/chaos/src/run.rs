@@ -329,7 +329,10 @@ impl Chaos<'_> {
         let mut right_since = None;
         let breaches = loop {
             let look = self.watch.look().await?;
-            let breaches = judge::compare(wanted, &look.running);
+            let mut breaches = judge::compare(wanted, &look.running);
+            if breaches.is_empty() {
+                breaches = self.unhealthy(wanted).await;
+            }
             let now = Instant::now();
             if breaches.is_empty() {
                 let since = *right_since.get_or_insert(now);
@@ -347,7 +350,11 @@ impl Chaos<'_> {
             }
             sleep(POLL).await;
         };
-        for invariant in [Invariant::WantedRunOnce, Invariant::NoneUnwanted] {
+        for invariant in [
+            Invariant::WantedRunOnce,
+            Invariant::AllHealthy,
+            Invariant::NoneUnwanted,
+        ] {
             *self.checks.entry(invariant).or_default() += 1;
         }
         for (invariant, what) in breaches {
@@ -357,6 +364,18 @@ impl Chaos<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Apps whose tasks the leader does not count as healthy, or that it does not show.
+    async fn unhealthy(&self, wanted: &BTreeMap<Slot, Spec>) -> Vec<Breach> {
+        let breach = |what: String| (Invariant::AllHealthy, what);
+        match client::unhealthy(self.site, wanted).await {
+            Ok(unhealthy) => unhealthy
+                .into_iter()
+                .map(|(slot, count)| breach(format!("{slot} [{}] has {count} healthy tasks", wanted[&slot])))
+                .collect(),
+            Err(error) => vec![breach(format!("the apps cannot be read: {error:#}"))],
+        }
     }
 
     fn breach(&mut self, invariant: Invariant, what: String) {

@@ -11,6 +11,14 @@ pub(crate) const APP: &str = "CHAOS_APP";
 /// The variable with the content of the definition that a task was launched from.
 pub(crate) const REVISION: &str = "CHAOS_REVISION";
 
+/// Part of the command of agents' checks, by which their processes are known.
+pub(crate) const CHECK: &str = "chaos-check";
+
+/// A task that listens on its first port.
+const LISTENER: &str = "exec python3 -SEc 'import os, socket
+server = socket.create_server((\"\", int(os.environ[\"PORT0\"])))
+while True: server.accept()[0].close()'";
+
 /// The containers of a pod.
 const CONTAINERS: [&str; 2] = ["main", "helper"];
 
@@ -39,9 +47,46 @@ impl Slot {
         self.0 % 5 == 2
     }
 
+    /// Who checks the health of its tasks, if anybody does.
+    pub(crate) fn health(self) -> Option<Health> {
+        match self.0 % 5 {
+            3 => Some(Health::Agent),
+            4 => Some(Health::Daemon),
+            _ => None,
+        }
+    }
+
     /// The processes of one instance.
     pub(crate) fn processes(self) -> usize {
         if self.is_pod() { CONTAINERS.len() } else { 1 }
+    }
+}
+
+/// Who checks the health of tasks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Health {
+    /// Their agents, by a command.
+    Agent,
+    /// The daemon, by a connection to the first port.
+    Daemon,
+}
+
+impl Health {
+    fn check(self) -> Value {
+        let mut check = json!({
+            "gracePeriodSeconds": 60, "intervalSeconds": 2, "timeoutSeconds": 1, "maxConsecutiveFailures": 10,
+        });
+        match self {
+            Self::Agent => {
+                check["protocol"] = "COMMAND".into();
+                check["command"] = json!({"value": format!("true # {CHECK}")});
+            }
+            Self::Daemon => {
+                check["protocol"] = "TCP".into();
+                check["portIndex"] = 0.into();
+            }
+        }
+        check
     }
 }
 
@@ -57,7 +102,7 @@ pub(crate) struct Spec {
     pub(crate) instances: u32,
     /// Changes with everything but the number of instances; tasks carry it in their environment.
     pub(crate) revision: u32,
-    /// Host ports of each task.
+    /// Host ports of each task, beside the one on which it listens.
     pub(crate) ports: u8,
     /// Whether an upgrade may have more instances than wanted, or must make do with fewer.
     pub(crate) surge: bool,
@@ -69,13 +114,16 @@ impl Spec {
         if slot.is_pod() {
             return self.pod(slot, run);
         }
-        let ports: Vec<Value> = (0..self.ports)
+        let listens = slot.health() == Some(Health::Daemon);
+        let ports: Vec<Value> = (0..self.ports + u8::from(listens))
             .map(|_| json!({"port": 0, "protocol": "tcp"}))
             .collect();
         let (least, over) = if self.surge { (1.0, 0.5) } else { (0.5, 0.0) };
+        let checks: Vec<Value> = slot.health().into_iter().map(Health::check).collect();
         json!({
             "id": slot.app(),
-            "cmd": "exec sleep 1000000",
+            "cmd": if listens { LISTENER } else { "exec sleep 1000000" },
+            "healthChecks": checks,
             "cpus": 0.01,
             "mem": 1,
             "disk": 0,
@@ -150,7 +198,9 @@ impl Spec {
                 .as_str()
                 .and_then(|text| text.parse().ok())
                 .ok_or_else(|| format!("{slot} has {REVISION} {revision}"))?,
-            ports: u8::try_from(at(ports).as_array().map_or(0, Vec::len)).unwrap_or(u8::MAX),
+            ports: u8::try_from(at(ports).as_array().map_or(0, Vec::len))
+                .unwrap_or(u8::MAX)
+                .saturating_sub(u8::from(slot.health() == Some(Health::Daemon))),
             surge: at(over).as_f64() != Some(0.0),
         };
         let posted = spec.definition(slot, run);
@@ -207,7 +257,12 @@ mod tests {
 
     #[test]
     fn definition_is_parsed_as_it_was_posted() {
-        for (slot, ports, surge) in [(Slot(4), 0, true), (Slot(1), 2, false), (Slot(7), 2, true)] {
+        for (slot, ports, surge) in [
+            (Slot(4), 0, true),
+            (Slot(1), 2, false),
+            (Slot(7), 2, true),
+            (Slot(8), 1, true),
+        ] {
             let spec = Spec {
                 instances: 3,
                 revision: 17,
