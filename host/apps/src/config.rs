@@ -58,6 +58,8 @@ pub struct Config {
     /// Prefix of the variable `HOST` and of the `PORT` variables of tasks; upstream's
     /// `--env_vars_prefix`.
     pub env_vars_prefix: String,
+    /// Whether tasks without GPUs use offers that have some; upstream's `--gpu_scheduling_behavior`.
+    pub gpus: GpuScheduling,
     /// The event bus.
     pub events: Events,
     /// Deployments.
@@ -91,6 +93,16 @@ impl Feature {
             Self::Secrets => "secrets",
         }
     }
+}
+
+/// Whether tasks without GPUs are launched on agents that offer some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuScheduling {
+    /// No, unless they have a volume there.
+    #[default]
+    Restricted,
+    /// Yes.
+    Unrestricted,
 }
 
 /// Where checks run: in this daemon or in the agents.
@@ -185,6 +197,7 @@ impl Default for Config {
             check_concurrency: CONCURRENCY,
             health_concurrency: CONCURRENCY,
             env_vars_prefix: String::new(),
+            gpus: GpuScheduling::default(),
             events: Events::default(),
             deployments: Deployments::default(),
             launch_timeout: Duration::from_mins(5),

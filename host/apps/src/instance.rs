@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
+use transom_cluster::{AgentId, TaskId};
 use transom_plugin_host::probe::{Failure, Outcome};
 use transom_replicas::{Condition, Fitness, Member, Replica, TaskView};
 use transom_scheduler::{LocalVolume, Reservation, TaskRecord};
@@ -116,6 +116,11 @@ impl Instance {
     /// The record of its task; for a pod, of the first one.
     pub(crate) fn record(&self) -> Option<&Arc<TaskRecord>> {
         self.parts.first().map(|part| &part.record)
+    }
+
+    /// The agent of its tasks.
+    pub(crate) fn agent(&self) -> Option<&AgentId> {
+        self.record().map(|record| &record.agent.id)
     }
 
     /// The record of a task that has ended; of those of a pod, the one for which it failed.

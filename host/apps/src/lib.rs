@@ -68,7 +68,8 @@ mod tree;
 
 pub use self::core::term::Dependencies;
 pub use config::{
-    CONCURRENCY, Checks, Config, Deployments, Events, Exec, Feature, Network, OnDeadline, PlanForm,
+    CONCURRENCY, Checks, Config, Deployments, Events, Exec, Feature, GpuScheduling, Network, OnDeadline,
+    PlanForm,
 };
 pub use error::Error;
 pub use runner::Runner;

@@ -18,7 +18,7 @@ use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, RunSpec, TaskRecord};
 
 use self::ports::InstancePort;
-use crate::config::Checks;
+use crate::config::{Checks, GpuScheduling};
 use crate::model::{
     self, App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, HealthProtocol, IpProtocol,
     ResourceLimit, ResourceLimits, SecretDef, Spec,
@@ -32,6 +32,21 @@ pub(crate) struct LaunchSettings {
     pub(crate) checks: Checks,
     /// Prefix of the variable `HOST` and of the `PORT` variables.
     pub(crate) env_vars_prefix: Arc<str>,
+    /// Whether offers with GPUs are used without GPUs in the definition.
+    pub(crate) gpus: GpuScheduling,
+}
+
+/// The label by which a definition has a rule of its own for offers with GPUs; as upstream.
+const GPU_SCHEDULING: &str = "GPU_SCHEDULING_BEHAVIOR";
+
+/// Whether tasks avoid offers with GPUs. `used`: GPUs of all of them.
+fn avoids_gpus(labels: &BTreeMap<String, String>, used: u32, settings: &LaunchSettings) -> bool {
+    let behavior = match labels.get(GPU_SCHEDULING).map(String::as_str) {
+        Some("restricted") => GpuScheduling::Restricted,
+        Some("unrestricted") => GpuScheduling::Unrestricted,
+        _ => settings.gpus,
+    };
+    used == 0 && behavior == GpuScheduling::Restricted
 }
 
 /// The run spec of one version of an app or pod. All its instances share it, so that they are
@@ -52,6 +67,7 @@ fn app_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &LaunchSettings
         mem: app.mem,
         disk: app.disk,
         gpus: f64::from(app.gpus),
+        avoid_gpus: avoids_gpus(&app.labels, app.gpus, settings),
         ports: ports::requests(app),
         role: Some(app.role.clone()),
         volumes: volumes::of_app(app),

@@ -60,6 +60,7 @@ fn task_info_is_as_recorded() {
         let settings = LaunchSettings {
             checks,
             env_vars_prefix: case["env_vars_prefix"].as_str().unwrap().into(),
+            ..LaunchSettings::default()
         };
         let ports: Vec<u16> = serde_json::from_value(case["host_ports"].clone()).unwrap();
         let task = built_app(app, &ports, &settings);
@@ -583,4 +584,27 @@ fn check_of_the_agent_probes_the_port_in_the_container() {
         cluster,
     );
     assert_eq!(task["check"]["tcp"]["port"], 80);
+}
+
+#[test]
+fn tasks_without_gpus_avoid_agents_with_gpus_unless_setting_or_label_says_otherwise() {
+    use crate::config::GpuScheduling::{Restricted, Unrestricted};
+    let label = |behavior: &str| json!({"GPU_SCHEDULING_BEHAVIOR": behavior});
+    for (gpus, labels, setting, avoids) in [
+        (0, json!({}), Restricted, true),
+        (0, json!({}), Unrestricted, false),
+        (1, json!({}), Restricted, false),
+        (0, label("unrestricted"), Restricted, false),
+        (0, label("restricted"), Unrestricted, true),
+        (1, label("restricted"), Restricted, false),
+        (0, label("whatever"), Restricted, true),
+    ] {
+        let settings = LaunchSettings {
+            gpus: setting,
+            ..LaunchSettings::default()
+        };
+        let app = app(&json!({"id": "/a", "cmd": "x", "gpus": gpus, "labels": labels}));
+        let spec = run_spec(&Spec::App(Arc::new(app)), BTreeSet::new(), &settings);
+        assert_eq!(spec.avoid_gpus, avoids, "{gpus} {labels} {setting:?}");
+    }
 }

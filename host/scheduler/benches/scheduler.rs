@@ -112,6 +112,7 @@ fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskR
             mem: 256.0,
             disk: 0.0,
             gpus: 0.0,
+            avoid_gpus: false,
             ports: vec![PortRequest::Random],
             constraints: constraints(n),
             role: None,

@@ -37,9 +37,28 @@ pub struct Config {
     /// Minimum interval of REVIVE for tasks that fit no offer, and the time without demand before
     /// SUPPRESS.
     pub revive_interval: Duration,
+    /// What to do about agents for which maintenance is scheduled.
+    pub maintenance: MaintenanceMode,
     /// A reservation whose resources and volumes are not offered within this time is dropped and
     /// tried again.
     pub reservation_timeout: Duration,
+}
+
+/// What a framework does about agents for which an operator has scheduled maintenance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MaintenanceMode {
+    /// It launches tasks there as anywhere, and declines inverse offers.
+    Ignored,
+    /// It launches nothing there during the window. Its tasks stay until they end, so it declines
+    /// inverse offers.
+    #[default]
+    Avoided,
+    /// It accepts inverse offers: `ahead` of the window it launches nothing there any more, and the
+    /// service is told to move its tasks ([`Event::AgentLeaving`](crate::Event::AgentLeaving)).
+    Evacuated {
+        /// How long before the window.
+        ahead: Duration,
+    },
 }
 
 impl Config {
@@ -47,7 +66,8 @@ impl Config {
     pub const FAILOVER: Duration = Duration::from_hours(24 * 7);
 
     /// A configuration with the default times: decline 120 s, launch timeout 300 s, reconciliation
-    /// every 600 s, revive at most every second, reservations within 20 s.
+    /// every 600 s, revive at most every second, reservations within 20 s; nothing is launched during
+    /// maintenance.
     pub fn new(
         cluster: Client,
         framework: v1::FrameworkInfo,
@@ -65,6 +85,7 @@ impl Config {
             launch_timeout: Duration::from_mins(5),
             reconcile_interval: Duration::from_mins(10),
             revive_interval: Duration::from_secs(1),
+            maintenance: MaintenanceMode::default(),
             reservation_timeout: Duration::from_secs(20),
         }
     }
@@ -95,6 +116,7 @@ impl Config {
             matcher: backoff(1, 60),
             reservation: self.reservation_timeout,
             release: Duration::from_mins(10),
+            inverse_offer: Duration::from_secs(10),
             stall: Duration::from_secs(30),
         };
         let Self {
@@ -103,6 +125,7 @@ impl Config {
             store,
             prefix,
             plugins,
+            maintenance,
             ..
         } = self;
         let matchers = Box::new(PluginMatchers::new(plugins));
@@ -113,6 +136,7 @@ impl Config {
             prefix,
             matchers,
             times,
+            maintenance,
         }
         .start(metrics, token)
         .await

@@ -82,6 +82,13 @@
 //! | released | nothing for 10 minutes after its task ended | the record is deleted |
 //! | none, or of another attempt | resources with the labels of this framework | `DESTROY`, `UNRESERVE` |
 //!
+//! # Maintenance
+//!
+//! The master announces maintenance by offers with a window and by inverse offers for agents whose
+//! resources are in use. [`MaintenanceMode`] decides whether tasks are launched on such an agent and
+//! whether they stay. After a restart the windows are known as soon as the master has repeated its
+//! inverse offers.
+//!
 //! # Store
 //!
 //! `<prefix>/framework-id` holds the framework's id as text, `<prefix>/tasks/<task id>` a
@@ -121,7 +128,7 @@ pub use api::request::{
 };
 pub use api::scheduler_api::SchedulerApi;
 pub use api::volume::{DiskKind, LocalVolume, PathConstraint, Reservation, Reservations, VolumeRequest};
-pub use config::Config;
+pub use config::{Config, MaintenanceMode};
 pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;
 pub use metrics::Metrics;

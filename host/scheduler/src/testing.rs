@@ -130,6 +130,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         mem: 100.0,
         disk: 0.0,
         gpus: 0.0,
+        avoid_gpus: false,
         ports: Vec::new(),
         role: None,
         volumes: Vec::new(),

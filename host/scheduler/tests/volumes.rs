@@ -78,6 +78,7 @@ fn spec(id: &str, build: Build) -> Arc<RunSpec> {
         mem: 64.0,
         disk: 16.0,
         gpus: 0.0,
+        avoid_gpus: false,
         ports: Vec::new(),
         role: Some("prod".to_owned()),
         constraints: Vec::new(),

@@ -131,6 +131,7 @@ impl RunSpecCache {
             mem,
             disk,
             gpus,
+            avoid_gpus: false,
             ports: ports.collect(),
             role: None,
             volumes: Vec::new(),

@@ -136,7 +136,7 @@ const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("InsufficientDisk", Some(Reason::InsufficientDisk)),
     ("InsufficientGpus", Some(Reason::InsufficientGpus)),
     ("InsufficientPorts", Some(Reason::InsufficientPorts)),
-    ("DeclinedScarceResources", None),
+    ("DeclinedScarceResources", Some(Reason::DeclinedScarceResources)),
 ];
 
 /// `GET /v2/queue`; with `embed=lastUnusedOffers` each entry has the last offers that were not used

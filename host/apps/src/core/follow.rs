@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use transom_cluster::v1::TaskStatus;
+use transom_cluster::{AgentId, TaskId};
 use transom_common::error_chain;
 use transom_replicas::{Condition, Input, LaunchBackoff};
 use transom_scheduler::{Event, TaskRecord};
@@ -44,10 +45,27 @@ impl Core {
             Event::ReservationChanged { key, reservation } => {
                 self.reservation_changed(&key, reservation.as_deref());
             }
+            Event::AgentLeaving(agent) => {
+                self.reconcile_agent(&agent);
+                self.leaving.insert(agent);
+            }
+            Event::AgentStaying(agent) => {
+                self.leaving.remove(&agent);
+                self.reconcile_agent(&agent);
+            }
             // Status updates of its tasks follow.
             Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
             Event::Unknown { status } => self.unknown(&status),
         }
+    }
+
+    /// Has all apps and pods with instances on an agent reconciled.
+    fn reconcile_agent(&mut self, agent: &AgentId) {
+        let concerned = self.specs.iter().filter(|(_, state)| {
+            let mut instances = state.instances.values();
+            instances.any(|instance| instance.agent() == Some(agent))
+        });
+        self.pending.extend(concerned.map(|(id, _)| id.clone()));
     }
 
     /// The app or pod and the instance of a task, if it is one of the instance's current tasks.
@@ -134,6 +152,19 @@ impl Core {
         self.step(id, instance, input);
     }
 
+    /// Applies the end of the task of an instance that was found with it, unless another task has
+    /// followed.
+    pub(super) fn step_ended(&mut self, instance: &InstanceId) {
+        let Some(id) = instance.spec() else { return };
+        let known = self
+            .specs
+            .get(&id)
+            .and_then(|state| state.instances.get(instance));
+        if known.is_some_and(|known| known.parts.iter().all(|part| part.record.is_terminal())) {
+            self.step_task(&id, instance, false);
+        }
+    }
+
     pub(super) fn instance_mut(&mut self, app: &SpecId, instance: &InstanceId) -> Option<&mut Instance> {
         self.specs.get_mut(app)?.instance_mut(instance)
     }
@@ -152,19 +183,6 @@ impl Core {
             self.drafts
                 .push(shapes::unknown_terminated(name, app.as_ref(), condition));
             self.scheduler.purge(vec![record.id.clone()]);
-    /// Applies the end of the task of an instance that was found with it, unless another task has
-    /// followed.
-    pub(super) fn step_ended(&mut self, instance: &InstanceId) {
-        let Some(id) = instance.spec() else { return };
-        let known = self
-            .specs
-            .get(&id)
-            .and_then(|state| state.instances.get(instance));
-        if known.is_some_and(|known| known.parts.iter().all(|part| part.record.is_terminal())) {
-            self.step_task(&id, instance, false);
-        }
-    }
-
         } else if !record.killing {
             self.scheduler.kill(vec![record.id.clone()], None);
         }

@@ -35,7 +35,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_cluster::TaskId;
+use transom_cluster::{AgentId, TaskId};
 use transom_common::error_chain;
 use transom_replicas::{Condition, Effect, Input, step};
 use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
@@ -159,6 +159,8 @@ pub(crate) struct Core {
     service_ports: RangeInclusive<u16>,
     /// All apps and pods, with their instances.
     specs: BTreeMap<SpecId, SpecState>,
+    /// Agents that instances have to leave, because maintenance is due.
+    leaving: BTreeSet<AgentId>,
     deployments: BTreeMap<String, Running>,
     /// The deployment of each locked app or pod.
     locks: BTreeMap<SpecId, Arc<str>>,
@@ -211,6 +213,7 @@ pub(crate) fn start(
         max_versions: parts.max_versions,
         service_ports: parts.service_ports,
         specs: BTreeMap::new(),
+        leaving: BTreeSet::new(),
         deployments: BTreeMap::new(),
         locks: BTreeMap::new(),
         history: History::default(),
@@ -349,12 +352,12 @@ impl Core {
         self.scheduler.kill(kill, None);
         let requests = self.restore_residents();
         self.scheduler.submit(requests);
-        let ids: Vec<SpecId> = self.specs.keys().cloned().collect();
-        for id in ids {
-            let running: Vec<InstanceId> = self.specs[&id].instances.keys().cloned().collect();
         for instance in ended {
             self.step_ended(&instance);
         }
+        let ids: Vec<SpecId> = self.specs.keys().cloned().collect();
+        for id in ids {
+            let running: Vec<InstanceId> = self.specs[&id].instances.keys().cloned().collect();
             for instance in &running {
                 self.update_check(&id, instance, Occasion::NewLeader);
             }

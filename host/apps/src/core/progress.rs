@@ -127,10 +127,10 @@ impl Core {
                 (Some(state), Some(action)) => {
                     let spec = &state.record.spec;
                     let canary = canary.map(|canary| canary.amount.of(spec.instances()));
-                    deploy::advance(action, canary, spec, &state.members())
+                    deploy::advance(action, canary, spec, &state.members(&self.leaving))
                 }
                 (Some(state), None) if !state.record.gone => {
-                    deploy::keep(&state.record.spec, &state.members())
+                    deploy::keep(&state.record.spec, &state.members(&self.leaving))
                 }
                 _ => Directive::done(),
             };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
-use transom_cluster::TaskId;
+use transom_cluster::{AgentId, TaskId};
 use transom_replicas::{LaunchBackoff, Member, Policy};
 use transom_scheduler::{RunSpec, TaskRequest};
 
@@ -84,13 +84,16 @@ impl SpecState {
         earlier.map(|earlier| earlier.task())
     }
 
-    pub(super) fn members(&self) -> Vec<Member<InstanceId>> {
+    /// The instances as deployments see them. `leaving`: agents that are about to go into
+    /// maintenance.
+    pub(super) fn members(&self, leaving: &BTreeSet<AgentId>) -> Vec<Member<InstanceId>> {
         let selected = |instance: &Instance| {
             let choice = self.kill_choice.as_ref();
             choice.is_some_and(|choice| choice.is_selected(&instance.task()))
         };
         let member = |instance: &Arc<Instance>| Member {
             selected: selected(instance),
+            leaving: instance.agent().is_some_and(|agent| leaving.contains(agent)),
             ..instance.member(self.is_outdated(instance), self.fitness(instance))
         };
         self.instances.values().map(member).collect()

@@ -120,6 +120,7 @@ impl Dependencies {
             bus: bus.clone(),
             definitions: Settings::new(config),
             launch: LaunchSettings {
+                gpus: config.gpus,
                 checks: config.checks,
                 env_vars_prefix: config.env_vars_prefix.as_str().into(),
             },

@@ -86,6 +86,28 @@ impl Caller {
         .await
     }
 
+    /// Accepts inverse offers: the framework intends to leave their agents before the maintenance.
+    /// Those of agents that it still uses are repeated after the filter has expired.
+    pub async fn accept_inverse_offers(&self, offers: Vec<OfferId>, filters: Filters) -> Result<()> {
+        let accept = json!({"inverse_offer_ids": offers, "filters": filters});
+        self.call(
+            "ACCEPT_INVERSE_OFFERS",
+            json!({ "accept_inverse_offers": accept }),
+        )
+        .await
+    }
+
+    /// Declines inverse offers: the framework does not leave their agents. They are repeated after
+    /// the filter has expired.
+    pub async fn decline_inverse_offers(&self, offers: Vec<OfferId>, filters: Filters) -> Result<()> {
+        let decline = json!({"inverse_offer_ids": offers, "filters": filters});
+        self.call(
+            "DECLINE_INVERSE_OFFERS",
+            json!({ "decline_inverse_offers": decline }),
+        )
+        .await
+    }
+
     /// Requests offers again: removes all filters, ends SUPPRESS.
     pub async fn revive(&self) -> Result<()> {
         self.call("REVIVE", json!({})).await

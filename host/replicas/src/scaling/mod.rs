@@ -55,6 +55,8 @@ pub struct Member<I> {
     pub wanted: bool,
     /// Whether its configuration is older than the current one.
     pub old: bool,
+    /// Whether its agent is about to go into maintenance, so that another replica replaces it.
+    pub leaving: bool,
     /// Whether its task is being ended so that the next one takes its place.
     pub restarting: bool,
     /// Whether it was selected to be removed before the others when there are too many.
@@ -80,6 +82,7 @@ impl<V> Replica<V> {
             since: self.active_since(),
             wanted: self.is_wanted(),
             old,
+            leaving: false,
             restarting: self.restarting,
             selected: false,
             healthy,
@@ -176,6 +179,9 @@ fn stop<I: Clone + PartialEq>(members: &[Member<I>]) -> Directive<I> {
 
 /// Adjusts the number of replicas to the definition.
 fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
+    if !policy.resident && members.iter().any(|seen| seen.counts() && seen.leaving) {
+        return leave(policy, members);
+    }
     let counted: Vec<&Member<I>> = members.iter().filter(|seen| seen.counts()).collect();
     let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
     let proposal = selection::propose(&candidates, &[], policy.replicas, policy.kill_selection);
@@ -198,19 +204,43 @@ fn scale<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) ->
     }
 }
 
-/// Replaces replicas of older configurations, as fast as the upgrade strategy allows.
-fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
-    let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = members
+/// Replaces the replicas on agents that are about to go, as fast as the upgrade strategy allows.
+fn leave<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
+    let (leaving, staying): (Vec<&Member<I>>, Vec<&Member<I>>) = members
         .iter()
         .filter(|seen| seen.counts())
-        .partition(|seen| seen.old);
-    if old.is_empty() {
+        .partition(|seen| seen.leaving);
+    // As long as they run, they are as good as their replacements, for which there may be no room.
+    let count = |seen: &&&Member<I>| seen.has_been_healthy;
+    let reached = leaving.iter().chain(&staying).filter(count).count() >= policy.replicas as usize;
+    Directive {
+        done: reached && staying.len() <= policy.replicas as usize && members.iter().all(|seen| seen.wanted),
+        ..exchange(policy, members, &leaving, &staying)
+    }
+}
+
+/// Replaces replicas of older configurations, as fast as the upgrade strategy allows.
+fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) -> Directive<I> {
+    let counted = || members.iter().filter(|seen| seen.counts());
+    if !counted().any(|seen| seen.old) {
         return scale(policy, members);
     }
     if policy.resident {
+        let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = counted().partition(|seen| seen.old);
         return replace_in_place(policy, members, &old, &new);
     }
-    let healthy = old.iter().chain(&new).filter(|seen| seen.healthy).count();
+    let (old, new): (Vec<&Member<I>>, Vec<&Member<I>>) = counted().partition(|seen| seen.old || seen.leaving);
+    exchange(policy, members, &old, &new)
+}
+
+/// Replaces the `old` replicas by new ones, as fast as the upgrade strategy allows.
+fn exchange<I: Clone + PartialEq>(
+    policy: &ScalingPolicy,
+    members: &[Member<I>],
+    old: &[&Member<I>],
+    new: &[&Member<I>],
+) -> Directive<I> {
+    let healthy = old.iter().chain(new).filter(|seen| seen.healthy).count();
     let now = Progress {
         wanted: policy.replicas,
         running: old.len() as u32,
@@ -220,10 +250,10 @@ fn replace<I: Clone + PartialEq>(policy: &ScalingPolicy, members: &[Member<I>]) 
     let allowance = restart::allow(now, policy.upgrade);
 
     // Replicas that are not healthy, unlaunched ones among them, are replaced before the healthy
-    // ones.
-    let mut order = old.clone();
+    // ones, and of these first those whose agents are about to go.
+    let mut order = old.to_vec();
     order.sort_by(|a, b| {
-        let by_health = a.healthy.cmp(&b.healthy);
+        let by_health = a.healthy.cmp(&b.healthy).then(b.leaving.cmp(&a.leaving));
         by_health.then_with(|| selection::kill_order(&a.candidate(), &b.candidate(), policy.kill_selection))
     });
     let unlaunched = order

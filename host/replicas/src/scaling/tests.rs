@@ -44,6 +44,7 @@ impl World {
             since: now(),
             wanted: true,
             old,
+            leaving: false,
             restarting: false,
             selected: false,
             healthy: condition == Condition::Running,
@@ -343,4 +344,92 @@ fn fitness_decides_whether_a_running_replica_is_healthy() {
     assert!(!replica.next(2, now()).has_been_fit);
     replica.condition = Condition::Unreachable;
     assert_eq!(of(&replica, Fitness::Fit), (false, true));
+}
+
+#[test]
+fn replicas_on_leaving_agents_are_replaced_within_the_bounds_of_the_upgrade_strategy() {
+    for (instances, health, over, leaving, least, most) in [
+        (4, 1.0, 1.0, 1, 4, 5),
+        (4, 1.0, 1.0, 4, 4, 8),
+        (4, 0.5, 0.0, 2, 2, 4),
+        (1, 1.0, 0.0, 1, 1, 2),
+        (1, 0.0, 0.0, 1, 0, 1),
+    ] {
+        let mut world = World::new(upgrading(instances, health, over), 0, Condition::Running);
+        for n in 0..instances {
+            world.add(Condition::Running, false);
+            world.members[n as usize].leaving = n < leaving;
+        }
+        (world.least_running, world.most) = (usize::MAX, 0);
+        let left = |world: &World| world.members.iter().any(|seen| seen.leaving);
+        for _ in 0..50 {
+            // The number is right all the time, so no deployment waits.
+            world.run(Action::Scale);
+            let directive = advance(Action::Scale, &world.policy, &world.members);
+            for seen in &mut world.members {
+                seen.wanted &= !directive.decommission.contains(&seen.id);
+            }
+            world.members.retain(|seen| seen.wanted);
+            for _ in 0..directive.start {
+                world.add(Condition::Staging, false);
+            }
+            world.measure();
+            for seen in &mut world.members {
+                seen.condition = Condition::Running;
+                (seen.healthy, seen.has_been_healthy) = (true, true);
+            }
+        }
+        let case = (instances, health, over, leaving);
+        assert!(!left(&world), "{case:?}");
+        assert_eq!(world.running(), instances as usize, "{case:?}");
+        assert!(
+            world.least_running >= least,
+            "{case:?}: only {} ran",
+            world.least_running
+        );
+        assert!(world.most <= most, "{case:?}: {} at a time", world.most);
+    }
+}
+
+#[test]
+fn leaving_replica_stays_while_its_replacement_does_not_run_and_holds_up_no_deployment() {
+    let mut world = World::new(upgrading(2, 1.0, 1.0), 0, Condition::Running);
+    world.add(Condition::Running, false);
+    world.add(Condition::Running, false);
+    world.members[0].leaving = true;
+    let next = |world: &World| advance(Action::Scale, &world.policy, &world.members);
+    let directive = next(&world);
+    assert_eq!((directive.start, directive.done), (1, true));
+    assert!(directive.decommission.is_empty());
+    world.add(Condition::Scheduled, false);
+    let directive = next(&world);
+    assert_eq!((directive.start, directive.done), (0, true));
+    assert!(directive.decommission.is_empty());
+    let last = world.members.last_mut().unwrap();
+    (last.condition, last.healthy, last.has_been_healthy) = (Condition::Running, true, true);
+    assert_eq!(next(&world).decommission, [world.members[0].id]);
+}
+
+#[test]
+fn resident_replica_does_not_leave_its_agent() {
+    let mut policy = upgrading(1, 0.5, 0.0);
+    policy.resident = true;
+    let mut world = World::new(policy, 0, Condition::Running);
+    world.add(Condition::Running, false);
+    world.members[0].leaving = true;
+    assert_eq!(
+        advance(Action::Scale, &world.policy, &world.members),
+        Directive::done()
+    );
+}
+
+#[test]
+fn restart_replaces_leaving_replicas_first_those_of_the_current_configuration_too() {
+    let mut world = World::new(upgrading(3, 0.5, 0.0), 2, Condition::Running);
+    world.add(Condition::Running, false);
+    world.members[2].leaving = true;
+    let directive = advance(Action::Restart, &world.policy, &world.members);
+    assert_eq!(directive.decommission, [world.members[2].id]);
+    assert!(world.run(Action::Restart));
+    assert!(world.members.iter().all(|seen| !seen.leaving && !seen.old));
 }

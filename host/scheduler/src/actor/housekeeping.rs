@@ -99,6 +99,9 @@ impl Actor {
             self.pool.remove_agent(handle);
             self.offer_demand.request_revive();
         }
+        if let Some(change) = self.maintenance.remove(agent) {
+            self.maintenance_changed(change);
+        }
     }
 
     /// Takes offers in and updates the agents they describe.
@@ -106,8 +109,12 @@ impl Actor {
         let now = Instant::now();
         self.metrics.offers.inc_by(offers.len() as u64);
         for offer in offers {
+            if let Some(change) = self.maintenance.offered(offer) {
+                self.maintenance_changed(change);
+            }
             if let Some(agent) = self.agents.offered(offer, now) {
-                if self.pool.add(offer, agent) {
+                let closed = self.maintenance.closed(offer);
+                if self.pool.add(offer, agent, closed) {
                     self.reservations.offered();
                 }
             } else {

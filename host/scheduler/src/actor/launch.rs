@@ -141,8 +141,8 @@ impl Actor {
         }
     }
 
-    /// Where the instances of each run spec are now. One whose agent is unreachable or drained counts
-    /// nowhere; a group is one instance.
+    /// Where the instances of each run spec are now. One whose agent is unreachable or drained, or
+    /// about to go into maintenance, counts nowhere; a group is one instance.
     fn placed(&mut self, batches: &[TaskBatch]) -> HashMap<String, PlacedInstances> {
         let now = Instant::now();
         let mut placed: HashMap<String, PlacedInstances> = HashMap::new();
@@ -156,6 +156,7 @@ impl Actor {
                 continue;
             };
             let is_placed = transition::is_placed(record)
+                && !self.maintenance.is_leaving(&record.agent.id)
                 && spec.build.counts_as_placed(record)
                 && record.group.as_ref().is_none_or(|group| groups.insert(&group.id));
             if !is_placed {

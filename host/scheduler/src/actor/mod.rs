@@ -7,7 +7,8 @@
 //! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
 //! deadline. Reserved resources in offers are dealt with before the matching ([`reservations`]), and
-//! so are questions which instances to kill ([`kill_choices`]).
+//! so are questions which instances to kill ([`kill_choices`]) and agents in maintenance
+//! ([`maintenance`]).
 //!
 //! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
 //! add them from its event loop. Every turn carries them out, even while the service reads no
@@ -17,6 +18,7 @@ mod housekeeping;
 mod kill_choices;
 mod launch;
 mod launch_builder;
+mod maintenance;
 mod requests;
 mod reservations;
 mod start;
@@ -34,13 +36,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::scheduler::Event as ClusterEvent;
-use transom_cluster::{AgentId, Caller, TaskId, v1};
+use transom_cluster::{AgentId, Caller, OfferId, TaskId, v1};
 use transom_common::Backoff;
 use transom_common::error_chain;
 
 use crate::api::handle::Shared;
 use crate::api::request_queue::Requests;
 use crate::matching::agents::Agents;
+use crate::matching::maintenance::MaintenanceWindows;
 use crate::matching::matcher::MatcherHost;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::offer_demand::OfferDemand;
@@ -79,6 +82,8 @@ pub(crate) struct Timeouts {
     pub(crate) reservation: Duration,
     /// The same for a released reservation; then its record is dropped.
     pub(crate) release: Duration,
+    /// How long an answered inverse offer is not repeated.
+    pub(crate) inverse_offer: Duration,
     /// How long the service may read no events before this is logged.
     pub(crate) stall: Duration,
 }
@@ -138,6 +143,9 @@ struct Actor {
     pool: Pool,
     offer_demand: OfferDemand,
     agents: Agents,
+    maintenance: MaintenanceWindows,
+    /// Inverse offers that are not answered yet.
+    inverse_offers: Vec<OfferId>,
     matchers: Box<dyn MatcherHost>,
     matcher: MatcherClient,
     store_retry: Retry,
@@ -189,6 +197,7 @@ impl Actor {
             self.offer_demand.request_revive();
         }
         self.carry_out_requests().await;
+        self.follow_maintenance();
         self.save().await;
         self.save_reservations().await;
         if let Some(caller) = self.caller.clone() {
@@ -196,6 +205,7 @@ impl Actor {
             self.send_kills(&caller).await;
             self.send_reconcile(&caller).await;
             self.tend_reservations(&caller).await;
+            self.answer_inverse_offers(&caller).await;
             self.select_kills().await;
             self.match_and_launch(&caller).await;
         }
@@ -228,6 +238,8 @@ impl Actor {
                 self.offer_demand.next(),
                 self.roles.next(now),
                 self.reservations.next(),
+                self.maintenance
+                    .next(maintenance::nanoseconds(Timestamp::now()), now),
                 Some(self.next_reconcile),
             ]);
         }
@@ -279,9 +291,9 @@ impl Actor {
                     self.inbound.push(Inbound::Notify(Event::AgentLost(agent)));
                 }
             }
-            ClusterEvent::InverseOffers(_)
-            | ClusterEvent::RescindInverseOffer(_)
-            | ClusterEvent::UpdateOperationStatus(_)
+            ClusterEvent::InverseOffers(offers) => self.take_inverse_offers(&offers),
+            ClusterEvent::RescindInverseOffer(offer) => self.rescind_inverse_offer(&offer),
+            ClusterEvent::UpdateOperationStatus(_)
             | ClusterEvent::Subscribed(_)
             | ClusterEvent::Error(_)
             | ClusterEvent::Heartbeat => {}
@@ -293,6 +305,8 @@ impl Actor {
         let now = Instant::now();
         self.pool.clear();
         self.offer_demand.subscribed(now);
+        self.inverse_offers.clear();
+        self.maintenance.subscribed(now);
         self.reservations.subscribed(&self.times, now);
         self.matcher.replace(self.matchers.agent_set(up.home_region));
         self.agents.mark_all_changed();

@@ -19,6 +19,7 @@ use super::{Actor, QUEUE, Timeouts};
 use crate::api::handle::Shared;
 use crate::api::request_queue::{RequestQueue, Requests};
 use crate::matching::agents::Agents;
+use crate::matching::maintenance::MaintenanceWindows;
 use crate::matching::matcher::MatcherHost;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::offer_demand::OfferDemand;
@@ -30,7 +31,11 @@ use crate::store::reservations::ReservationLedger;
 use crate::subscription::retry::{Retry, Schedule};
 use crate::subscription::roles::{AcceptedRoles, Roles};
 use crate::subscription::{self, SubscriptionTask};
-use crate::{Events, Result, Scheduler, SubscriptionStatus};
+use crate::{Events, MaintenanceMode, Result, Scheduler, SubscriptionStatus};
+
+/// A maintenance window is dropped when the master has not repeated its inverse offer for this many
+/// times the interval in which it does.
+const CONFIRMATIONS: u32 = 4;
 
 /// The parts of a scheduler: [`crate::Config`] with all defaults filled in.
 pub(crate) struct Dependencies {
@@ -40,6 +45,7 @@ pub(crate) struct Dependencies {
     pub(crate) prefix: String,
     pub(crate) matchers: Box<dyn MatcherHost>,
     pub(crate) times: Timeouts,
+    pub(crate) maintenance: MaintenanceMode,
 }
 
 impl Dependencies {
@@ -122,6 +128,8 @@ impl Dependencies {
             pool: Pool::default(),
             offer_demand: OfferDemand::new(times.revive),
             agents: Agents::default(),
+            maintenance: MaintenanceWindows::new(self.maintenance, times.inverse_offer * CONFIRMATIONS),
+            inverse_offers: Vec::new(),
             matcher,
             matchers: self.matchers,
             store_retry: Retry::new(times.store),

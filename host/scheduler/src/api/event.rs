@@ -67,6 +67,12 @@ pub enum Event {
         /// Base64, as on the wire.
         data: String,
     },
+    /// Maintenance of the agent is due: the service replaces its tasks there
+    /// ([`MaintenanceMode::Evacuated`](crate::MaintenanceMode::Evacuated)). Tasks on the agent no
+    /// longer count for constraints.
+    AgentLeaving(AgentId),
+    /// The maintenance of an agent that was leaving was cancelled or is over, or the agent is gone.
+    AgentStaying(AgentId),
     /// The agent is gone or unreachable; the statuses of its tasks follow.
     AgentLost(AgentId),
     /// A status of a task that is not in the store: it was purged. A live one is killed without a

@@ -101,6 +101,8 @@ pub enum Reason {
     InsufficientGpus,
     /// Too few ports, or a fixed port is not offered.
     InsufficientPorts,
+    /// The offer has GPUs, which are left to tasks that use them.
+    DeclinedScarceResources,
     /// The instance has a reservation, and no offer holds its resources.
     NoCorrespondingReservationFound,
     /// Its `not_before` lies in the future.
@@ -127,6 +129,7 @@ impl Reason {
             Self::InsufficientDisk => "InsufficientDisk",
             Self::InsufficientGpus => "InsufficientGpus",
             Self::InsufficientPorts => "InsufficientPorts",
+            Self::DeclinedScarceResources => "DeclinedScarceResources",
             Self::NoCorrespondingReservationFound => "NoCorrespondingReservationFound",
             Self::Backoff => "Backoff",
             Self::NoOffers => "NoOffers",

@@ -72,6 +72,8 @@ pub struct RunSpec {
     pub disk: f64,
     /// GPUs.
     pub gpus: f64,
+    /// Whether offers with GPUs are left to tasks that use them.
+    pub avoid_gpus: bool,
     /// Host ports, in the order of [`Placement::host_ports`].
     pub ports: Vec<PortRequest>,
     /// The role to which the used offers are allocated. The framework gets it by an

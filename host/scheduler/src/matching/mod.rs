@@ -19,6 +19,7 @@
 pub(crate) mod agents;
 mod disks;
 pub(crate) mod held;
+pub(crate) mod maintenance;
 pub(crate) mod matcher;
 pub(crate) mod matcher_client;
 pub(crate) mod offer_demand;
@@ -67,6 +68,8 @@ pub(crate) struct Requirements {
     roles: Vec<String>,
     /// The role to which offers must be allocated; `None`: any.
     role: Option<String>,
+    /// See [`RunSpec::avoid_gpus`].
+    avoids_gpus: bool,
     /// The volumes to create.
     volumes: Vec<VolumeRequest>,
     /// The resources are to be reserved for `role`: they must not be reserved for it already, since
@@ -95,6 +98,7 @@ impl Requirements {
             port_requests: ports::PortRequests::new(&[]),
             roles,
             role: spec.role.clone(),
+            avoids_gpus: spec.avoid_gpus,
             volumes: Vec::new(),
             reserves: false,
         };

@@ -20,15 +20,16 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Adds an offer; `agent` is the handle of its agent. Returns whether it holds resources of
-    /// reservations.
-    pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32) -> bool {
+    /// Adds an offer; `agent` is the handle of its agent, and nothing is launched there while it is
+    /// `closed`, see [`MaintenanceWindows::closed`](super::maintenance::MaintenanceWindows::closed).
+    /// Returns whether it holds resources of reservations.
+    pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32, closed: Option<(i64, i64)>) -> bool {
         let offers = if self.pass_since.is_some() {
             &mut self.next_pass
         } else {
             &mut self.offers
         };
-        let offer = OpenOffer::new(offer, agent);
+        let offer = OpenOffer::new(offer, agent).closed_during(closed);
         let holds = !offer.held().is_empty();
         offers.push(offer);
         holds
@@ -108,11 +109,11 @@ mod tests {
     fn offers_of_a_lost_agent_are_declined_and_not_matched() {
         let mut pool = Pool::default();
         let offer = |id: &str, agent: &str| crate::testing::offer(id, agent, 1.0, &[]);
-        pool.add(&offer("o1", "a1"), 1);
-        pool.add(&offer("o2", "a2"), 2);
+        pool.add(&offer("o1", "a1"), 1, None);
+        pool.add(&offer("o2", "a2"), 2, None);
         pool.keep(Instant::now());
-        pool.add(&offer("o3", "a1"), 1);
-        pool.add(&offer("o4", "a1"), 1);
+        pool.add(&offer("o3", "a1"), 1, None);
+        pool.add(&offer("o4", "a1"), 1, None);
         pool.remove_agent(1);
         let tried: Vec<&str> = pool.offers().iter().map(|offer| offer.id.as_str()).collect();
         assert_eq!(tried, ["o2"]);

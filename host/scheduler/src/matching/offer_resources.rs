@@ -20,7 +20,9 @@ pub(crate) struct OpenOffer {
     pub(crate) agent: u32,
     /// The role that it is allocated to; `None` in offers for frameworks of one role.
     pub(super) role: Option<Arc<str>>,
-    maintenance: Option<(i64, i64)>,
+    /// See [`OpenOffer::closed_during`].
+    closed: Option<(i64, i64)>,
+    has_gpus: bool,
     resources_left: Vec<OfferedResource>,
     /// Most offers have none.
     special: Option<Box<Special>>,
@@ -91,22 +93,21 @@ impl OpenOffer {
         }
         // Reserved resources are used first: no other framework can use them.
         resources_left.sort_by_key(|resource_left| &*resource_left.role == "*");
-        let maintenance = offer.unavailability.as_ref().map(|window| {
-            let start = window.start.nanoseconds;
-            let length = window
-                .duration
-                .as_ref()
-                .map_or(i64::MAX, |length| length.nanoseconds);
-            (start, start.saturating_add(length))
-        });
         Self {
             id: offer.id.clone(),
             agent,
             role: allocated_to(offer),
-            maintenance,
+            closed: None,
+            has_gpus: resources_left.iter().any(OfferedResource::is_gpus),
             resources_left,
             special,
         }
+    }
+
+    /// The same offer, of which nothing is used from and until these times, in nanoseconds since
+    /// 1970: the agent is in maintenance.
+    pub(crate) fn closed_during(self, closed: Option<(i64, i64)>) -> Self {
+        Self { closed, ..self }
     }
 
     /// The reserved resources of instances.
@@ -140,11 +141,13 @@ impl OpenOffer {
     pub(super) fn of_held(&self, held: &Held) -> Self {
         let unreserved: Arc<str> = "*".into();
         let resources = held.resources.iter();
+        // Those of a reservation may be used wherever they are.
         Self {
+            has_gpus: false,
             id: self.id.clone(),
             agent: self.agent,
             role: self.role.clone(),
-            maintenance: self.maintenance,
+            closed: self.closed,
             resources_left: resources
                 .filter_map(|resource| OfferedResource::new(resource, &unreserved))
                 .collect(),
@@ -192,10 +195,7 @@ impl OpenOffer {
         now: i64,
         mut refuse: impl FnMut(Reason),
     ) -> u32 {
-        if self
-            .maintenance
-            .is_some_and(|(start, end)| start <= now && now < end)
-        {
+        if self.closed.is_some_and(|(start, end)| start <= now && now < end) {
             refuse(Reason::AgentMaintenance);
             return 0;
         }
@@ -221,13 +221,16 @@ impl OpenOffer {
         if ports == 0 {
             refuse(Reason::InsufficientPorts);
         }
-        let room = if lacking { 0 } else { room.min(ports) as u32 };
-        if room == 0 || need.volumes.is_empty() {
-            return room;
+        let mut room = if lacking { 0 } else { room.min(ports) as u32 };
+        if room > 0 && !need.volumes.is_empty() {
+            room = self.room_with_volumes(need, room);
+            if room == 0 {
+                refuse(Reason::InsufficientDisk);
+            }
         }
-        let room = self.room_with_volumes(need, room);
-        if room == 0 {
-            refuse(Reason::InsufficientDisk);
+        if room > 0 && need.avoids_gpus && self.has_gpus {
+            refuse(Reason::DeclinedScarceResources);
+            return 0;
         }
         room
     }
@@ -368,6 +371,10 @@ impl OpenOffer {
 }
 
 impl OfferedResource {
+    fn is_gpus(&self) -> bool {
+        self.resource.name == "gpus" && matches!(self.left, Remainder::Amount { left: 1.., .. })
+    }
+
     fn new(resource: &v1::Resource, unreserved: &Arc<str>) -> Option<Self> {
         let left = if resource.name == "ports" {
             let ranges = resource.port_ranges().filter_map(|(first, last)| {

@@ -35,13 +35,8 @@ fn bins(rng: &mut StdRng) -> Vec<OpenOffer> {
         .map(|n| {
             let mut offer = offer(&format!("o{n}"), "a", 0.0, &[]);
             offer.resources = resources(rng);
-            if rng.random_ratio(1, 10) {
-                offer.unavailability = Some(v1::Unavailability {
-                    start: v1::TimeInfo { nanoseconds: 0 },
-                    duration: None,
-                });
-            }
-            OpenOffer::new(&offer, rng.random_range(0..6))
+            let closed = rng.random_ratio(1, 10).then_some((0, i64::MAX));
+            OpenOffer::new(&offer, rng.random_range(0..6)).closed_during(closed)
         })
         .collect()
 }

@@ -353,26 +353,41 @@ fn special_resources_are_not_used() {
 
 #[test]
 fn agent_in_maintenance_has_no_room() {
-    let mut offer = offer("o", "a", 2.0, &[]);
-    let window = |start, length: Option<i64>| v1::Unavailability {
-        start: v1::TimeInfo { nanoseconds: start },
-        duration: length.map(|nanoseconds| v1::DurationInfo { nanoseconds }),
-    };
-    for (window, now, fits) in [
-        (window(100, Some(50)), 99, true),
-        (window(100, Some(50)), 100, false),
-        (window(100, Some(50)), 149, false),
-        (window(100, Some(50)), 150, true),
-        (window(100, None), i64::MAX - 1, false),
+    let offer = offer("o", "a", 2.0, &[]);
+    for (closed, now, fits) in [
+        (None, 100, true),
+        (Some((100, 150)), 99, true),
+        (Some((100, 150)), 100, false),
+        (Some((100, 150)), 149, false),
+        (Some((100, 150)), 150, true),
+        (Some((100, i64::MAX)), i64::MAX - 1, false),
     ] {
-        offer.unavailability = Some(window.clone());
-        let room = room(&OpenOffer::new(&offer, 0), &need(|_| {}), 1, now);
+        let offer = OpenOffer::new(&offer, 0).closed_during(closed);
+        let room = room(&offer, &need(|_| {}), 1, now);
         let expected = if fits {
             Ok(1)
         } else {
             Err(vec![Reason::AgentMaintenance])
         };
-        assert_eq!(room, expected, "{window:?} at {now}");
+        assert_eq!(room, expected, "{closed:?} at {now}");
+    }
+}
+
+#[test]
+fn offer_with_gpus_has_no_room_for_a_spec_that_avoids_them() {
+    let offer = |gpus: f64| {
+        let mut offer = offer("o", "a", 2.0, &[]);
+        offer.resources.push(v1::Resource::scalar("gpus", gpus));
+        OpenOffer::new(&offer, 0)
+    };
+    for (avoids, gpus, fits) in [(true, 1.0, false), (false, 1.0, true), (true, 0.0, true)] {
+        let need = need(|spec| spec.avoid_gpus = avoids);
+        let expected = if fits {
+            Ok(1)
+        } else {
+            Err(vec![Reason::DeclinedScarceResources])
+        };
+        assert_eq!(room(&offer(gpus), &need, 1, 0), expected, "{avoids} {gpus}");
     }
 }
 

@@ -311,6 +311,7 @@ impl Job {
             mem: 64.0,
             disk: 0.0,
             gpus: 0.0,
+            avoid_gpus: false,
             ports: Vec::new(),
             role: None,
             volumes: Vec::new(),

@@ -40,6 +40,9 @@ impl Core {
             Event::Message { .. }
             | Event::ReservationChanged { .. }
             | Event::KillsSelected { .. }
+            // Jobs run to their ends.
+            | Event::AgentLeaving(_)
+            | Event::AgentStaying(_)
             | Event::Unknown { .. } => {}
         }
     }

@@ -7,6 +7,7 @@ mod groups;
 mod kill_choices;
 mod leader;
 mod lifecycle;
+mod maintenance;
 mod master;
 mod requests;
 mod reservations;

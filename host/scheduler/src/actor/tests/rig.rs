@@ -19,7 +19,7 @@ use transom_store::{Batch, Entry, Store};
 use super::master::Master;
 use crate::actor::{Dependencies, Timeouts};
 use crate::matching::matcher::{Matcher, MatcherHost};
-use crate::{Event, Events, Metrics, RunSpec, Scheduler, SchedulerApi, TaskRecord, testing};
+use crate::{Event, Events, MaintenanceMode, Metrics, RunSpec, Scheduler, SchedulerApi, TaskRecord, testing};
 
 /// A scheduler and its dependencies. Whatever the test does not stop ends with its runtime.
 pub(super) struct Rig {
@@ -192,6 +192,7 @@ fn times() -> Timeouts {
         // Longer than any test: those that wait for them set them.
         reservation: Duration::from_mins(10),
         release: Duration::from_mins(10),
+        inverse_offer: Duration::from_mins(10),
         stall: Duration::from_millis(50),
     }
 }
@@ -217,6 +218,9 @@ fn parts(
         prefix: "fw".to_owned(),
         matchers,
         times,
+        maintenance: MaintenanceMode::Evacuated {
+            ahead: Duration::from_mins(1),
+        },
     }
 }
 
@@ -391,6 +395,8 @@ impl Rig {
                 format!("of {} kill {}", choice.spec.id, kills.join(" "))
             }
             Event::Message { data, .. } => format!("message {data}"),
+            Event::AgentLeaving(agent) => format!("leaving {agent}"),
+            Event::AgentStaying(agent) => format!("staying {agent}"),
             Event::AgentLost(agent) => format!("lost {agent}"),
             Event::Unknown { status } => format!("unknown {} {}", status.task_id, status.state),
         }

@@ -1,0 +1,85 @@
+//! Maintenance of agents: answers inverse offers, and tells the service which agents to leave.
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::{Caller, OfferId, v1};
+use transom_common::error_chain;
+
+use super::{Actor, Inbound};
+use crate::Event;
+use crate::matching::maintenance::MaintenanceChange;
+
+/// Most inverse offers that wait for an answer; the master repeats those that get none.
+const MAX_UNANSWERED: usize = 100_000;
+
+impl Actor {
+    pub(super) fn take_inverse_offers(&mut self, offers: &[v1::InverseOffer]) {
+        let now = Instant::now();
+        for offer in offers {
+            self.maintenance.announced(offer, now);
+            if self.inverse_offers.len() < MAX_UNANSWERED {
+                self.inverse_offers.push(offer.id.clone());
+            }
+        }
+    }
+
+    pub(super) fn rescind_inverse_offer(&mut self, offer: &OfferId) {
+        self.inverse_offers.retain(|known| known != offer);
+    }
+
+    /// Tells the service which agents its tasks have to leave, or need not leave any more.
+    pub(super) fn follow_maintenance(&mut self) {
+        let changes = self
+            .maintenance
+            .changes(nanoseconds(Timestamp::now()), Instant::now());
+        for change in changes {
+            self.maintenance_changed(change);
+        }
+    }
+
+    pub(super) fn maintenance_changed(&mut self, change: MaintenanceChange) {
+        let event = match change {
+            MaintenanceChange::Leaving(agent) => {
+                tracing::info!(%agent, "maintenance of an agent is due; its tasks are moved");
+                Event::AgentLeaving(agent)
+            }
+            MaintenanceChange::Staying(agent) => {
+                tracing::info!(%agent, "maintenance of an agent was cancelled or is over, or the agent is gone");
+                Event::AgentStaying(agent)
+            }
+        };
+        // Tasks on the agent count for constraints, or do so no longer.
+        self.offer_demand.request_revive();
+        self.inbound.push(Inbound::Notify(event));
+    }
+
+    /// Accepts or declines the inverse offers that have arrived. The master repeats them.
+    pub(super) async fn answer_inverse_offers(&mut self, caller: &Caller) {
+        if self.inverse_offers.is_empty() {
+            return;
+        }
+        let offers = std::mem::take(&mut self.inverse_offers);
+        let filters = v1::Filters::refuse(self.times.inverse_offer);
+        let (name, outcome) = if self.maintenance.accepts() {
+            let accepted = caller.accept_inverse_offers(offers.clone(), filters).await;
+            ("ACCEPT_INVERSE_OFFERS", accepted)
+        } else {
+            let declined = caller.decline_inverse_offers(offers.clone(), filters).await;
+            ("DECLINE_INVERSE_OFFERS", declined)
+        };
+        if let Err(error) = outcome {
+            self.metrics.call_failed(name);
+            tracing::warn!(
+                call = name,
+                error = error_chain(&error),
+                "answering inverse offers failed; retrying"
+            );
+            self.inverse_offers = offers;
+        }
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn nanoseconds(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
+}

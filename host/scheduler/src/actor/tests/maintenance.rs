@@ -1,0 +1,114 @@
+//! Inverse offers, and agents that tasks have to leave.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::rig::Rig;
+use crate::testing::{offer, spec};
+use crate::{Reason, RunSpec, SchedulerApi};
+use jiff::Timestamp;
+use transom_cluster::v1;
+
+/// A window that starts so many seconds from now and has no end.
+fn window(seconds: i64) -> Value {
+    let start = Timestamp::now().as_nanosecond() as i64 + seconds * 1_000_000_000;
+    json!({"start": {"nanoseconds": start}})
+}
+
+impl Rig {
+    fn inverse_offer(&self, id: &str, agent: &str, seconds: i64) {
+        let offer = json!({
+            "id": {"value": id},
+            "framework_id": {"value": "F-1"},
+            "agent_id": {"value": agent},
+            "unavailability": window(seconds),
+        });
+        self.master
+            .send(&json!({"type": "INVERSE_OFFERS", "inverse_offers": {"inverse_offers": [offer]}}));
+    }
+}
+
+#[tokio::test]
+async fn inverse_offer_is_accepted_and_the_service_leaves_the_agent_in_time() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    // The rig moves tasks a minute ahead.
+    rig.inverse_offer("i1", "a1", 3600);
+    let accepted = rig.master.call("ACCEPT_INVERSE_OFFERS", 1).await;
+    let accepted = &accepted.body["accept_inverse_offers"];
+    assert_eq!(accepted["inverse_offer_ids"], json!([{"value": "i1"}]));
+    assert_eq!(accepted["filters"]["refuse_seconds"], 600.0);
+    rig.inverse_offer("i2", "a1", 59);
+    assert_eq!(rig.heard().await, "leaving a1");
+    rig.master.call("ACCEPT_INVERSE_OFFERS", 2).await;
+    // The window is moved.
+    rig.inverse_offer("i3", "a1", 3600);
+    assert_eq!(rig.heard().await, "staying a1");
+    rig.inverse_offer("i4", "a1", 0);
+    assert_eq!(rig.heard().await, "leaving a1");
+    rig.master
+        .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
+    assert_eq!(rig.heard().await, "staying a1");
+    assert_eq!(rig.heard().await, "lost a1");
+}
+
+#[tokio::test]
+async fn offer_without_a_window_shows_that_maintenance_was_cancelled() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.inverse_offer("i1", "a1", 0);
+    assert_eq!(rig.heard().await, "leaving a1");
+    rig.master.offer(&[offer("o9", "a1", 1.0, &[])]);
+    assert_eq!(rig.heard().await, "staying a1");
+}
+
+#[tokio::test]
+async fn inverse_offer_is_answered_again_when_the_master_rejected_the_answer() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.master.rules(|rules| {
+        rules.refuse.insert("ACCEPT_INVERSE_OFFERS");
+    });
+    rig.inverse_offer("i1", "a1", 3600);
+    rig.master.call("ACCEPT_INVERSE_OFFERS", 1).await;
+    rig.master.rules(|rules| {
+        rules.refuse.clear();
+    });
+    // With the next one.
+    rig.inverse_offer("i2", "a1", 3600);
+    let both = |call: &super::master::Call| {
+        let ids = &call.body["accept_inverse_offers"]["inverse_offer_ids"];
+        *ids == json!([{"value": "i1"}, {"value": "i2"}])
+    };
+    rig.master.call_where("ACCEPT_INVERSE_OFFERS", 1, both).await;
+}
+
+#[tokio::test]
+async fn task_on_a_leaving_agent_does_not_count_for_constraints_and_gets_no_company() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.inverse_offer("i1", "a1", 0);
+    assert_eq!(rig.heard().await, "leaving a1");
+    let spec = Arc::new(RunSpec {
+        instances: 2,
+        ..spec("/app")
+    });
+    rig.submit(&spec, &["t2"]).await;
+    let closed = v1::Offer {
+        unavailability: Some(serde_json::from_value(window(0)).unwrap()),
+        ..offer("o8", "a1", 4.0, &[(31_000, 32_000)])
+    };
+    rig.master.offer(&[closed]);
+    rig.master.call("DECLINE", 1).await;
+    rig.turn().await;
+    let waiting = rig.scheduler.pending();
+    assert!(
+        waiting[0].reasons.last.contains_key(&Reason::AgentMaintenance),
+        "{waiting:?}"
+    );
+    rig.master.offer(&[offer("o9", "a2", 4.0, &[(31_000, 32_000)])]);
+    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    let (task, _) = rig.script.asked.lock().unwrap().clone().unwrap();
+    assert_eq!(task.placed, [] as [u32; 0]);
+}
