@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::{Client, LeadershipGuard, v1};
 use transom_common::error_chain;
 use transom_plugin_host::Plugins;
-use transom_scheduler::{Events, Metrics, SchedulerApi};
+use transom_scheduler::{Events, MaintenanceMode, Metrics, SchedulerApi};
 use transom_store::{Election, LeaseTerm, Store, Term};
 
 use crate::{Error, Installed, Result, ServiceError};
@@ -133,6 +133,8 @@ pub struct Framework {
     pub plugins: Plugins,
     /// The minimum interval of REVIVE calls.
     pub revive_interval: Duration,
+    /// What it does about agents for which maintenance is scheduled.
+    pub maintenance: MaintenanceMode,
     /// The metrics of the scheduler, kept across terms.
     pub metrics: Metrics,
 }
@@ -256,6 +258,7 @@ impl Framework {
             self.plugins.clone(),
         );
         config.revive_interval = self.revive_interval;
+        config.maintenance = self.maintenance;
         let started = config.start(self.metrics.clone(), token.clone()).await;
         let (scheduler, events) = started.map_err(|source| Error::Scheduler {
             framework: self.info.name.clone(),

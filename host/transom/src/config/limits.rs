@@ -7,11 +7,14 @@ const MAX_VERSIONS: usize = 1000;
 /// A body is held in memory.
 const MAX_BODY_BYTES: usize = 256 << 20;
 const MAX_LAUNCH_SECONDS: usize = 86_400;
+/// A week.
+const MAX_DRAINING_SECONDS: usize = 604_800;
 
 /// Limits that are out of bounds, one line each.
 pub(super) fn problems(apps: &Apps) -> Vec<String> {
     let any = usize::MAX;
     let launch_seconds = usize::try_from(apps.task_launch_timeout_seconds).unwrap_or(any);
+    let draining_seconds = usize::try_from(apps.draining_seconds).unwrap_or(any);
     let mut problems = Vec::new();
     for (key, value, least, most) in [
         (
@@ -30,6 +33,7 @@ pub(super) fn problems(apps: &Apps) -> Vec<String> {
             1,
             MAX_LAUNCH_SECONDS,
         ),
+        ("draining_seconds", draining_seconds, 0, MAX_DRAINING_SECONDS),
     ] {
         if value < least || value > most {
             let expected = if most == any {
@@ -80,6 +84,10 @@ mod tests {
             (
                 "max_body = 1023",
                 Some("`apps.max_body` is 1023: it must be between 1024 and 268435456"),
+            ),
+            (
+                "draining_seconds = 604801",
+                Some("`apps.draining_seconds` is 604801: it must be between 0 and 604800"),
             ),
             (
                 "task_launch_timeout_seconds = 0",

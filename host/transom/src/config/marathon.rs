@@ -41,7 +41,6 @@ const KEYSTORE: &str = "a Java keystore cannot be read: convert it to PEM files 
 const JVM_PLUGINS: &str =
     "plugins for the JVM do not run here: decisions are made by WebAssembly components, see [plugins]";
 const METRICS: &str = "metrics are read from /metrics of the admin port, in OpenMetrics";
-const RESIDENTS: &str = "reservations for resident tasks are not supported yet";
 const TLS: &str =
     "there is one port: with `apps.tls_certificate` and `apps.tls_key`, `apps.port` accepts TLS only";
 const TOKENS: &str = "launches are limited by the offers alone";
@@ -75,15 +74,12 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ),
     (
         "disable_maintenance_mode",
-        Nothing("agents in maintenance make no offers"),
+        Attention("set `apps.maintenance = \"ignore\"`"),
     ),
     ("disable_metrics", Nothing(METRICS)),
     ("disable_store_cache", Nothing(ALWAYS)),
     ("disable_zk_compression", Nothing(ZOOKEEPER)),
-    (
-        "draining_seconds",
-        Nothing("agents in maintenance make no offers"),
-    ),
+    ("draining_seconds", Same(Whole)),
     ("enable_features", Same(Texts)),
     ("env_vars_prefix", Same(Text)),
     (
@@ -97,7 +93,7 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ("executor", Nothing("tasks run in the command executor")),
     ("failover_timeout", Same(Whole)),
     ("framework_name", Same(Text)),
-    ("gpu_scheduling_behavior", Nothing("GPUs are not supported yet")),
+    ("gpu_scheduling_behavior", Same(Text)),
     (
         "ha",
         Nothing("daemons that share a store elect a leader; with the embedded store there is one daemon"),
@@ -149,7 +145,7 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ),
     (
         "maintenance_mode",
-        Nothing("agents in maintenance make no offers"),
+        Nothing("it is on: the default of `apps.maintenance` is \"evacuate\""),
     ),
     ("marathon_store_timeout", Nothing(FIXED)),
     ("master", Key("cluster.master", Text)),
@@ -239,7 +235,7 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
         "task_lost_expunge_interval",
         Nothing("lost tasks are given up by `unreachableStrategy`"),
     ),
-    ("task_reservation_timeout", Nothing(RESIDENTS)),
+    ("task_reservation_timeout", Nothing(FIXED)),
     ("webui_url", Nothing("it is the address of the apps port")),
     (
         "zk",

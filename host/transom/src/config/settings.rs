@@ -409,6 +409,8 @@ pub(crate) struct Apps {
     pub(crate) env_vars_prefix: String,
     /// Parts of definitions that are rejected unless they are named here.
     pub(crate) enable_features: Vec<Feature>,
+    /// Whether tasks without GPUs use agents that have some.
+    pub(crate) gpu_scheduling_behavior: GpuScheduling,
     /// The name of container networks that have none in their definition; none when empty.
     pub(crate) default_network_name: String,
     /// The maximum number of requests that are handled at the same time, event streams not counted;
@@ -430,6 +432,10 @@ pub(crate) struct Apps {
     /// Seconds for which a launched task may stay in one state before it runs; then it is killed
     /// and launched again.
     pub(crate) task_launch_timeout_seconds: u64,
+    /// What happens to instances on agents for which maintenance is scheduled.
+    pub(crate) maintenance: Maintenance,
+    /// Seconds before a maintenance window from which instances are moved to other agents.
+    pub(crate) draining_seconds: u64,
     pub(crate) checks: Checks,
     pub(crate) deployments: Deployments,
     pub(crate) health: Health,
@@ -457,6 +463,7 @@ impl Default for Apps {
             hostname: String::new(),
             env_vars_prefix: String::new(),
             enable_features: Vec::new(),
+            gpu_scheduling_behavior: GpuScheduling::Restricted,
             default_network_name: String::new(),
             max_concurrent_requests: None,
             max_body: 8 << 20,
@@ -466,6 +473,8 @@ impl Default for Apps {
             local_port_min: 10_000,
             local_port_max: 20_000,
             task_launch_timeout_seconds: 300,
+            maintenance: Maintenance::Evacuate,
+            draining_seconds: 300,
             checks: Checks::default(),
             deployments: Deployments::default(),
             health: Health::default(),
@@ -516,6 +525,30 @@ pub(crate) enum OnDeadline {
     Rollback,
     /// It stops in its current step.
     Fail,
+}
+
+/// Whether tasks without GPUs use agents that have some.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GpuScheduling {
+    /// They leave them to tasks that use GPUs.
+    #[default]
+    Restricted,
+    /// They do.
+    Unrestricted,
+}
+
+/// What happens to instances on agents for which an operator has scheduled maintenance.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Maintenance {
+    /// They are moved to other agents ahead of the window, and none are launched there.
+    #[default]
+    Evacuate,
+    /// They stay; none are launched there during the window.
+    Avoid,
+    /// Nothing; others are launched there, too.
+    Ignore,
 }
 
 /// `[apps.events]`: the event stream.

@@ -8,10 +8,13 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1::{self, CapabilityType};
+use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
 use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
-use crate::config::{self, CheckRunner, Feature, OnDeadline, PlanFormat, Settings};
+use crate::config::{
+    self, CheckRunner, Feature, GpuScheduling, Maintenance, OnDeadline, PlanFormat, Settings,
+};
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
 use crate::exit::Unavailable;
@@ -33,6 +36,7 @@ impl ServiceKind for Apps {
         Ok(Some(Box::new(BoundApps {
             info: framework_info(section, settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
+            maintenance: maintenance(section),
             port: config.bind().await.context(Unavailable)?,
             config,
         })))
@@ -63,6 +67,7 @@ struct BoundApps {
     config: transom_apps::Config,
     port: BoundPort,
     info: v1::FrameworkInfo,
+    maintenance: MaintenanceMode,
     daemon_prefix: String,
 }
 
@@ -79,8 +84,13 @@ impl BoundService for BoundApps {
     async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
         let address = self.port.advertised();
         let cluster = context.cluster.clone();
-        let framework =
-            context.framework(self.info, &address, cluster.clone(), self.config.revive_interval)?;
+        let framework = context.framework(
+            self.info,
+            &address,
+            cluster.clone(),
+            self.config.revive_interval,
+            self.maintenance,
+        )?;
         let plugins = context.plugins.clone();
         let dependencies = transom_apps::Dependencies::new(plugins, &cluster, context.registry);
         let started = transom_apps::start(
@@ -124,6 +134,16 @@ fn framework_info(section: &config::Apps, principal: Option<String>) -> v1::Fram
     }
 }
 
+fn maintenance(section: &config::Apps) -> MaintenanceMode {
+    match section.maintenance {
+        Maintenance::Ignore => MaintenanceMode::Ignored,
+        Maintenance::Avoid => MaintenanceMode::Avoided,
+        Maintenance::Evacuate => MaintenanceMode::Evacuated {
+            ahead: Duration::from_secs(section.draining_seconds),
+        },
+    }
+}
+
 /// The features that the service knows; another one is always on.
 fn features(section: &config::Apps) -> BTreeSet<transom_apps::Feature> {
     let feature = |feature: &Feature| match feature {
@@ -154,6 +174,10 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
         launch_timeout: Duration::from_secs(section.task_launch_timeout_seconds),
         env_vars_prefix: section.env_vars_prefix.clone(),
         features: features(section),
+        gpus: match section.gpu_scheduling_behavior {
+            GpuScheduling::Restricted => transom_apps::GpuScheduling::Restricted,
+            GpuScheduling::Unrestricted => transom_apps::GpuScheduling::Unrestricted,
+        },
         deployments: transom_apps::Deployments {
             deadline: section.deployments.deadline_seconds,
             on_deadline: match section.deployments.on_deadline {
@@ -189,6 +213,21 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+
+    #[test]
+    fn maintenance_is_what_the_settings_say() {
+        let seconds = Duration::from_secs;
+        let evacuated = |ahead| MaintenanceMode::Evacuated { ahead };
+        for (text, expected) in [
+            ("", evacuated(seconds(300))),
+            ("draining_seconds = 7", evacuated(seconds(7))),
+            ("maintenance = \"avoid\"", MaintenanceMode::Avoided),
+            ("maintenance = \"ignore\"", MaintenanceMode::Ignored),
+        ] {
+            let section: config::Apps = toml::from_str(text).unwrap();
+            assert_eq!(maintenance(&section), expected, "{text}");
+        }
+    }
 
     #[test]
     fn settings_reach_the_service() {

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
 use transom_framework::{Framework, FrameworkService, ServiceHandle};
 use transom_plugin_host::{Plugins, Reserved};
-use transom_scheduler::Metrics;
+use transom_scheduler::{MaintenanceMode, Metrics};
 use transom_store::{Election, Store};
 
 use crate::daemon::from_settings;
@@ -90,6 +90,7 @@ impl StartContext<'_> {
         address: &str,
         cluster: Client,
         revive_interval: Duration,
+        maintenance: MaintenanceMode,
     ) -> anyhow::Result<Framework> {
         let prefix = info.name.clone();
         let StoreContext { store, lease, .. } = self.store()?;
@@ -102,6 +103,7 @@ impl StartContext<'_> {
             cluster,
             plugins: self.plugins.clone(),
             revive_interval,
+            maintenance,
         })
     }
 }

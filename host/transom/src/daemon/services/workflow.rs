@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
+use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
 use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
@@ -78,8 +79,14 @@ impl BoundService for BoundWorkflow {
             None => context.cluster.clone(),
         };
         let address = self.port.advertised();
-        let framework =
-            context.framework(self.info, &address, cluster.clone(), self.config.revive_interval)?;
+        let framework = context.framework(
+            self.info,
+            &address,
+            cluster.clone(),
+            self.config.revive_interval,
+            // Jobs run to their ends where they are.
+            MaintenanceMode::Avoided,
+        )?;
         let started = transom_workflow::start(
             self.config,
             self.port,
