@@ -61,7 +61,6 @@ impl Config {
             addr,
             started: epoch(),
         };
-        let master_id = master.id.clone();
         let state = State::new(config.clone(), master, standby_addr, Instant::now());
         let run: Run = Box::new(|shared, launch, kills| {
             Box::pin(async move { agent::runner::run(&shared, launch, kills).await })
@@ -75,20 +74,15 @@ impl Config {
             tracker.spawn(serve(listener, Port::Master(own), Arc::clone(&shared), answer));
         }
         let mut agents = Vec::with_capacity(sockets.len());
-        for (index, (config, listener, addr)) in sockets.into_iter().enumerate() {
-            let id = AgentId::from(format!("{master_id}-S{index}"));
+        for (config, listener, addr) in sockets {
+            let id = shared.with(State::new_agent_id);
             let work_dir = make_dir(&shared.config.work_dir.join("agents").join(id.as_str()))?;
             shared.journals.open(&id, &work_dir)?;
             let own = id.clone();
             let answer = move |shared, request| {
-                Box::pin(agent::http::answer(shared, own.clone(), request)) as BoxFuture<_>
+                Box::pin(agent::http::answer(shared, addr, own.clone(), request)) as BoxFuture<_>
             };
-            tracker.spawn(serve(
-                listener,
-                Port::Agent(id.clone()),
-                Arc::clone(&shared),
-                answer,
-            ));
+            tracker.spawn(serve(listener, Port::Agent(addr), Arc::clone(&shared), answer));
             shared.with(|state| state.add_agent(&id, config, addr, work_dir, Instant::now()));
             agents.push((id, addr));
         }
@@ -119,9 +113,17 @@ impl Minicluster {
         self.agents.iter().map(|(_, addr)| *addr).collect()
     }
 
-    /// The agents' ids, in the same order.
+    /// The agents' ids, in the same order. Without a process, an agent
+    /// has its first one here.
     pub fn agent_ids(&self) -> Vec<String> {
-        self.agents.iter().map(|(id, _)| id.to_string()).collect()
+        let ids = (0..self.agents.len()).filter_map(|index| self.agent_id(index));
+        ids.map(|id| id.to_string()).collect()
+    }
+
+    fn agent_id(&self, index: usize) -> Option<AgentId> {
+        let (first, addr) = self.agents.get(index)?;
+        let current = self.shared.with(|state| state.agent_id_at(*addr));
+        Some(current.unwrap_or_else(|| first.clone()))
     }
 
     /// Breaks the connection between the master and an agent, as if the agent's process were
@@ -129,15 +131,15 @@ impl Minicluster {
     /// the others continue and become unreachable after [`Config::agent_timeout`]. An unknown index
     /// does nothing.
     pub fn break_agent(&self, index: usize) {
-        if let Some((id, _)) = self.agents.get(index) {
-            self.shared.with(|state| state.break_agent(id, Instant::now()));
+        if let Some(id) = self.agent_id(index) {
+            self.shared.with(|state| state.break_agent(&id, Instant::now()));
         }
     }
 
     /// Reconnects such an agent, with the tasks that it still runs.
     pub fn mend_agent(&self, index: usize) {
-        if let Some((id, _)) = self.agents.get(index) {
-            self.shared.with(|state| state.mend_agent(id, Instant::now()));
+        if let Some(id) = self.agent_id(index) {
+            self.shared.with(|state| state.mend_agent(&id, Instant::now()));
         }
     }
 

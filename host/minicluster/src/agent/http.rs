@@ -16,16 +16,18 @@ use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::{Value, json as document};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 type Answer = Result<Response<Body>, Refusal>;
 
-/// Answers one request.
+/// Answers one request to the agent with this address; `first` is the id that it had first.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
-    agent: AgentId,
+    addr: SocketAddr,
+    first: AgentId,
     request: Request<Incoming>,
 ) -> Response<Body> {
+    let agent = shared.with(|state| state.agent_id_at(addr)).unwrap_or(first);
     let (parts, body) = request.into_parts();
     let path = route(parts.uri.path(), "/slave(1)");
     let query = query(&parts.uri);

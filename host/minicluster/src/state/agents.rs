@@ -9,6 +9,13 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration, time::Instant};
 
 impl State {
+    /// The id of the next agent that registers for the first time.
+    pub(crate) fn new_agent_id(&mut self) -> AgentId {
+        let id = AgentId::from(format!("{}-S{}", self.master.id, self.next_agent));
+        self.next_agent += 1;
+        id
+    }
+
     /// Registers an agent and offers its resources.
     pub(crate) fn add_agent(
         &mut self,

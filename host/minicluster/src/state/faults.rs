@@ -47,7 +47,7 @@ pub(super) struct Down {
 #[derive(Clone, Debug)]
 pub(crate) enum Port {
     Master(SocketAddr),
-    Agent(AgentId),
+    Agent(SocketAddr),
 }
 
 /// The handling of a request to a port.
@@ -68,7 +68,7 @@ impl State {
                 Some(down) if down.addr == *addr && now < down.until => Gate::Closed,
                 _ => Gate::Open,
             },
-            Port::Agent(id) => match self.agent(id).and_then(|agent| agent.fault) {
+            Port::Agent(addr) => match self.agent_at(*addr).and_then(|agent| agent.fault) {
                 Some(AgentFault::Killed) => Gate::Closed,
                 Some(AgentFault::Paused) => Gate::Silent,
                 Some(AgentFault::Partitioned) | None => Gate::Open,

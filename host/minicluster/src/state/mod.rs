@@ -87,6 +87,8 @@ pub(crate) struct State {
     lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Bundle)>,
     watchers: Vec<Watcher>,
     next_framework: u64,
+    /// Not reset when the master restarts: tools name agents by the ends of their ids.
+    next_agent: u64,
     next_offer: u64,
     next_allocation: Instant,
     /// To be executed by the holder of the lock.
@@ -120,6 +122,7 @@ impl State {
             lingering: HashMap::new(),
             watchers: Vec::new(),
             next_framework: 0,
+            next_agent: 0,
             next_offer: 0,
             effects: Vec::new(),
         }
@@ -145,6 +148,19 @@ impl State {
     /// The agent, also if the master does not know it yet.
     pub(crate) fn agent(&self, id: &AgentId) -> Option<&Agent> {
         self.agents.get(id).or_else(|| self.away.get(id))
+    }
+
+    /// The agent with this address, also if the master does not know it yet.
+    fn agent_at(&self, addr: SocketAddr) -> Option<&Agent> {
+        self.agents
+            .values()
+            .chain(self.away.values())
+            .find(|agent| agent.addr == addr)
+    }
+
+    /// The current id of the agent with this address, if it runs.
+    pub(crate) fn agent_id_at(&self, addr: SocketAddr) -> Option<AgentId> {
+        self.agent_at(addr).map(|agent| agent.id.clone())
     }
 
     fn agent_mut(&mut self, id: &AgentId) -> Option<&mut Agent> {
