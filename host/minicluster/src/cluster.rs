@@ -83,7 +83,7 @@ impl Config {
                 Box::pin(agent::http::answer(shared, addr, own.clone(), request)) as BoxFuture<_>
             };
             tracker.spawn(serve(listener, Port::Agent(addr), Arc::clone(&shared), answer));
-            shared.with(|state| state.add_agent(&id, config, addr, work_dir, Instant::now()));
+            shared.with(|state| state.add_agent(id.clone(), config, addr, work_dir, Instant::now()));
             agents.push((id, addr));
         }
         tracker.spawn(keep_time(Arc::clone(&shared)));
@@ -113,8 +113,8 @@ impl Minicluster {
         self.agents.iter().map(|(_, addr)| *addr).collect()
     }
 
-    /// The agents' ids, in the same order. Without a process, an agent
-    /// has its first one here.
+    /// The agents' ids, in the same order. An agent gets a new one after the maintenance of its
+    /// machine; without a process it has its first one here.
     pub fn agent_ids(&self) -> Vec<String> {
         let ids = (0..self.agents.len()).filter_map(|index| self.agent_id(index));
         ids.map(|id| id.to_string()).collect()

@@ -157,7 +157,7 @@ pub(crate) async fn read_call(
     body: Incoming,
 ) -> Result<Value, Refusal> {
     if method != Method::POST {
-        return Err(not_allowed(method));
+        return Err(not_allowed(method, &["POST"]));
     }
     let body = read_body(body).await?;
     check_content_type(headers)?;
@@ -225,14 +225,15 @@ pub(crate) fn not_found() -> Refusal {
     refusal(StatusCode::NOT_FOUND, "404 Not Found.")
 }
 
-pub(crate) fn not_allowed(method: &Method) -> Refusal {
+pub(crate) fn not_allowed(method: &Method, allowed: &[&str]) -> Refusal {
+    let expected = allowed.join("', '");
     let mut response = text(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("405 Method Not Allowed. Expecting one of {{ 'POST' }}, but received '{method}'."),
+        format!("405 Method Not Allowed. Expecting one of {{ '{expected}' }}, but received '{method}'."),
     );
-    response
-        .headers_mut()
-        .insert(header::ALLOW, HeaderValue::from_static("POST"));
+    if let Ok(allowed) = HeaderValue::from_str(&allowed.join(", ")) {
+        response.headers_mut().insert(header::ALLOW, allowed);
+    }
     response.into()
 }
 

@@ -20,14 +20,17 @@
 //! * Queues, bodies, connections and histories are bounded.
 //! * Each agent writes `agents/<agent id>/journal.jsonl` in the work directory: a line for each
 //!   start, signal and end of a process, flushed before the next step, for comparison with the
-//!   process table.
+//!   process table. An agent keeps its directory when it gets another id.
+//! * Maintenance has schedules, inverse offers and their answers, and machines that go down and come
+//!   up. When the maintenance of a machine is stopped, its agents start automatically, with new ids
+//!   and with the reservations and volumes that they had.
 //! * `/minicluster/faults` on the masters' ports, which no real master has, injects the faults of
 //!   real clusters; GET lists all faults and the active ones.
 //!
 //! # Not here
 //!
-//! * JSON only, no protobuf. No quota, maintenance or custom executors; messages for executors are
-//!   only written to the agent's journal; offer constraints are shown and otherwise ignored.
+//! * JSON only, no protobuf. No quota or custom executors; messages for executors are only written
+//!   to the agent's journal; offer constraints are shown and otherwise ignored.
 //! * Resources can be reserved, and persistent volumes created and destroyed. Volumes cannot grow,
 //!   shrink or be shared. The tasks of a group mount those of its executor by volumes of the type
 //!   `SANDBOX_PATH`. Agents have no disks but their root disk. Other operations return

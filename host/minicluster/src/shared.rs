@@ -97,6 +97,7 @@ impl Shared {
                 Effect::Launch(launch) => self.launch(*launch),
                 Effect::Kill(key, order) => self.kill(&key, order),
                 Effect::Delete(volume) => self.delete(volume),
+                Effect::KeepJournal { of, for_agent } => self.journals.keep(&of, &for_agent),
                 Effect::Message(agent, line) => self.journals.note(&agent, &line),
             }
         }

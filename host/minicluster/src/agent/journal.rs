@@ -19,6 +19,8 @@
 //! A line with the `event` `message` is different: it records a message for `executor`, with its
 //! `data` in base64.
 //!
+//! An agent that registers under a new id, after the maintenance of its machine, keeps its journal.
+//!
 //! Every `launch` is followed by one `exit` of the same `pid` and `start`, at the latest when the
 //! cluster stops, with any number of `kill`s between them. After an `exit` no process of the group
 //! is left. Checks and commands inside a task are not recorded: they end before their task's
@@ -36,12 +38,12 @@ use std::{
     fs::{File, OpenOptions},
     io::Write,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// All agents' journals.
 #[derive(Debug, Default)]
-pub(crate) struct Journals(Mutex<HashMap<AgentId, File>>);
+pub(crate) struct Journals(Mutex<HashMap<AgentId, Arc<File>>>);
 
 impl Journals {
     /// Opens an agent's journal for appending.
@@ -55,8 +57,16 @@ impl Journals {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(agent.clone(), file);
+            .insert(agent.clone(), Arc::new(file));
         Ok(())
+    }
+
+    /// Continues the journal of an agent that registered again, under its new id.
+    pub(crate) fn keep(&self, of: &AgentId, for_agent: &AgentId) {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = files.get(of).cloned() {
+            files.insert(for_agent.clone(), file);
+        }
     }
 
     /// Records the start of a task's process.
@@ -89,10 +99,10 @@ impl Journals {
 
     /// Writes a line unchanged.
     pub(crate) fn note(&self, agent: &AgentId, line: &Value) {
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = files
-            .get_mut(agent)
-            .map(|file| file.write_all(format!("{line}\n").as_bytes()));
+            .get(agent)
+            .map(|file| file.as_ref().write_all(format!("{line}\n").as_bytes()));
         if let Some(Err(error)) = written {
             tracing::error!(%agent, %error, "cannot write the agent's journal");
         }

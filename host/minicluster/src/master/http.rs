@@ -1,6 +1,6 @@
 //! The master's routes, all of them with and without the prefix `/master`.
 
-use super::{faults, flags, metrics, operator_views, state_views};
+use super::{faults, flags, maintenance, metrics, operator_views, state_views};
 use crate::{
     http::{
         Body, Refusal, authenticate, check_accept, empty, form, json, not_allowed, not_found, query, queue,
@@ -39,6 +39,15 @@ pub(crate) async fn answer(
         "/api/v1/scheduler" => scheduler(&shared, &parts.method, &parts.headers, body).await,
         "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
         "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
+        "/maintenance/schedule" => {
+            maintenance::schedule(&shared, &parts.method, &parts.headers, &query(&parts.uri), body).await
+        }
+        "/maintenance/status" => {
+            maintenance::status(&shared, &parts.method, &parts.headers, &query(&parts.uri))
+        }
+        "/machine/down" | "/machine/up" => {
+            maintenance::machines(&shared, path, &parts.method, &parts.headers, body).await
+        }
         _ => get(&shared, own, path, &parts.headers, &query(&parts.uri)),
     };
     answer.unwrap_or_else(Refusal::into_response)
@@ -78,7 +87,7 @@ fn elsewhere(
     Some(redirect(&place))
 }
 
-type Answer = Result<Response<Body>, Refusal>;
+pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// `POST /api/v1/scheduler`.
 async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
@@ -150,6 +159,9 @@ fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
         "DEACTIVATE_AGENT",
         "REACTIVATE_AGENT",
         "MARK_AGENT_GONE",
+        "UPDATE_MAINTENANCE_SCHEDULE",
+        "START_MAINTENANCE",
+        "STOP_MAINTENANCE",
         "TEARDOWN",
     ];
     if !known.contains(&kind) {
@@ -166,6 +178,9 @@ fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
         "DEACTIVATE_AGENT" => state.set_deactivated(&agent, true, Instant::now()),
         "REACTIVATE_AGENT" => state.set_deactivated(&agent, false, Instant::now()),
         "MARK_AGENT_GONE" => state.mark_gone(&agent),
+        "UPDATE_MAINTENANCE_SCHEDULE" => state.update_schedule(&arguments["schedule"], Instant::now()),
+        "START_MAINTENANCE" => state.start_maintenance(doc::list(arguments, &["machines"])),
+        "STOP_MAINTENANCE" => state.stop_maintenance(doc::list(arguments, &["machines"]), Instant::now()),
         _ => remove(
             state,
             doc::text(arguments, &["framework_id", "value"]).unwrap_or_default(),
@@ -199,8 +214,9 @@ fn get_call(state: &State, kind: &str) -> Value {
         "GET_MASTER" => document!({
             "master_info": state.master_info(), "start_time": state.master.started, "elected_time": state.master.started,
         }),
-        "GET_MAINTENANCE_STATUS" | "GET_QUOTA" => document!({"status": {}}),
-        "GET_MAINTENANCE_SCHEDULE" => document!({"schedule": {}}),
+        "GET_MAINTENANCE_STATUS" => document!({"status": state.maintenance_status()}),
+        "GET_MAINTENANCE_SCHEDULE" => document!({"schedule": state.maintenance.schedule()}),
+        "GET_QUOTA" => document!({"status": {}}),
         // No operation is ever pending, and no weight is ever set.
         "GET_OPERATIONS" => document!({}),
         _ => return document!({"type": kind}),
@@ -215,7 +231,7 @@ fn get_call(state: &State, kind: &str) -> Value {
 async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
     authenticate(shared, headers, "mesos-master-readwrite")?;
     if method != Method::POST {
-        return Err(not_allowed(method));
+        return Err(not_allowed(method, &["POST"]));
     }
     let body = read_body(body).await?;
     let form = form(&String::from_utf8_lossy(&body));
@@ -228,7 +244,7 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     Ok(reply(&shared.with(|state| remove(state, id))))
 }
 
-/// Documents. Any method returns them, as with a real master.
+/// The other documents. Any method returns them, as with a real master.
 fn get(
     shared: &Arc<Shared>,
     own: SocketAddr,
@@ -258,7 +274,7 @@ fn get(
         "/roles" => Some(state_views::roles(state)),
         "/flags" => Some(document!({"flags": flags::master(state)})),
         "/metrics/snapshot" => Some(metrics::master(state, own == state.master.addr)),
-        "/maintenance/schedule" | "/maintenance/status" | "/quota" => Some(document!({})),
+        "/quota" => Some(document!({})),
         "/weights" => Some(document!([])),
         _ => None,
     });

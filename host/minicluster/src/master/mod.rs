@@ -3,6 +3,7 @@
 pub(crate) mod faults;
 pub(crate) mod flags;
 pub(crate) mod http;
+mod maintenance;
 pub(crate) mod metrics;
 pub(crate) mod operator_views;
 pub(crate) mod state_views;

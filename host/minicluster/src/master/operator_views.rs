@@ -112,6 +112,16 @@ fn framework(state: &State, framework: &Framework) -> Value {
             offers.iter().map(|offer| state.offer_message(offer)).collect(),
         );
     }
+    let inverse: Vec<&Value> = state
+        .maintenance
+        .inverse_offers
+        .values()
+        .filter(|offer| offer.framework == framework.id)
+        .map(|offer| &offer.message)
+        .collect();
+    if !inverse.is_empty() {
+        message.insert("inverse_offers".to_owned(), json!(inverse));
+    }
     let offered = by_role(offers.iter().map(|offer| (offer.role.as_str(), &offer.resources)));
     let tasks = framework
         .tasks

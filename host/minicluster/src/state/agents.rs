@@ -16,10 +16,10 @@ impl State {
         id
     }
 
-    /// Registers an agent and offers its resources.
+    /// Registers a new agent.
     pub(crate) fn add_agent(
         &mut self,
-        id: &AgentId,
+        id: AgentId,
         config: AgentConfig,
         addr: SocketAddr,
         work_dir: PathBuf,
@@ -29,7 +29,7 @@ impl State {
         let total = Bundle::total(config.cpus, config.mem, config.disk, ports);
         let (attributes, attributes_plain) = config.attribute_documents();
         let agent = Agent {
-            id: id.clone(),
+            id,
             config,
             addr,
             work_dir,
@@ -44,8 +44,14 @@ impl State {
             total,
             volumes: BTreeMap::new(),
         };
+        self.register(agent, now);
+    }
+
+    /// Registers an agent without tasks and offers its resources.
+    pub(super) fn register(&mut self, agent: Agent, now: Instant) {
+        let id = agent.id.clone();
         self.agents.insert(id.clone(), agent);
-        self.announce_agent(id);
+        self.announce_agent(&id);
         self.allocate(now);
     }
 
@@ -78,6 +84,9 @@ impl State {
         let Some(agent) = self.agents.get_mut(id) else {
             return Reply::bad(format!("Agent {id} is not registered"));
         };
+        if let Some(why) = self.maintenance.refuse_drain(agent) {
+            return Reply::bad(why);
+        }
         let grace = doc::find(drain, &["max_grace_period"]).and_then(duration);
         let mut config = doc::object(json!({"mark_gone": drain["mark_gone"].as_bool().unwrap_or(false)}));
         doc::put(
@@ -160,16 +169,34 @@ impl State {
         let Some(agent) = agent else {
             return Err(format!("Agent {id} is not registered, or cannot be reached"));
         };
-        let message = format!("Agent {} removed: the agent unregistered", agent.config.hostname);
+        tracing::info!(agent = %agent.id, "agent unregisters");
+        self.remove_agent(id, "the agent unregistered");
+        Ok(())
+    }
+
+    /// Removes a registered agent: its tasks are lost, for partition-aware frameworks too, and end.
+    pub(super) fn remove_agent(&mut self, id: &AgentId, cause: &str) -> Option<Agent> {
+        let hostname = &self.agents.get(id)?.config.hostname;
+        let message = format!("Agent {hostname} removed: {cause}");
         for key in self.tasks_on(id) {
             self.lose(&key, TaskState::Lost, "REASON_AGENT_REMOVED", &message, None);
-            self.end_process(&key);
+            self.end_with_agent(&key);
             self.retire(&key, false);
         }
         self.rescind_offers_on(id);
-        self.forget_agent(id);
+        let agent = self.forget_agent(id);
         self.announce(&json!({"type": "AGENT_REMOVED", "agent_removed": {"agent_id": doc::id(id.as_str())}}));
-        Ok(())
+        agent
+    }
+
+    /// Kills the process of a task whose agent ends; its resources are free when it is gone.
+    pub(super) fn end_with_agent(&mut self, key: &TaskKey) {
+        if self.drop_held_launch(key) {
+            self.release(key);
+        } else {
+            self.end_process(key);
+            self.settle(key);
+        }
     }
 
     /// Breaks the connection to an agent: its offers are rescinded, and tasks without checkpointing
@@ -225,6 +252,9 @@ impl State {
         else {
             return;
         };
+        if self.maintenance.is_down(agent) {
+            return self.reject_agent(id);
+        }
         agent.connection = Connection::Connected;
         let was_unreachable = self.unreachable_agents.remove(id).is_some();
         if was_unreachable {
@@ -256,6 +286,7 @@ impl State {
             let time = epoch();
             self.unreachable_agents.insert(id.clone(), time);
             self.rescind_offers_on(&id);
+            self.forget_answers(&id);
             if let Some(agent) = self.agents.get_mut(&id) {
                 agent.connection = Connection::Broken(now);
             }
@@ -395,10 +426,12 @@ impl State {
         );
     }
 
-    fn forget_agent(&mut self, id: &AgentId) {
-        self.agents.remove(id);
+    fn forget_agent(&mut self, id: &AgentId) -> Option<Agent> {
+        let agent = self.agents.remove(id);
         self.unreachable_agents.remove(id);
+        self.forget_answers(id);
         self.tell_failure(id);
+        agent
     }
 
     fn tell_failure(&mut self, id: &AgentId) {

@@ -68,6 +68,7 @@ impl State {
                 Some(down) if down.addr == *addr && now < down.until => Gate::Closed,
                 _ => Gate::Open,
             },
+            Port::Agent(addr) if self.maintenance.has_stopped(*addr) => Gate::Closed,
             Port::Agent(addr) => match self.agent_at(*addr).and_then(|agent| agent.fault) {
                 Some(AgentFault::Killed) => Gate::Closed,
                 Some(AgentFault::Paused) => Gate::Silent,
@@ -224,6 +225,11 @@ impl State {
         self.faults.held = rest;
         let due: Vec<(AgentId, Effect)> = due;
         self.effects.extend(due.into_iter().map(|(_, effect)| effect));
+    }
+
+    /// Drops the kept orders for an agent that never returns.
+    pub(super) fn drop_held(&mut self, id: &AgentId) {
+        self.faults.held.retain(|(agent, _)| agent != id);
     }
 
     /// Drops the kept launch of a task. Returns true if there was one: the task never started.

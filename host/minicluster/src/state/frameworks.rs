@@ -204,8 +204,10 @@ impl State {
             &json!({"type": "FRAMEWORK_REMOVED", "framework_removed": {"framework_info": framework.info}}),
         );
         self.completed.push_back(framework);
-        if self.completed.len() > COMPLETED_FRAMEWORKS {
-            self.completed.pop_front();
+        if self.completed.len() > COMPLETED_FRAMEWORKS
+            && let Some(oldest) = self.completed.pop_front()
+        {
+            self.forget_answers_of(&oldest.id);
         }
     }
 

@@ -10,7 +10,10 @@ mod accept;
 mod agents;
 mod faults;
 mod frameworks;
+mod inverse_offers;
 mod kill;
+mod machines;
+mod maintenance;
 mod model;
 mod offers;
 mod operations;
@@ -22,6 +25,7 @@ mod tick;
 mod updates;
 
 pub(crate) use faults::{Gate, Port};
+pub(crate) use inverse_offers::InverseOffer;
 pub(crate) use kill::grace as kill_grace;
 pub(crate) use model::{
     Agent, AgentFault, AgentId, Connection, Effect, Executor, Framework, FrameworkId, KillOrder, Launch,
@@ -33,6 +37,7 @@ pub(crate) use updates::{AgentUpdate, CheckResult};
 
 use crate::{config::Config, wire::recordio::Event};
 use faults::Faults;
+use maintenance::Maintenance;
 use model::Operations;
 use serde_json::{Value, json};
 use std::{
@@ -79,6 +84,7 @@ pub(crate) struct State {
     pub(crate) away: BTreeMap<AgentId, Agent>,
     pub(crate) forgotten: BTreeMap<FrameworkId, Framework>,
     pub(crate) offers: BTreeMap<OfferId, Offer>,
+    pub(crate) maintenance: Maintenance,
     /// Outcomes of operations that are not acknowledged yet.
     operations: Operations,
     pub(crate) faults: Faults,
@@ -117,6 +123,7 @@ impl State {
             away: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             offers: BTreeMap::new(),
+            maintenance: Maintenance::default(),
             operations: Operations::default(),
             faults: Faults::default(),
             lingering: HashMap::new(),

@@ -145,6 +145,8 @@ pub(crate) struct Framework {
     pub(crate) unregistered: f64,
     pub(crate) suppressed: BTreeSet<String>,
     pub(crate) filters: Vec<Filter>,
+    /// The agents for which it gets no inverse offers until then.
+    pub(crate) inverse_filters: BTreeMap<AgentId, Instant>,
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) completed_tasks: VecDeque<Task>,
     pub(crate) unreachable_tasks: VecDeque<Task>,
@@ -169,6 +171,7 @@ impl Framework {
             unregistered: 0.0,
             suppressed: BTreeSet::new(),
             filters: Vec::new(),
+            inverse_filters: BTreeMap::new(),
             tasks: BTreeMap::new(),
             completed_tasks: VecDeque::new(),
             unreachable_tasks: VecDeque::new(),
@@ -366,6 +369,8 @@ pub(crate) enum Effect {
     Kill(TaskKey, KillOrder),
     /// Delete a persistent volume.
     Delete(PathBuf),
+    /// Continue the journal of an agent that registered again, under its new id.
+    KeepJournal { of: AgentId, for_agent: AgentId },
     /// Record a message for an executor in the agent's journal.
     Message(AgentId, Value),
 }

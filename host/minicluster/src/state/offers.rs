@@ -21,7 +21,7 @@ const REFUSE_DEFAULT: Duration = Duration::from_secs(5);
 const REFUSE_LONGEST: Duration = Duration::from_hours(8784);
 
 impl State {
-    /// Offers free resources, one event per framework.
+    /// Offers free resources, one event per framework, then makes the inverse offers.
     pub(crate) fn allocate(&mut self, now: Instant) {
         self.next_allocation = now + self.config.allocation_interval;
         for framework in self.frameworks.values_mut() {
@@ -46,6 +46,14 @@ impl State {
                 &json!({"type": "OFFERS", "offers": {"offers": offers}}),
             );
         }
+        self.make_inverse_offers(now);
+    }
+
+    /// The id of the next offer or inverse offer.
+    pub(super) fn new_offer_id(&mut self) -> OfferId {
+        let id = OfferId::from(format!("{}-O{}", self.master.id, self.next_offer));
+        self.next_offer += 1;
+        id
     }
 
     /// Creates one offer of all resources of the agent that are free for some role, if a framework
@@ -80,8 +88,7 @@ impl State {
         let (_, _, framework, role, resources) = candidates
             .into_iter()
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
-        let id = OfferId::from(format!("{}-O{}", self.master.id, self.next_offer));
-        self.next_offer += 1;
+        let id = self.new_offer_id();
         let offer = Offer {
             id: id.clone(),
             framework: framework.clone(),
@@ -155,6 +162,11 @@ impl State {
         if !agent.attributes.is_empty() {
             message.insert("attributes".to_owned(), json!(agent.attributes));
         }
+        doc::put(
+            &mut message,
+            "unavailability",
+            self.maintenance.unavailability(agent).cloned(),
+        );
         self.add_executor_ids(offer, &mut message);
         if let Some(role) = allocated {
             message.insert("allocation_info".to_owned(), json!({ "role": role }));
@@ -235,6 +247,7 @@ impl State {
             framework
                 .filters
                 .retain(|filter| !all && !roles.contains(&filter.role));
+            framework.inverse_filters.clear();
         }
         self.allocate(now);
     }
@@ -258,7 +271,7 @@ impl State {
         }
     }
 
-    /// Removes a framework's offers without an event: its stream is gone.
+    /// Removes a framework's offers and inverse offers without an event: its stream is gone.
     pub(super) fn withdraw_offers_of(&mut self, id: &FrameworkId) {
         let ids: Vec<OfferId> = self
             .offers
@@ -271,9 +284,10 @@ impl State {
                 self.give_back(&offer.agent, &offer.resources);
             }
         }
+        self.withdraw_inverse_offers_of(id);
     }
 
-    /// Rescinds an agent's offers with events.
+    /// Rescinds an agent's offers and inverse offers with events.
     pub(crate) fn rescind_offers_on(&mut self, agent: &AgentId) {
         let ids: Vec<OfferId> = self
             .offers
@@ -290,11 +304,12 @@ impl State {
                 );
             }
         }
+        self.rescind_inverse_offers_on(agent);
     }
 }
 
 /// The agent's own address, as in offers.
-fn agent_url(agent: &Agent) -> Value {
+pub(super) fn agent_url(agent: &Agent) -> Value {
     json!({
         "scheme": "http",
         "address": {"hostname": agent.config.hostname, "ip": agent.addr.ip().to_string(), "port": agent.addr.port()},
@@ -302,7 +317,7 @@ fn agent_url(agent: &Agent) -> Value {
     })
 }
 
-/// The duration of the decline filter for the rest of the offers of a call.
+/// The duration of the filter of an answer to offers or inverse offers.
 pub(super) fn refuse_for(filters: &Value) -> Duration {
     match doc::number(filters, &["refuse_seconds"]) {
         None => REFUSE_DEFAULT,

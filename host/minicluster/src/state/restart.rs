@@ -52,6 +52,7 @@ impl State {
         }
         self.forget_orders();
         self.faults.remembers_agents = restart.registry == Registry::ReplicatedLog;
+        self.maintenance.restart(self.faults.remembers_agents);
         if !self.faults.remembers_agents {
             self.unreachable_agents.clear();
             self.gone_agents.clear();
@@ -89,6 +90,7 @@ impl State {
         for (id, mut framework) in std::mem::take(&mut self.frameworks) {
             framework.failover_deadline = None;
             framework.filters.clear();
+            framework.inverse_filters.clear();
             for task in std::mem::take(&mut framework.unreachable_tasks) {
                 framework.tasks.insert(task.key.task.clone(), task);
             }
@@ -154,6 +156,7 @@ impl State {
         for id in back {
             self.readmit(&id, now);
         }
+        self.start_stopped_agents(now);
         if self.faults.remembers_agents && at + self.config.agent_timeout <= now {
             for id in self.away.keys() {
                 self.unreachable_agents.entry(id.clone()).or_insert_with(epoch);
@@ -166,6 +169,10 @@ impl State {
         let Some(mut agent) = self.away.remove(id) else {
             return;
         };
+        if self.maintenance.is_down(&agent) {
+            self.away.insert(id.clone(), agent);
+            return self.reject_agent(id);
+        }
         agent.connection = super::Connection::Connected;
         agent.registered = epoch();
         self.agents.insert(id.clone(), agent);
@@ -225,6 +232,14 @@ impl State {
         if removed.is_some() {
             self.remove_framework(id);
         }
+    }
+
+    /// Drops what a restarted master never learns of an agent.
+    pub(super) fn drop_forgotten(&mut self, agent: &AgentId) {
+        self.forgotten.retain(|_, framework| {
+            take_part(framework, agent);
+            !is_empty(framework)
+        });
     }
 
     fn announce_task(&mut self, key: &TaskKey) {

@@ -105,6 +105,12 @@ impl State {
             "TEARDOWN" => self.remove_framework(&id),
             "ACCEPT" => self.accept(&id, &call["accept"], now),
             "DECLINE" => self.decline(&id, &call["decline"], now),
+            "ACCEPT_INVERSE_OFFERS" => {
+                self.answer_inverse_offers(&id, &call["accept_inverse_offers"], "ACCEPT", now);
+            }
+            "DECLINE_INVERSE_OFFERS" => {
+                self.answer_inverse_offers(&id, &call["decline_inverse_offers"], "DECLINE", now);
+            }
             "REVIVE" => self.revive(&id, &roles("revive"), now),
             "SUPPRESS" => self.suppress(&id, &roles("suppress")),
             "KILL" => self.kill(&id, &call["kill"]),
@@ -117,8 +123,7 @@ impl State {
             "MESSAGE" => self.message(&call["message"]),
             "RECONCILE_OPERATIONS" => self.reconcile_operations(&id, &call["reconcile_operations"]),
             "UPDATE_FRAMEWORK" => return self.update_framework(&id, &call["update_framework"], now),
-            // The allocator ignores requests, and there is no maintenance to accept: both calls are
-            // accepted without an effect.
+            // The allocator ignores requests.
             _ => {}
         }
         Reply::accepted()

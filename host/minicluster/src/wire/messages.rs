@@ -7,6 +7,7 @@ use super::schema::{
 
 static ID: Message = message(&[req("value", Text)]);
 static DURATION: Message = message(&[req("nanoseconds", Int)]);
+static TIME: Message = message(&[req("nanoseconds", Int)]);
 static LABELS: Message = message(&[rep("labels", Sub(&LABEL))]);
 static LABEL: Message = message(&[req("key", Text), opt("value", Text)]);
 static CONTAINER_ID: Message = message(&[req("value", Text), opt("parent", Sub(&CONTAINER_ID))]);
@@ -186,6 +187,8 @@ static ACCEPT: Message = message(&[
     opt("filters", Sub(&FILTERS)),
 ]);
 static DECLINE: Message = message(&[rep("offer_ids", Sub(&ID)), opt("filters", Sub(&FILTERS))]);
+static INVERSE_OFFERS: Message =
+    message(&[rep("inverse_offer_ids", Sub(&ID)), opt("filters", Sub(&FILTERS))]);
 static ROLES: Message = message(&[opt("role", Text), rep("roles", Text)]);
 static KILL: Message = message(&[
     req("task_id", Sub(&ID)),
@@ -252,8 +255,8 @@ pub(crate) static SCHEDULER_CALL: Message = message(&[
     opt("subscribe", Sub(&SUBSCRIBE)),
     opt("accept", Sub(&ACCEPT)),
     opt("decline", Sub(&DECLINE)),
-    opt("accept_inverse_offers", Any),
-    opt("decline_inverse_offers", Any),
+    opt("accept_inverse_offers", Sub(&INVERSE_OFFERS)),
+    opt("decline_inverse_offers", Sub(&INVERSE_OFFERS)),
     opt("revive", Sub(&ROLES)),
     opt("suppress", Sub(&ROLES)),
     opt("kill", Sub(&KILL)),
@@ -273,6 +276,20 @@ static DRAIN: Message = message(&[
     opt("max_grace_period", Any),
     opt("mark_gone", Bool),
 ]);
+
+static UNAVAILABILITY: Message = message(&[req("start", Sub(&TIME)), opt("duration", Sub(&DURATION))]);
+static WINDOW: Message = message(&[
+    rep("machine_ids", Sub(&MACHINE)),
+    req("unavailability", Sub(&UNAVAILABILITY)),
+]);
+static UPDATE_SCHEDULE: Message = message(&[req("schedule", Sub(&SCHEDULE))]);
+static MACHINES: Message = message(&[rep("machines", Sub(&MACHINE))]);
+
+/// One of the list that `POST /machine/down` and `POST /machine/up` take.
+pub(crate) static MACHINE: Message = message(&[opt("hostname", Text), opt("ip", Text)]);
+
+/// `POST /maintenance/schedule`.
+pub(crate) static SCHEDULE: Message = message(&[rep("windows", Sub(&WINDOW))]);
 
 /// `POST /api/v1` of the master.
 pub(crate) static MASTER_CALL: Message = message(&[
@@ -296,6 +313,9 @@ pub(crate) static MASTER_CALL: Message = message(&[
             "SUBSCRIBE",
             "GET_MAINTENANCE_STATUS",
             "GET_MAINTENANCE_SCHEDULE",
+            "UPDATE_MAINTENANCE_SCHEDULE",
+            "START_MAINTENANCE",
+            "STOP_MAINTENANCE",
             "GET_QUOTA",
             "TEARDOWN",
             "DRAIN_AGENT",
@@ -308,6 +328,9 @@ pub(crate) static MASTER_CALL: Message = message(&[
     opt("deactivate_agent", Sub(&AGENT_ONLY)),
     opt("reactivate_agent", Sub(&AGENT_ONLY)),
     opt("mark_agent_gone", Sub(&AGENT_ONLY)),
+    opt("update_maintenance_schedule", Sub(&UPDATE_SCHEDULE)),
+    opt("start_maintenance", Sub(&MACHINES)),
+    opt("stop_maintenance", Sub(&MACHINES)),
     opt("teardown", Sub(&TEARDOWN)),
     opt("get_metrics", Any),
 ]);

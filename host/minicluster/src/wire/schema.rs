@@ -76,8 +76,31 @@ pub(crate) const fn rep(name: &'static str, kind: Kind) -> Field {
 /// Parses a request body from JSON text to a message. The error is the body of the 400 response and
 /// contains `call` as the name of the message.
 pub(crate) fn read_body(message: &Message, call: &str, body: &[u8]) -> Result<Value, String> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| syntax_error(body, &error))?;
+    let value = parse(body).map_err(|error| format!("Failed to parse body into JSON: {error}"))?;
     read(message, value).map_err(|what| format!("Failed to convert JSON into {call} protobuf: {what}"))
+}
+
+/// Parses the body of an older route to a message; its errors are not explained.
+pub(crate) fn read_plain(message: &Message, body: &[u8]) -> Result<Value, String> {
+    match parse(body)? {
+        value @ Value::Object(_) => read(message, value),
+        _ => Err(UNEXPECTED.to_owned()),
+    }
+}
+
+/// Parses such a body to a list of messages.
+pub(crate) fn read_plain_list(message: &Message, body: &[u8]) -> Result<Vec<Value>, String> {
+    match parse(body)? {
+        Value::Array(items) => items.into_iter().map(|item| read(message, item)).collect(),
+        _ => Err(UNEXPECTED.to_owned()),
+    }
+}
+
+/// The error for an older route's body of another type.
+const UNEXPECTED: &str = "Unexpected JSON type parsed";
+
+fn parse(body: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(body).map_err(|error| syntax_error(body, &error))
 }
 
 /// A syntax error in the real parser's words: the rest of the line from the position of the error.
@@ -89,10 +112,7 @@ fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
         .unwrap_or_default();
     let near: String = line.chars().skip(error.column().saturating_sub(1)).collect();
     let near = if error.is_eof() { "" } else { &near };
-    format!(
-        "Failed to parse body into JSON: syntax error at line {} near: {near}",
-        error.line().max(1)
-    )
+    format!("syntax error at line {} near: {near}", error.line().max(1))
 }
 
 /// Parses a message from JSON: only known fields, and all required ones.

@@ -8,6 +8,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod maintenance;
 mod operators;
 #[path = "../support/mod.rs"]
 mod support;
