@@ -40,7 +40,12 @@ impl Config {
     pub async fn start(self, token: CancellationToken) -> Result<Minicluster> {
         self.check()?;
         let work_dir = make_dir(&self.work_dir)?;
-        let config = Self { work_dir, ..self };
+        let mut config = Self { work_dir, ..self };
+        for disk in config.agents.iter_mut().flat_map(|agent| &mut agent.disks) {
+            disk.root = make_dir(&disk.root)?;
+        }
+        // Different paths may lead to the same directory.
+        config.check()?;
         let (listener, addr) = bind("master", config.listen).await?;
         let standby = match config.standby {
             Some(asked) => Some(bind("standby master", asked).await?),

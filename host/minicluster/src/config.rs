@@ -1,11 +1,14 @@
 //! Configuration: addresses, agents with their resources and attributes, intervals.
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    wire::resources::Bundle,
+};
 use serde_json::{Value, json};
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
 };
@@ -121,12 +124,47 @@ pub struct AgentConfig {
     pub mem: f64,
     /// Disk in MB.
     pub disk: f64,
+    /// Further disks.
+    pub disks: Vec<Disk>,
     /// First and last host port that it offers. Two agents with the same address must not share a
     /// port.
     pub ports: (u16, u16),
     /// Names and values; a value is a scalar (`4`), ranges (`[1-3, 7-9]`), a set (`{a,b}`) or else
     /// a text.
     pub attributes: Vec<(String, String)>,
+}
+
+/// A disk of an agent other than the one with its work directory. Nothing limits the files on it to
+/// its size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disk {
+    /// The type of its source.
+    pub kind: DiskKind,
+    /// Its directory, created if missing; a real agent needs a mount point for `Mount`. Frameworks
+    /// see the absolute path.
+    pub root: PathBuf,
+    /// Size in MB.
+    pub size: f64,
+}
+
+/// The types of further disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskKind {
+    /// `PATH`: several volumes may share it.
+    Path,
+    /// `MOUNT`: it is reserved and used as a whole.
+    Mount,
+}
+
+impl Disk {
+    /// `DiskInfo.Source`.
+    fn source(&self) -> Value {
+        let root = self.root.display().to_string();
+        match self.kind {
+            DiskKind::Path => json!({"type": "PATH", "path": {"root": root}}),
+            DiskKind::Mount => json!({"type": "MOUNT", "mount": {"root": root}}),
+        }
+    }
 }
 
 impl Config {
@@ -161,6 +199,7 @@ impl Config {
             cpus: 4.0,
             mem: 4096.0,
             disk: 8192.0,
+            disks: Vec::new(),
             ports: (31000 + 500 * u16::from(index), 31499 + 500 * u16::from(index)),
             attributes: vec![
                 ("rack".to_owned(), format!("r{}", index + 1)),
@@ -173,7 +212,8 @@ impl Config {
         }
     }
 
-    /// Rejects invalid values: overlapping ports on one address, negative amounts, zero intervals.
+    /// Rejects invalid values: overlapping ports on one address, negative amounts, disks without a
+    /// size or with the same root, zero intervals.
     pub(crate) fn check(&self) -> Result<()> {
         for (index, agent) in self.agents.iter().enumerate() {
             let amounts = [("cpus", agent.cpus), ("mem", agent.mem), ("disk", agent.disk)];
@@ -182,6 +222,16 @@ impl Config {
                     "agent {}: {name} is {amount}, expected zero or more",
                     agent.hostname
                 )));
+            }
+            for disk in &agent.disks {
+                if !disk.size.is_finite() || disk.size <= 0.0 {
+                    return Err(Error::Invalid(format!(
+                        "agent {}: the size of disk {} is {}, expected more than zero",
+                        agent.hostname,
+                        disk.root.display(),
+                        disk.size
+                    )));
+                }
             }
             if agent.ports.0 > agent.ports.1 {
                 return Err(Error::Invalid(format!(
@@ -199,6 +249,22 @@ impl Config {
                 )));
             }
         }
+        let roots: Vec<&Path> = self
+            .agents
+            .iter()
+            .flat_map(|agent| &agent.disks)
+            .map(|disk| disk.root.as_path())
+            .collect();
+        if let Some((_, root)) = roots
+            .iter()
+            .enumerate()
+            .find(|(index, root)| roots[..*index].contains(*root))
+        {
+            return Err(Error::Invalid(format!(
+                "two disks have the same root, {}",
+                root.display()
+            )));
+        }
         let intervals = [
             ("heartbeat", self.heartbeat),
             ("allocation_interval", self.allocation_interval),
@@ -212,6 +278,16 @@ impl Config {
 }
 
 impl AgentConfig {
+    /// All resources, without reservations.
+    pub(crate) fn resources(&self) -> Bundle {
+        let ports = (u64::from(self.ports.0), u64::from(self.ports.1));
+        let mut resources = Bundle::total(self.cpus, self.mem, self.disk, ports);
+        for disk in &self.disks {
+            resources.add(&Bundle::disk(&disk.source(), disk.size));
+        }
+        resources
+    }
+
     /// The attributes as `Attribute` messages and as the plain object of `/state`.
     pub(crate) fn attribute_documents(&self) -> (Vec<Value>, Value) {
         let messages = self
@@ -311,6 +387,27 @@ mod tests {
         }
         let refused = "runc".parse::<Images>().unwrap_err();
         assert_eq!(refused, "`runc` is none of auto, podman, docker, process, none");
+    }
+
+    #[test]
+    fn disks_have_a_size_and_a_root_of_their_own() {
+        let mut config = Config::three_agents("unused");
+        let disk = |root: &str, size| Disk {
+            kind: DiskKind::Mount,
+            root: PathBuf::from(root),
+            size,
+        };
+        config.agents[0].disks = vec![disk("/a", 1.0)];
+        config.agents[1].disks = vec![disk("/b", 1.0)];
+        config.check().unwrap();
+        let cases = [
+            (disk("/a", 1.0), "two disks have the same root, /a"),
+            (disk("/c", 0.0), "size of disk /c is 0, expected more than zero"),
+        ];
+        for (disk, why) in cases {
+            config.agents[1].disks = vec![disk];
+            assert!(config.check().unwrap_err().to_string().contains(why));
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@
 //!   to the agent's journal; offer constraints are shown and otherwise ignored.
 //! * Resources can be reserved, and persistent volumes created and destroyed. Volumes cannot grow,
 //!   shrink or be shared. The tasks of a group mount those of its executor by volumes of the type
-//!   `SANDBOX_PATH`. Agents have no disks but their root disk. Other operations return
+//!   `SANDBOX_PATH`. Further disks are directories without a limit; a volume on a `MOUNT` disk is a
+//!   new directory below its root, so that it has no earlier files. Other operations return
 //!   `OPERATION_ERROR`. `GET_OPERATIONS` shows none.
 //! * Processes are not isolated: no limits on CPU or memory, no networks. A process that leaves its
 //!   process group escapes. In a task group with a network of its own, tasks without an image are
@@ -69,5 +70,5 @@ mod state;
 mod wire;
 
 pub use cluster::Minicluster;
-pub use config::{AgentConfig, Config, Images, Registry};
+pub use config::{AgentConfig, Config, Disk, DiskKind, Images, Registry};
 pub use error::{Error, Result};

@@ -12,6 +12,7 @@ mod support;
 use serde_json::{Value, json};
 use std::{path::Path, time::Duration};
 use support::{Cluster, Framework, journal, modern, scalar, task};
+use transom_minicluster::{Disk, DiskKind};
 use transom_testkit::wait_for;
 
 fn recorded(name: &str) -> Value {
@@ -63,25 +64,38 @@ fn reserved(offer: &Value) -> Option<&Value> {
     resources.find(|resource| resource.get("reservations").is_some())
 }
 
-/// The offer with the volume of a finished task. It may arrive before the update that the task
-/// finished, which waits for the acknowledgements of the earlier ones.
-async fn finished_and_offered(framework: &mut Framework, task: &str) -> Value {
-    let (mut finished, mut offered) = (false, None);
+/// The last offer that fits, when the task has this state as well. It may arrive before the update,
+/// which waits for the acknowledgements of the earlier ones.
+async fn offered_and(
+    framework: &mut Framework,
+    task: &str,
+    state: &str,
+    fits: impl Fn(&Value) -> bool,
+) -> Value {
+    let (mut reached, mut offered) = (false, None);
     loop {
         let event = framework.event().await;
         let status = &event["update"]["status"];
         if status["task_id"]["value"] == task {
             assert_ne!(status["state"], "TASK_FAILED", "{status}");
-            finished |= status["state"] == "TASK_FINISHED";
+            reached |= status["state"] == state;
         }
         let offer = &event["offers"]["offers"][0];
-        if offer.is_object() && reserved(offer).is_some() {
+        if offer.is_object() && fits(offer) {
             offered = Some(offer.clone());
         }
-        if let Some(offer) = offered.as_ref().filter(|_| finished) {
+        if let Some(offer) = offered.as_ref().filter(|_| reached) {
             return offer.clone();
         }
     }
+}
+
+/// The offer with the volume of a finished task.
+async fn finished_and_offered(framework: &mut Framework, task: &str) -> Value {
+    offered_and(framework, task, "TASK_FINISHED", |offer| {
+        reserved(offer).is_some()
+    })
+    .await
 }
 
 #[tokio::test]
@@ -265,5 +279,217 @@ async fn messages_for_executors_reach_their_agent() {
         (&line["event"], &line["data"]),
         (&json!("message"), &json!("aGk="))
     );
+    cluster.stop().await;
+}
+
+/// An agent with a `PATH` disk `p` of 100 MB and a `MOUNT` disk `m` of 200 MB.
+async fn with_disks() -> (Cluster, tempfile::TempDir) {
+    let roots = tempfile::tempdir().unwrap();
+    let disk = |kind, name: &str, size| Disk {
+        kind,
+        root: roots.path().join(name),
+        size,
+    };
+    let disks = vec![
+        disk(DiskKind::Path, "p", 100.0),
+        disk(DiskKind::Mount, "m", 200.0),
+    ];
+    let cluster = Cluster::start(1, |config| config.agents[0].disks = disks).await;
+    (cluster, roots)
+}
+
+/// The `DiskInfo.Source` of such a disk.
+fn source(roots: &tempfile::TempDir, kind: &str) -> Value {
+    let name = if kind == "PATH" { "p" } else { "m" };
+    let root = roots.path().canonicalize().unwrap().join(name);
+    let mut source = json!({ "type": kind });
+    source[kind.to_ascii_lowercase()] = json!({ "root": root });
+    source
+}
+
+/// The disks and volumes of an offer with this source, in the order of their sizes.
+fn disks(offer: &Value, source: &Value) -> Vec<Value> {
+    let resources = offer["resources"].as_array().unwrap().iter();
+    let mut disks: Vec<Value> = resources
+        .filter(|resource| resource["disk"]["source"] == *source)
+        .cloned()
+        .collect();
+    let size = |disk: &Value| disk["scalar"]["value"].as_f64().unwrap();
+    disks.sort_by(|a, b| size(a).total_cmp(&size(b)));
+    disks
+}
+
+/// A part of an offered disk, reserved for the framework.
+fn reserved_part(disk: &Value, size: f64) -> Value {
+    let mut part = disk.clone();
+    part["scalar"]["value"] = json!(size);
+    part["reservations"] = json!([{"type": "DYNAMIC", "role": "alpha", "principal": "p"}]);
+    part
+}
+
+/// The reserved disk as a volume that is mounted at `data`.
+fn volume_on(disk: &Value, id: &str) -> Value {
+    let mut volume = disk.clone();
+    volume["disk"]["persistence"] = json!({"id": id, "principal": "p"});
+    volume["disk"]["volume"] = json!({"container_path": "data", "mode": "RW"});
+    volume
+}
+
+/// The files below a root, with their contents.
+fn files(root: &Path) -> Vec<String> {
+    let mut contents = Vec::new();
+    for entry in std::fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            contents.extend(files(&path));
+        } else {
+            contents.push(std::fs::read_to_string(path).unwrap());
+        }
+    }
+    contents
+}
+
+#[tokio::test]
+async fn further_disks_are_offered_with_their_sources() {
+    let (cluster, roots) = with_disks().await;
+    let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
+    let offer = framework.offer().await;
+    for (kind, size) in [("PATH", 100.0), ("MOUNT", 200.0)] {
+        let source = source(&roots, kind);
+        let offered = disks(&offer, &source);
+        assert_eq!(offered.len(), 1, "{offer}");
+        assert_eq!(offered[0]["name"], "disk");
+        assert_eq!(offered[0]["scalar"]["value"], size);
+        assert_eq!(offered[0]["disk"], json!({"source": source}));
+    }
+    let page = cluster.get("/slaves").await["slaves"][0].clone();
+    assert_eq!(page["resources"]["disk"], 1324.0);
+    let full = page["unreserved_resources_full"].as_array().unwrap();
+    assert_eq!(
+        full.iter().filter(|resource| resource["name"] == "disk").count(),
+        3
+    );
+    // A task may use a disk without a volume on it.
+    let mut user = task("user", &offer, "exec sleep 600");
+    let mut part = disks(&offer, &source(&roots, "PATH")).remove(0);
+    part["scalar"]["value"] = json!(40.0);
+    user["resources"].as_array_mut().unwrap().push(part);
+    framework.launch(&offer, json!([user])).await;
+    let rest = offered_and(&mut framework, "user", "TASK_RUNNING", |_| true).await;
+    let left = disks(&rest, &source(&roots, "PATH")).remove(0);
+    assert_eq!(left["scalar"]["value"], 60.0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn volume_on_a_path_disk_takes_a_part_of_it_and_has_its_files_there() {
+    let (cluster, roots) = with_disks().await;
+    let source = source(&roots, "PATH");
+    let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
+    let offer = framework.offer().await;
+    let part = reserved_part(&disks(&offer, &source)[0], 30.0);
+    let volume = volume_on(&part, "v");
+    let mut writer = task("writer", &offer, "echo hello > data/x; exec sleep 600");
+    writer["resources"].as_array_mut().unwrap().push(volume.clone());
+    let operations = json!([
+        operation("RESERVE", "r", "resources", &part),
+        operation("CREATE", "c", "volumes", &volume),
+        {"type": "LAUNCH", "launch": {"task_infos": [writer]}},
+    ]);
+    framework.accept(&offer, operations).await;
+    for id in ["r", "c"] {
+        let status = outcome(&mut framework, id).await;
+        assert_eq!(status["state"], "OPERATION_FINISHED", "{status}");
+    }
+    let rest = offered_and(&mut framework, "writer", "TASK_RUNNING", |_| true).await;
+    let root = roots.path().join("p");
+    wait_for("the file in the volume", async || files(&root) == ["hello\n"]).await;
+    assert_eq!(disks(&rest, &source)[0]["scalar"]["value"], 70.0);
+    // The rest and the volume come in one offer, when both are free.
+    framework.accepted(json!({"type": "SUPPRESS"})).await;
+    framework
+        .accepted(json!({"type": "DECLINE", "decline": {"offer_ids": [rest["id"]]}}))
+        .await;
+    framework.kill("writer").await;
+    framework.state("writer", "TASK_KILLED").await;
+    framework.accepted(json!({"type": "REVIVE"})).await;
+    let offer = framework.offer().await;
+    assert_eq!(disks(&offer, &source).len(), 2);
+    let kept = disks(&offer, &source).remove(0);
+    assert_eq!(kept["disk"], volume["disk"]);
+    let operations = json!([
+        operation("DESTROY", "d", "volumes", &kept),
+        operation("UNRESERVE", "u", "resources", &part),
+    ]);
+    framework.accept(&offer, operations).await;
+    for id in ["d", "u"] {
+        let status = outcome(&mut framework, id).await;
+        assert_eq!(status["state"], "OPERATION_FINISHED", "{status}");
+    }
+    let offer = framework.offer().await;
+    let all = disks(&offer, &source);
+    assert_eq!((all.len(), &all[0]["scalar"]["value"]), (1, &json!(100.0)));
+    wait_for("the files to be deleted", async || files(&root).is_empty()).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn mount_disk_is_reserved_and_used_as_a_whole_only() {
+    let (cluster, roots) = with_disks().await;
+    let source = source(&roots, "MOUNT");
+    let mut framework = Framework::subscribe(cluster.master(), &alpha()).await;
+    let offer = framework.offer().await;
+    let disk = disks(&offer, &source).remove(0);
+    let (part, whole) = (reserved_part(&disk, 50.0), reserved_part(&disk, 200.0));
+    let half = volume_on(&part, "half");
+    let operations = json!([
+        operation("RESERVE", "part", "resources", &part),
+        operation("RESERVE", "whole", "resources", &whole),
+        operation("CREATE", "half", "volumes", &half),
+        operation("CREATE", "volume", "volumes", &volume_on(&whole, "v")),
+    ]);
+    framework.accept(&offer, operations).await;
+    for (id, state) in [
+        ("part", "OPERATION_ERROR"),
+        ("whole", "OPERATION_FINISHED"),
+        ("half", "OPERATION_ERROR"),
+        ("volume", "OPERATION_FINISHED"),
+    ] {
+        let status = outcome(&mut framework, id).await;
+        assert_eq!(status["state"], state, "{status}");
+        if state == "OPERATION_ERROR" {
+            assert!(status["message"].as_str().unwrap().contains("does not contain"));
+        }
+    }
+    let offer = framework.offer().await;
+    let volume = disks(&offer, &source).remove(0);
+    assert_eq!(volume["disk"]["persistence"]["id"], "v");
+    let mut less = volume.clone();
+    less["scalar"]["value"] = json!(50.0);
+    let mut partial = task("partial", &offer, "true");
+    partial["resources"].as_array_mut().unwrap().push(less);
+    let mut writer = task("writer", &offer, "echo hello > data/x");
+    writer["resources"].as_array_mut().unwrap().push(volume.clone());
+    framework.launch(&offer, json!([partial, writer])).await;
+    let refused = framework.state("partial", "TASK_ERROR").await;
+    assert_eq!(refused["reason"], "REASON_TASK_INVALID");
+    let offer = finished_and_offered(&mut framework, "writer").await;
+    assert_eq!(files(&roots.path().join("m")), ["hello\n"]);
+    let mut reader = task("reader", &offer, "grep -q hello data/x");
+    reader["resources"].as_array_mut().unwrap().push(volume.clone());
+    framework.launch(&offer, json!([reader])).await;
+    let offer = finished_and_offered(&mut framework, "reader").await;
+    framework
+        .accept(&offer, json!([operation("DESTROY", "d", "volumes", &volume)]))
+        .await;
+    assert_eq!(outcome(&mut framework, "d").await["state"], "OPERATION_FINISHED");
+    let offer = framework.offer().await;
+    let left = disks(&offer, &source).remove(0);
+    assert_eq!(
+        left["disk"],
+        json!({ "source": source }),
+        "the disk stays reserved"
+    );
+    assert!(reserved(&offer).is_some());
     cluster.stop().await;
 }

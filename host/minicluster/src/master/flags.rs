@@ -1,8 +1,9 @@
 //! The flags of the processes: those that describe this cluster, with the real names.
 
 use crate::{
-    config::{Images, Registry},
+    config::{AgentConfig, Images, Registry},
     state::{Agent, State},
+    wire::resources::Form,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -70,14 +71,22 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
         "logging_level": "INFO",
         "master": state.master.addr.to_string(),
         "port": agent.addr.port().to_string(),
-        "resources": format!(
-            "cpus:{};mem:{};disk:{};ports:[{}-{}]",
-            config.cpus, config.mem, config.disk, config.ports.0, config.ports.1
-        ),
+        "resources": resources(config),
         "switch_user": "true",
         "version": "false",
         "work_dir": agent.work_dir.display().to_string(),
     })
+}
+
+/// The resources of an agent. Those with further disks can be given as JSON only.
+fn resources(config: &AgentConfig) -> String {
+    if !config.disks.is_empty() {
+        return Value::Array(config.resources().messages(Form::Refined, None)).to_string();
+    }
+    format!(
+        "cpus:{};mem:{};disk:{};ports:[{}-{}]",
+        config.cpus, config.mem, config.disk, config.ports.0, config.ports.1
+    )
 }
 
 /// Flags in the form of `GET_FLAGS`.

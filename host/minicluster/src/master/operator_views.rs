@@ -209,7 +209,7 @@ pub(crate) fn agent_usage<'a>(
 /// `AgentInfo`. `checkpoint` is set once the agent is fully registered, but not in its own
 /// documents.
 pub(crate) fn agent_info(agent: &Agent, checkpoint: bool) -> Value {
-    let mut resources = agent.configured().messages(Form::Refined, None);
+    let mut resources = agent.config.resources().messages(Form::Refined, None);
     // Ports are last here, but first in offers.
     resources.rotate_left(usize::from(agent.total.port_count() > 0));
     let mut info = doc::object(json!({

@@ -4,7 +4,7 @@ use super::{
     Agent, AgentId, COMPLETED_TASKS, Connection, Effect, FrameworkId, KillOrder, Reply, State, TaskKey,
     TaskState, epoch, time_info,
 };
-use crate::{config::AgentConfig, master::operator_views, wire::json as doc, wire::resources::Bundle};
+use crate::{config::AgentConfig, master::operator_views, wire::json as doc};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration, time::Instant};
 
@@ -25,8 +25,7 @@ impl State {
         work_dir: PathBuf,
         now: Instant,
     ) {
-        let ports = (u64::from(config.ports.0), u64::from(config.ports.1));
-        let total = Bundle::total(config.cpus, config.mem, config.disk, ports);
+        let total = config.resources();
         let (attributes, attributes_plain) = config.attribute_documents();
         let agent = Agent {
             id,

@@ -275,12 +275,6 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// The configured resources, without reservations.
-    pub(crate) fn configured(&self) -> Bundle {
-        let ports = (u64::from(self.config.ports.0), u64::from(self.config.ports.1));
-        Bundle::total(self.config.cpus, self.config.mem, self.config.disk, ports)
-    }
-
     pub(crate) fn is_active(&self) -> bool {
         !matches!(self.connection, Connection::Broken(_)) && !self.deactivated
     }

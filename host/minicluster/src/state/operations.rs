@@ -89,12 +89,8 @@ impl State {
                 return Err(format!("Persistent volume '{}' exists already", key.1));
             }
             // A new directory, so that deleting the previous volume never affects it.
-            let place = agent
-                .work_dir
-                .join("volumes")
-                .join("roles")
-                .join(&key.0)
-                .join(&key.1);
+            let disk = volume.root.as_ref().unwrap_or(&agent.work_dir);
+            let place = disk.join("volumes").join("roles").join(&key.0).join(&key.1);
             agent
                 .volumes
                 .insert(key, place.join(uuid::Uuid::new_v4().to_string()));

@@ -1,12 +1,12 @@
 //! Resources of agents, offers and tasks: amounts, each with its reservations and its volume.
 //!
 //! Most resources are neither reserved nor a volume. The others are kept separate by their
-//! reservations (the last one applies) and by the `DiskInfo` of their persistent volume, and are
-//! never mixed.
+//! reservations (the last one applies) and by the `DiskInfo` of their disk or volume, and are
+//! never mixed. A disk of the type `MOUNT` is never divided either.
 
 use super::{amounts::Amounts, json as doc};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// A set of resources.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,7 +20,7 @@ pub(crate) struct Bundle {
 struct Tag {
     /// `Resource.ReservationInfo`, each refining the previous one.
     reservations: Vec<Value>,
-    /// `Resource.DiskInfo` of a persistent volume.
+    /// `Resource.DiskInfo` of a persistent volume or of a disk other than the root disk.
     disk: Option<Value>,
 }
 
@@ -42,12 +42,23 @@ pub(crate) struct Volume {
     pub(crate) id: String,
     /// Its path in the sandbox.
     pub(crate) path: String,
+    /// The root of its disk; `None`: the agent's work directory.
+    pub(crate) root: Option<PathBuf>,
 }
 
 impl Bundle {
     /// An agent's total.
     pub(crate) fn total(cpus: f64, mem: f64, disk: f64, ports: (u64, u64)) -> Self {
         Self::of(Tag::default(), &Amounts::total(cpus, mem, disk, ports))
+    }
+
+    /// A disk with this `DiskInfo.Source`.
+    pub(crate) fn disk(source: &Value, size: f64) -> Self {
+        let tag = Tag {
+            reservations: Vec::new(),
+            disk: Some(json!({ "source": source })),
+        };
+        Self::of(tag, &Amounts::total(0.0, 0.0, size, (1, 0)))
     }
 
     fn of(tag: Tag, amounts: &Amounts) -> Self {
@@ -111,11 +122,11 @@ impl Bundle {
             })
     }
 
-    /// Whether it contains all of `other`, with the same reservations.
+    /// Whether it contains all of `other`, with the same reservations, and `MOUNT` disks as a whole.
     pub(crate) fn contains(&self, other: &Self) -> bool {
         other.parts.iter().all(|(tag, wanted)| {
             let here = self.parts.iter().find(|(known, _)| known == tag);
-            here.is_some_and(|(_, have)| have.contains(wanted))
+            here.is_some_and(|(_, have)| have == wanted || (!tag.is_mount() && have.contains(wanted)))
         })
     }
 
@@ -221,6 +232,7 @@ impl Bundle {
                 path: doc::text(disk, &["volume", "container_path"])
                     .unwrap_or_default()
                     .to_owned(),
+                root: tag.source().map(|(_, root)| PathBuf::from(root)),
             })
         };
         self.parts.iter().filter_map(|(tag, _)| volume(tag)).collect()
@@ -290,6 +302,18 @@ impl Tag {
         self.reservations.last().and_then(|last| last["role"].as_str())
     }
 
+    /// The type and the root of a disk other than the root disk.
+    fn source(&self) -> Option<(&str, &str)> {
+        let source = self.disk.as_ref()?.get("source")?;
+        let kind = doc::text(source, &["type"])?;
+        let root = doc::text(source, &[kind.to_ascii_lowercase().as_str(), "root"])?;
+        Some((kind, root))
+    }
+
+    fn is_mount(&self) -> bool {
+        self.source().is_some_and(|(kind, _)| kind == "MOUNT")
+    }
+
     /// Adds the fields for roles and volumes in the form.
     fn write(&self, resource: Value, form: Form, allocated: Option<&str>) -> Value {
         let mut resource = doc::object(resource);
@@ -328,11 +352,13 @@ impl Tag {
             .collect();
         let disk = self.disk.as_ref().map(|disk| {
             let part = |path: [&str; 2]| doc::text(disk, &path).unwrap_or_default();
-            format!(
-                "[{}:{}]",
-                part(["persistence", "id"]),
-                part(["volume", "container_path"])
-            )
+            let source = self.source().map(|(kind, root)| format!("{kind}:{root}"));
+            let volume = disk.get("persistence").map(|_| {
+                let path = part(["volume", "container_path"]);
+                format!("{}:{path}", part(["persistence", "id"]))
+            });
+            let parts: Vec<String> = source.into_iter().chain(volume).collect();
+            format!("[{}]", parts.join(","))
         });
         let reservations = if reservations.is_empty() {
             String::new()
@@ -405,6 +431,39 @@ mod tests {
             volume.describe("alpha"),
             "disk(allocated: alpha)(reservations: [(DYNAMIC,alpha,p)])[vol-1:data]:100"
         );
+    }
+
+    #[test]
+    fn mount_disk_is_contained_as_a_whole_only() {
+        let disk = |kind: &str, size| {
+            let mut source = json!({ "type": kind });
+            source[kind.to_ascii_lowercase()] = json!({"root": "/d"});
+            Bundle::disk(&source, size)
+        };
+        let cases = [
+            ("PATH", 100.0, true),
+            ("PATH", 60.0, true),
+            ("PATH", 101.0, false),
+            ("MOUNT", 100.0, true),
+            ("MOUNT", 60.0, false),
+        ];
+        for (kind, size, contained) in cases {
+            let whole = disk(kind, 100.0);
+            assert_eq!(whole.contains(&disk(kind, size)), contained, "{kind} {size}");
+        }
+        assert!(!disk("PATH", 100.0).contains(&Bundle::total(0.0, 0.0, 1.0, (1, 0))));
+        assert_eq!(
+            disk("MOUNT", 100.0).describe("alpha"),
+            "disk(allocated: alpha)[MOUNT:/d]:100"
+        );
+        let mut volume = volume();
+        volume["disk"]["source"] = json!({"type": "PATH", "path": {"root": "/d"}});
+        let volume = Bundle::read(&[volume]).unwrap();
+        assert_eq!(
+            volume.describe("alpha"),
+            "disk(allocated: alpha)(reservations: [(DYNAMIC,alpha,p)])[PATH:/d,vol-1:data]:100"
+        );
+        assert_eq!(volume.volumes()[0].root, Some(PathBuf::from("/d")));
     }
 
     #[test]

@@ -38,6 +38,7 @@ impl Cluster {
                 cpus: 2.0,
                 mem: 1024.0,
                 disk: 1024.0,
+                disks: Vec::new(),
                 ports: (base + index * 8, base + index * 8 + 7),
                 attributes: vec![("rack".to_owned(), format!("r{index}"))],
             })

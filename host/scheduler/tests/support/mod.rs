@@ -96,6 +96,7 @@ impl Cluster {
                 cpus: 4.0,
                 mem: 4096.0,
                 disk: 4096.0,
+                disks: Vec::new(),
                 // Offered only: no task of these tests binds one.
                 ports: (31_000 + index * 10, 31_009 + index * 10),
                 attributes: vec![("rack".to_owned(), format!("r{index}"))],

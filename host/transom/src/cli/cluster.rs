@@ -107,6 +107,7 @@ impl Shape {
                     cpus: self.cpus,
                     mem: self.mem,
                     disk: self.disk,
+                    disks: Vec::new(),
                     ports: (u16::try_from(first)?, u16::try_from(first + share - 1)?),
                     attributes: vec![
                         ("rack".into(), format!("r{}", index + 1)),
