@@ -63,7 +63,7 @@ impl Actor {
         for id in &choice.candidates {
             let handle = self
                 .record_of(id)
-                .filter(|record| transition::is_placed(record))
+                .filter(|record| transition::is_placed(record) && !self.agents.is_hidden(&record.agent.id))
                 .and_then(|record| self.agents.remembered(&record, now));
             placed.extend(handle.map(|handle| (id.clone(), handle)));
         }

@@ -13,6 +13,7 @@ use transom_common::error_chain;
 
 use super::launch_builder::{self, BuiltInstance, Launches, Outcome, ReservationContext};
 use super::{Actor, MAX_CONCURRENT_CALLS};
+use crate::matching::maintenance::nanoseconds;
 use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
 use crate::store::ledger::BATCH;
@@ -61,6 +62,7 @@ impl Actor {
             return;
         }
         self.metrics.matching_rounds.inc();
+        self.hide_closed_agents(now);
         let placed = self.placed(&batches);
         let (changed, gone) = self.agents.take_changes();
         self.matcher.update(changed, gone);
@@ -117,6 +119,14 @@ impl Actor {
         }
     }
 
+    /// Takes the agents in maintenance out of the matcher's agent set.
+    fn hide_closed_agents(&mut self, now: Timestamp) {
+        let now = nanoseconds(now);
+        for offer in self.pool.offers() {
+            self.agents.set_handle_hidden(offer.agent, offer.is_closed(now));
+        }
+    }
+
     fn unused_offers(&self, unused: Vec<RefusedOffer>, at: Timestamp) -> Vec<Arc<UnusedOffer>> {
         let described = unused.into_iter().filter_map(|refused| {
             let (agent, attributes) = self.agents.get(refused.agent)?;
@@ -156,7 +166,7 @@ impl Actor {
                 continue;
             };
             let is_placed = transition::is_placed(record)
-                && !self.maintenance.is_leaving(&record.agent.id)
+                && !self.agents.is_hidden(&record.agent.id)
                 && spec.build.counts_as_placed(record)
                 && record.group.as_ref().is_none_or(|group| groups.insert(&group.id));
             if !is_placed {

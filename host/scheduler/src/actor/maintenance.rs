@@ -7,7 +7,7 @@ use transom_common::error_chain;
 
 use super::{Actor, Inbound};
 use crate::Event;
-use crate::matching::maintenance::MaintenanceChange;
+use crate::matching::maintenance::{MaintenanceChange, nanoseconds};
 
 /// Most inverse offers that wait for an answer; the master repeats those that get none.
 const MAX_UNANSWERED: usize = 100_000;
@@ -41,10 +41,12 @@ impl Actor {
         let event = match change {
             MaintenanceChange::Leaving(agent) => {
                 tracing::info!(%agent, "maintenance of an agent is due; its tasks are moved");
+                self.agents.set_hidden(&agent, true);
                 Event::AgentLeaving(agent)
             }
             MaintenanceChange::Staying(agent) => {
                 tracing::info!(%agent, "maintenance of an agent was cancelled or is over, or the agent is gone");
+                self.agents.set_hidden(&agent, false);
                 Event::AgentStaying(agent)
             }
         };
@@ -77,9 +79,4 @@ impl Actor {
             self.inverse_offers = offers;
         }
     }
-}
-
-/// Nanoseconds since 1970.
-pub(super) fn nanoseconds(time: Timestamp) -> i64 {
-    i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
 }

@@ -43,7 +43,7 @@ use transom_common::error_chain;
 use crate::api::handle::Shared;
 use crate::api::request_queue::Requests;
 use crate::matching::agents::Agents;
-use crate::matching::maintenance::MaintenanceWindows;
+use crate::matching::maintenance::{MaintenanceWindows, nanoseconds};
 use crate::matching::matcher::MatcherHost;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::offer_demand::OfferDemand;
@@ -238,8 +238,7 @@ impl Actor {
                 self.offer_demand.next(),
                 self.roles.next(now),
                 self.reservations.next(),
-                self.maintenance
-                    .next(maintenance::nanoseconds(Timestamp::now()), now),
+                self.maintenance.next(nanoseconds(Timestamp::now()), now),
                 Some(self.next_reconcile),
             ]);
         }

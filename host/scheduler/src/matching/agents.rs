@@ -31,9 +31,45 @@ pub(crate) struct Agents {
     next: u32,
     changed: BTreeSet<u32>,
     gone: BTreeSet<u32>,
+    /// The agents in the matcher's agent set.
+    told: BTreeSet<u32>,
+    /// Agents in maintenance: the matcher must not expect instances there, for example when it
+    /// spreads them over all agents.
+    hidden: BTreeSet<AgentId>,
 }
 
 impl Agents {
+    /// Takes an agent out of the matcher's agent set, or puts it back.
+    pub(crate) fn set_hidden(&mut self, id: &AgentId, hidden: bool) {
+        let changes = if hidden {
+            self.hidden.insert(id.clone())
+        } else {
+            self.hidden.remove(id)
+        };
+        let Some(handle) = self.by_id.get(id).map(|known| known.handle) else {
+            return;
+        };
+        if changes && hidden {
+            self.changed.remove(&handle);
+            self.gone.insert(handle);
+        } else if changes {
+            self.gone.remove(&handle);
+            self.changed.insert(handle);
+        }
+    }
+
+    /// The same for the agent with this handle.
+    pub(crate) fn set_handle_hidden(&mut self, handle: u32, hidden: bool) {
+        if let Some(id) = self.by_handle.get(&handle).cloned() {
+            self.set_hidden(&id, hidden);
+        }
+    }
+
+    /// Whether an agent is not in the matcher's agent set because of maintenance.
+    pub(crate) fn is_hidden(&self, id: &AgentId) -> bool {
+        self.hidden.contains(id)
+    }
+
     /// An agent as described by an offer. `None` when the handles are exhausted, after 2^32 agents.
     pub(crate) fn offered(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
         let place = location_of(offer);
@@ -79,7 +115,9 @@ impl Agents {
             self.by_handle.insert(handle, place.id.clone());
             handle
         };
-        self.changed.insert(handle);
+        if !self.hidden.contains(&place.id) {
+            self.changed.insert(handle);
+        }
         let known = AgentEntry {
             handle,
             place,
@@ -121,6 +159,7 @@ impl Agents {
     }
 
     fn remove(&mut self, id: &AgentId) {
+        self.hidden.remove(id);
         if let Some(known) = self.by_id.remove(id) {
             let handle = known.handle;
             self.by_handle.remove(&handle);
@@ -136,14 +175,19 @@ impl Agents {
             let (place, attributes) = self.get(handle)?;
             Some(describe(handle, place, attributes))
         };
-        let changed = changed.into_iter().filter_map(agent).collect();
-        (changed, std::mem::take(&mut self.gone).into_iter().collect())
+        let changed: Vec<Agent> = changed.into_iter().filter_map(agent).collect();
+        let gone = std::mem::take(&mut self.gone).into_iter();
+        let gone = gone.filter(|handle| self.told.remove(handle)).collect();
+        self.told.extend(changed.iter().map(|agent| agent.handle));
+        (changed, gone)
     }
 
     /// Marks all agents as changed, for a new matcher.
     pub(crate) fn mark_all_changed(&mut self) {
         self.gone.clear();
-        self.changed = self.by_handle.keys().copied().collect();
+        self.told.clear();
+        let shown = self.by_handle.iter().filter(|(_, id)| !self.hidden.contains(*id));
+        self.changed = shown.map(|(handle, _)| *handle).collect();
     }
 }
 

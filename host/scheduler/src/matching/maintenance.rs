@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::{AgentId, v1};
 
@@ -143,6 +144,11 @@ impl MaintenanceWindows {
     pub(crate) fn is_leaving(&self, agent: &AgentId) -> bool {
         self.by_agent.get(agent).is_some_and(|window| window.leaving)
     }
+}
+
+/// A time as offers have it: nanoseconds since 1970.
+pub(crate) fn nanoseconds(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
 /// From and until when tasks do not stay, in nanoseconds since 1970.

@@ -110,6 +110,11 @@ impl OpenOffer {
         Self { closed, ..self }
     }
 
+    /// Whether nothing of it is used now; nanoseconds since 1970.
+    pub(crate) fn is_closed(&self, now: i64) -> bool {
+        self.closed.is_some_and(|(start, end)| start <= now && now < end)
+    }
+
     /// The reserved resources of instances.
     pub(crate) fn held(&self) -> &[Held] {
         self.special.as_ref().map_or(&[], |special| &special.held)
@@ -195,7 +200,7 @@ impl OpenOffer {
         now: i64,
         mut refuse: impl FnMut(Reason),
     ) -> u32 {
-        if self.closed.is_some_and(|(start, end)| start <= now && now < end) {
+        if self.is_closed(now) {
             refuse(Reason::AgentMaintenance);
             return 0;
         }

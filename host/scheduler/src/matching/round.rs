@@ -26,6 +26,7 @@ use rand::rngs::StdRng;
 use transom_cluster::{OfferId, TaskId, v1};
 use transom_plugin_host::matcher::{Candidate, Constraint, Task, Verdict};
 
+use crate::matching::maintenance::nanoseconds;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements};
@@ -124,7 +125,7 @@ impl Round {
             unused: Vec::new(),
             refused: Refused::new(),
             shortlist: SHORTLIST,
-            now: i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX),
+            now: nanoseconds(now),
         }
     }
 

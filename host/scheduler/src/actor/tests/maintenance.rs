@@ -1,5 +1,6 @@
 //! Inverse offers, and agents that tasks have to leave.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use crate::testing::{offer, spec};
 use crate::{Reason, RunSpec, SchedulerApi};
 use jiff::Timestamp;
 use transom_cluster::v1;
+use transom_plugin_host::matcher::Agent;
 
 /// A window that starts so many seconds from now and has no end.
 fn window(seconds: i64) -> Value {
@@ -109,6 +111,29 @@ async fn task_on_a_leaving_agent_does_not_count_for_constraints_and_gets_no_comp
     );
     rig.master.offer(&[offer("o9", "a2", 4.0, &[(31_000, 32_000)])]);
     assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
-    let (task, _) = rig.script.asked.lock().unwrap().clone().unwrap();
+    let asked = || rig.script.asked.lock().unwrap().clone().unwrap();
+    let (task, agents) = asked();
     assert_eq!(task.placed, [] as [u32; 0]);
+    let shown = |agents: &BTreeMap<u32, Agent>| -> Vec<String> {
+        agents.values().map(|agent| agent.id.clone()).collect()
+    };
+    assert_eq!(shown(&agents), ["a2"], "nothing is to be spread to a1");
+}
+
+#[tokio::test]
+async fn agent_returns_to_the_agent_set_when_its_window_is_cancelled() {
+    let mut rig = Rig::new().await;
+    let closed = v1::Offer {
+        unavailability: Some(serde_json::from_value(window(0)).unwrap()),
+        ..offer("o1", "a1", 4.0, &[(31_000, 32_000)])
+    };
+    let spec = Arc::new(spec("/app"));
+    rig.submit(&spec, &["t1"]).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig.master.offer(&[closed]);
+    rig.master.call("DECLINE", 1).await;
+    rig.master.offer(&[offer("o2", "a1", 4.0, &[(31_000, 32_000)])]);
+    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    let (_, agents) = rig.script.asked.lock().unwrap().clone().unwrap();
+    assert_eq!(agents.len(), 1);
 }

@@ -1,0 +1,92 @@
+//! A change of a group of 10,000 apps, and a daemon that is killed in the middle of it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use transom_testkit::eventually;
+use transom_tests::site::Site;
+
+const APPS: usize = 10_000;
+
+/// A group of that many apps without instances.
+fn group(command: &str) -> Value {
+    let app = |number: usize| json!({"id": format!("app{number}"), "cmd": command, "cpus": 0.1, "mem": 16, "instances": 0});
+    json!({"id": "/large", "apps": (0..APPS).map(app).collect::<Vec<_>>()})
+}
+
+/// Sends the group, and kills the daemon after that time unless it has answered before. Returns
+/// whether it has, and how long it took.
+async fn put(site: &mut Site, group: &Value, limit: Duration) -> (bool, Duration) {
+    let begun = Instant::now();
+    let url = site.apps("/v2/groups?force=true");
+    let request = site.http.put(url).json(group).timeout(limit).send();
+    let answered = match request.await {
+        Ok(answer) => {
+            let (status, text) = (answer.status(), answer.text().await.unwrap_or_default());
+            assert!(status.is_success(), "{status} {text}");
+            true
+        }
+        Err(error) => {
+            assert!(error.is_timeout(), "{error:?}");
+            site.kill_daemon();
+            site.start_daemon().await;
+            false
+        }
+    };
+    (answered, begun.elapsed())
+}
+
+/// The commands of the apps of the group, and how many there are of each.
+async fn commands(site: &Site) -> Vec<(String, usize)> {
+    let listed = site.get(&site.apps("/v2/apps")).await.expect("apps");
+    let mut commands: Vec<(String, usize)> = Vec::new();
+    for app in listed["apps"].as_array().expect("a list") {
+        let command = app["cmd"].as_str().expect("a command").to_owned();
+        match commands.iter_mut().find(|(known, _)| *known == command) {
+            Some((_, count)) => *count += 1,
+            None => commands.push((command, 1)),
+        }
+    }
+    commands
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_made_all_of_it_or_nothing() {
+    let mut site = Site::start().await;
+    let (answered, whole) = put(&mut site, &group("first"), Duration::from_mins(5)).await;
+    assert!(answered, "nothing cuts the first change");
+    assert_eq!(commands(&site).await, [("first".to_owned(), APPS)]);
+
+    // It is cut at different times, until one change was cut before and one after its commit.
+    let (mut made, mut lost) = (0, 0);
+    let mut before = "first".to_owned();
+    for share in [0.3, 0.5, 0.7, 0.8, 0.9, 1.0] {
+        let next = format!("cut at {share}");
+        let (answered, _) = put(&mut site, &group(&next), whole.mul_f64(share)).await;
+        let found = commands(&site).await;
+        match found.as_slice() {
+            [(command, APPS)] if *command == next => made += 1,
+            [(command, APPS)] if *command == before && !answered => lost += 1,
+            other => panic!("after {next}, answered: {answered}: {other:?}"),
+        }
+        before.clone_from(&found[0].0);
+        eventually("no deployment to be left", || async {
+            let left = site.get(&site.apps("/v2/deployments")).await?;
+            let none = left.as_array().is_some_and(Vec::is_empty);
+            if none {
+                Ok(())
+            } else {
+                Err(left.to_string().chars().take(300).collect())
+            }
+        })
+        .await;
+        if made > 0 && lost > 0 {
+            break;
+        }
+    }
+    assert!(lost > 0, "no change was cut before its commit");
+    let (answered, _) = put(&mut site, &group("last"), Duration::from_mins(5)).await;
+    assert!(answered);
+    assert_eq!(commands(&site).await, [("last".to_owned(), APPS)]);
+    site.cluster.stop_after(site.daemon);
+}
