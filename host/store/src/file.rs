@@ -38,8 +38,9 @@ use writer::{Request, Writer};
 
 /// The maximum number of batches in the writer's queue; then [`Store::commit`] waits.
 const WAITING: usize = 1024;
-/// The size of the database's page cache.
-const CACHE_BYTES: usize = 64 << 20;
+/// The size of the database's page cache. Records are read once, at the start of a term, and a write
+/// needs few pages: the operating system's cache serves the rest.
+const CACHE_BYTES: usize = 16 << 20;
 /// The name of the database file.
 const FILE: &str = "store.redb";
 
