@@ -4,6 +4,7 @@
 //! * [`with_fallbacks`] adds JSON answers for unknown routes and methods.
 //! * [`Json`] parses bodies, [`ApiError`] is the error of a handler, with the body that clients of
 //!   the app API read.
+//! * [`json_list`] writes a long list while it is sent.
 //! * [`Forwarder`] forwards requests to the leader, where several daemons share a store.
 //! * [`metrics`] renders a registry.
 //! * A [`Certificate`] makes a port accept TLS only.
@@ -34,6 +35,7 @@ mod forward;
 mod guarded_body;
 mod json;
 mod json_errors;
+mod json_list;
 mod listener;
 pub mod metrics;
 mod problems;
@@ -49,6 +51,7 @@ pub use fallbacks::with_fallbacks;
 pub use forward::{ForwardError, Forwarder};
 pub use json::Json;
 pub use json_errors::json_errors;
+pub use json_list::json_list;
 pub use listener::Listener;
 pub use problems::{Problem, Problems};
 pub use serve::{Limits, serve};

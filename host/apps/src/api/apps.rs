@@ -1,12 +1,15 @@
 //! `/v2/apps` and all paths below it.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::Value;
-use transom_web::{ApiError, Json};
+use transom_common::error_chain;
+use transom_web::{ApiError, Json, Problems, json_list};
 
-use super::app::{self, AppList, AppSingle, AppsBelow, Embed, VersionList};
+use super::app::{self, AppSingle, AppsBelow, Embed, VersionList};
 use super::change::{deployed, deployment_header, location, options, write};
 use super::path::{Target, target};
 use super::query::Query;
@@ -18,7 +21,6 @@ use crate::ids::SpecId;
 use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read};
 use crate::task::condition;
 use crate::time::Moment;
-use transom_web::Problems;
 
 type Answer = Result<Response, ApiError>;
 
@@ -33,7 +35,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
     })?;
     let snapshot = api.snapshot();
     let embed = Embed::of(&query);
-    let chosen = snapshot.apps().filter(|(_, app)| {
+    let chosen = snapshot.apps().map(|(_, app)| app).filter(|app| {
         let has = |parameter: &str, text: &str| query.get(parameter).is_none_or(|part| text.contains(part));
         has("id", app.id.as_str())
             && has("cmd", app.cmd.as_deref().unwrap_or_default())
@@ -41,8 +43,26 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
                 .as_ref()
                 .is_none_or(|selector| selector.matches(&app.labels))
     });
-    let apps = chosen.map(|(view, app)| app::shown(view, app, &snapshot, embed));
-    Ok(Json(AppList { apps: apps.collect() }).into_response())
+    let chosen: Vec<SpecId> = chosen.map(|app| app.id.clone()).collect();
+    Ok(listed(snapshot, chosen, embed))
+}
+
+/// An [`AppList`](app::AppList) of these apps of the snapshot, written while it is sent.
+fn listed(snapshot: Arc<Snapshot>, chosen: Vec<SpecId>, embed: Embed) -> Response {
+    let mut chosen = chosen.into_iter();
+    json_list("apps", move |list| {
+        let document = chosen.find_map(|id| {
+            let (view, app) = app(&snapshot, &id).ok()?;
+            let document = serde_json::to_vec(&app::shown(view, app, &snapshot, embed));
+            document
+                .inspect_err(
+                    |error| tracing::error!(app = %id, error = error_chain(error), "app cannot be shown"),
+                )
+                .ok()
+        });
+        list.extend(document.iter().flatten());
+        document.is_some()
+    })
 }
 
 /// `POST /v2/apps`
