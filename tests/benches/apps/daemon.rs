@@ -23,15 +23,21 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    /// Starts a daemon with a store of its own.
     pub(crate) async fn start(master: SocketAddr) -> Daemon {
+        Daemon::start_with(master, "file:store").await
+    }
+
+    /// Starts a daemon with this store. Daemons that share one elect a leader, again within about
+    /// two seconds when it is gone.
+    pub(crate) async fn start_with(master: SocketAddr, store: &str) -> Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
-        let store = dir.path().join("store");
         let configuration = format!(
-            "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n[store]\nserver = \"file:{}\"\n\
+            "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
+             [store]\nserver = \"{store}\"\nlease_seconds = 2\n\
              [plugins]\ndir = \"plugins\"\n[apps]\nport = 0\nmax_body = 268435456\nmax_running_deployments = 100000\n\
              [admin]\nport = 0\n",
-            store.display(),
         );
         fs::write(dir.path().join("transom.toml"), configuration).expect("written");
         let mut daemon = Daemon {
@@ -44,7 +50,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts the process and waits until it leads.
+    /// Starts the process and waits until it leads or stands by.
     async fn launch(&mut self) {
         let mut process = Transom::start(self.dir.path(), ["serve", "--config", "transom.toml"]);
         self.addresses = addresses(&mut process);
@@ -60,7 +66,7 @@ impl Daemon {
     /// Kills the process and starts it again: returns the times until it is ready, and until it
     /// answers a question rightly.
     pub(crate) async fn fail_over(&mut self, path: &str, pointer: &str, expected: &Value) -> Value {
-        self.process.take().expect("a daemon").kill();
+        self.kill();
         let begun = Instant::now();
         self.launch().await;
         let ready = begun.elapsed();
@@ -69,6 +75,11 @@ impl Daemon {
         })
         .await;
         json!({"ready_s": ready.as_secs_f64(), "right_answer_s": begun.elapsed().as_secs_f64()})
+    }
+
+    /// Kills the process.
+    pub(crate) fn kill(&mut self) {
+        self.process.take().expect("a daemon").kill();
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
+use transom_testkit::redis::RedisServer;
 use transom_testkit::usage;
 use transom_tests::events::Events;
 
@@ -50,16 +51,32 @@ fn main() {
     println!("{:#}", runtime.block_on(measure()));
 }
 
+/// The sections; those that the arguments name, or all.
 async fn measure() -> Value {
-    let (rate, latency) = small().await;
-    let large = large().await;
-    json!({
-        "deployments_per_second": rate,
-        "post_to_running_ms": latency,
-        "large": large,
-        "rolling_restart": rolling_restart().await,
-        "checks": probes::measure().await,
-    })
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    let wants = |section: &str| wanted.is_empty() || wanted.iter().any(|one| one == section);
+    let mut figures = json!({});
+    if wants("small") {
+        let (rate, latency) = small().await;
+        figures["deployments_per_second"] = rate.into();
+        figures["post_to_running_ms"] = latency;
+    }
+    if wants("large") {
+        figures["large"] = large().await;
+    }
+    if wants("standby") {
+        figures["standby"] = standby().await;
+    }
+    if wants("rolling_restart") {
+        figures["rolling_restart"] = rolling_restart().await;
+    }
+    if wants("checks") {
+        figures["checks"] = probes::measure().await;
+    }
+    figures
 }
 
 fn app(id: &str, instances: usize) -> Value {
@@ -212,6 +229,36 @@ async fn update(daemon: &Daemon, cluster: &Cluster, tasks: usize) -> Value {
     let used = usage::cpu(daemon.pid()).saturating_sub(used);
     let each = |time: Duration| rounded(time.as_secs_f64() * 1e6 / UPDATES as f64);
     json!({"tasks": tasks, "cpu_us": each(used), "elapsed_us": each(begun.elapsed())})
+}
+
+/// The leader of two daemons is killed, and the other takes over. Without a Redis on this machine
+/// there are no figures.
+async fn standby() -> Value {
+    if transom_testkit::redis::program().is_none() {
+        eprintln!("no redis-server: no failover to a standby");
+        return Value::Null;
+    }
+    let redis = RedisServer::in_memory().started();
+    let cluster = Cluster::start(PORTS).await;
+    let store = redis.address().to_string();
+    let mut leader = Daemon::start_with(cluster.address, &store).await;
+    let other = Daemon::start_with(cluster.address, &store).await;
+    let tasks = APPS * INSTANCES;
+    eprintln!("failover to a standby with {tasks} tasks");
+    put_group(&leader, APPS, INSTANCES).await;
+    cluster.running(tasks).await;
+    leader.deployed().await;
+    leader.kill();
+    let begun = Instant::now();
+    let path = format!("/v2/apps/load/app{}", APPS - 1);
+    other
+        .until("the right answer of the standby", async || {
+            other.get(&path).await.pointer("/app/tasksRunning") == Some(&json!(INSTANCES))
+        })
+        .await;
+    let right_answer = begun.elapsed();
+    other.stop();
+    json!({"tasks": tasks, "lease_s": 2, "right_answer_s": seconds(right_answer)})
 }
 
 /// All instances of one app are replaced.
