@@ -608,3 +608,39 @@ fn tasks_without_gpus_avoid_agents_with_gpus_unless_setting_or_label_says_otherw
         assert_eq!(spec.avoid_gpus, avoids, "{gpus} {labels} {setting:?}");
     }
 }
+
+#[test]
+fn custom_executor_gets_the_command_as_its_arguments_and_resources_of_its_own() {
+    let definition = json!({
+        "id": "/a", "cmd": "--port $PORT0", "executor": "bin/it's", "cpus": 1, "mem": 64,
+        "executorResources": {"cpus": 0.5, "mem": 48, "disk": 20}, "fetch": [{"uri": "http://h/bin"}],
+        "container": {"type": "MESOS", "docker": {"image": "busybox"}},
+    });
+    let task = built(&definition, &[], Checks::default());
+    assert!(task["command"].is_null() && task["container"].is_null(), "{task}");
+    let executor = &task["executor"];
+    assert_eq!(executor["executor_id"]["value"], "marathon-t");
+    assert_eq!(
+        executor["command"]["value"],
+        r"chmod ug+rx 'bin/it'\''s' && exec 'bin/it'\''s' --port $PORT0"
+    );
+    assert_eq!(executor["command"]["uris"][0]["value"], "http://h/bin");
+    assert_eq!(
+        executor["container"]["mesos"]["image"]["docker"]["name"],
+        "busybox"
+    );
+    let spec = |definition: &Value| {
+        let spec = Spec::App(Arc::new(app(definition)));
+        run_spec(&spec, BTreeSet::new(), &LaunchSettings::default()).executor
+    };
+    let own = ExecutorResources {
+        cpus: 0.5,
+        mem: 48.0,
+        disk: 20.0,
+    };
+    assert_eq!(spec(&definition), own);
+    // The command executor has none.
+    let plain = json!({"id": "/a", "cmd": "x", "executor": "//cmd", "executorResources": {"mem": 48}});
+    assert_eq!(spec(&plain), ExecutorResources::default());
+    assert!(built(&plain, &[], Checks::default())["executor"].is_null());
+}

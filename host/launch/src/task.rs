@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use transom_cluster::v1::{KillPolicy, Scalar, TaskInfo};
+use transom_cluster::v1::{ExecutorInfo, ExecutorType, KillPolicy, Scalar, TaskInfo};
 
 use crate::discovery::labels;
 use crate::{Check, Command, Container, Discovery, HealthCheck};
@@ -15,6 +15,9 @@ pub struct Task {
     pub name: String,
     /// What it runs.
     pub command: Command,
+    /// The id of its own executor, which `command` starts; `None`: the agent's command executor
+    /// starts `command`.
+    pub executor: Option<String>,
     /// The container; `None`: a process of the agent.
     pub container: Option<Container>,
     /// Labels.
@@ -68,6 +71,7 @@ impl Task {
         Self {
             name: name.into(),
             command,
+            executor: None,
             container: None,
             labels: BTreeMap::new(),
             discovery: None,
@@ -83,12 +87,31 @@ impl Task {
 impl From<Task> for TaskInfo {
     fn from(task: Task) -> Self {
         let container = task.container.as_ref();
+        let command = task.command.into_info(container);
+        let check = task.check.map(|check| check.into_info(container));
+        let health_check = task.health_check.map(|check| check.into_info(container));
+        let container = task.container.map(Into::into);
+        // The master accepts either a command or an executor.
+        let (command, container, executor) = match task.executor {
+            None => (Some(command), container, None),
+            Some(id) => {
+                let executor = ExecutorInfo {
+                    executor_id: id.into(),
+                    r#type: Some(ExecutorType::Custom),
+                    command: Some(command),
+                    container,
+                    ..ExecutorInfo::default()
+                };
+                (None, None, Some(executor))
+            }
+        };
         Self {
             name: task.name,
-            command: Some(task.command.into_info(container)),
-            check: task.check.map(|check| check.into_info(container)),
-            health_check: task.health_check.map(|check| check.into_info(container)),
-            container: task.container.map(Into::into),
+            command,
+            executor,
+            check,
+            health_check,
+            container,
             labels: labels(task.labels),
             discovery: task.discovery.map(Into::into),
             kill_policy: task.kill_grace.map(|grace| KillPolicy {

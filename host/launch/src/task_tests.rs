@@ -187,3 +187,19 @@ fn docker_container_has_volumes_health_check_and_limits() {
     });
     assert_eq!(info(task), with_placeholders(expected));
 }
+
+#[test]
+fn task_with_an_executor_has_its_command_and_container_there() {
+    let task = Task {
+        executor: Some("mine".to_owned()),
+        container: Some(Container::new(Containerizer::Mesos)),
+        ..Task::new("a", Command::new(Program::Shell("./executor".to_owned())))
+    };
+    let info = info(task);
+    assert!(info["command"].is_null() && info["container"].is_null(), "{info}");
+    let executor = &info["executor"];
+    assert_eq!(executor["executor_id"]["value"], "mine");
+    assert_eq!(executor["type"], "CUSTOM");
+    assert_eq!(executor["command"]["value"], "./executor");
+    assert_eq!(executor["container"]["type"], "MESOS");
+}

@@ -118,6 +118,7 @@ fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskR
             role: None,
             volumes: Vec::new(),
             roles: Vec::new(),
+            executor: transom_scheduler::ExecutorResources::default(),
             build: Arc::new(Nothing).into(),
         })
     };

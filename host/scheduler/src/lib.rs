@@ -123,8 +123,8 @@ pub use api::handle::Scheduler;
 pub use api::pending::{PendingTask, Reason, Reasons, SubscriptionStatus, UnusedOffer};
 pub use api::record::{Phase, TaskRecord, Tasks};
 pub use api::request::{
-    AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, InGroup, KillChoice, Member,
-    MemberPlacement, Placement, PortRequest, RunSpec, TaskRequest,
+    AgentLocation, Build, BuildGroup, BuildTask, ExecutorResources, Group, GroupPlacement, InGroup,
+    KillChoice, Member, MemberPlacement, Placement, PortRequest, RunSpec, TaskRequest,
 };
 pub use api::scheduler_api::SchedulerApi;
 pub use api::volume::{DiskKind, LocalVolume, PathConstraint, Reservation, Reservations, VolumeRequest};

@@ -136,6 +136,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         volumes: Vec::new(),
         constraints: Vec::new(),
         roles: Vec::new(),
+        executor: crate::ExecutorResources::default(),
         build: Arc::new(Sleep).into(),
     }
 }

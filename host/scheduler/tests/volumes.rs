@@ -89,6 +89,7 @@ fn spec(id: &str, build: Build) -> Arc<RunSpec> {
             disk: DiskKind::Root,
             constraints: Vec::new(),
         }],
+        executor: transom_scheduler::ExecutorResources::default(),
         build,
     })
 }

@@ -142,6 +142,7 @@ impl RunSpecCache {
                 .map(Constraint::Expression)
                 .collect(),
             roles: Vec::new(),
+            executor: transom_scheduler::ExecutorResources::default(),
             build: Arc::clone(&self.build).into(),
         });
         self.known.insert(needs, Arc::clone(&made));

@@ -2,9 +2,7 @@
 //!
 //! A write goes JSON -> [`AppUpdate`] (shapes: types, limits, enumerations) -> [`App`] (defaults
 //! filled, deprecated fields translated) -> [`rules::check`] (relations between fields). Each stage
-//! is a pure function that reports all its problems. Fields that upstream has and this version does
-//! not support are rejected by name ([`unsupported`]), never dropped: some in the document, others
-//! at the end of the rules.
+//! is a pure function that reports all its problems.
 //!
 //! Definitions, parsing and rules are split by theme: `container`, `container_input`,
 //! `container_rules`, and so on.
@@ -37,7 +35,6 @@ pub(crate) mod rules;
 mod secret;
 mod settings;
 mod spec;
-mod unsupported;
 mod volume;
 mod volume_input;
 mod volume_rules;
@@ -61,6 +58,7 @@ pub(crate) use network_input::BRIDGE;
 pub(crate) use pod::Pod;
 pub(crate) use port::{PortDefinition, PortMapping, Protocol};
 pub(crate) use readiness::{ReadinessCheck, Scheme};
+pub(crate) use rules::COMMAND_EXECUTOR;
 pub(crate) use secret::{EnvValue, SecretDef};
 pub(crate) use settings::Settings;
 pub(crate) use spec::Spec;

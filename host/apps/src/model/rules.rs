@@ -3,7 +3,7 @@
 
 use super::{
     App, Check, CheckKind, CheckPort, Engine, ResourceLimit, ResourceLimits, Settings, container_rules,
-    health_check, network_rules, readiness, resident_rules, unsupported,
+    health_check, network_rules, readiness, resident_rules,
 };
 use crate::config::Feature;
 use transom_web::Problems;
@@ -41,9 +41,6 @@ pub(crate) fn check(app: &App, settings: &Settings) -> Problems {
             problems.add(format!("/fetch({index})/uri"), "URI has invalid syntax.");
         }
     }
-    if problems.is_empty() {
-        unsupported::refuse(app, &mut problems);
-    }
     problems
 }
 
@@ -70,13 +67,16 @@ fn program(app: &App, problems: &mut Problems) {
     }
 }
 
+/// The name of the command executor; an empty one means the same.
+pub(crate) const COMMAND_EXECUTOR: &str = "//cmd";
+
 /// Upstream's pattern of executors.
 const EXECUTOR: &str = "^(//cmd)|(/?[^/]+(/[^/]+)*)|$";
 
 /// Empty, the command executor, or a path without empty parts.
 fn is_executor(executor: &str) -> bool {
     let path = executor.strip_prefix('/').unwrap_or(executor);
-    matches!(executor, "" | "//cmd") || path.split('/').all(|part| !part.is_empty())
+    matches!(executor, "" | COMMAND_EXECUTOR) || path.split('/').all(|part| !part.is_empty())
 }
 
 fn resources(app: &App, settings: &Settings, problems: &mut Problems) {

@@ -11,7 +11,9 @@ use transom_common::HostPort;
 use transom_launch::{
     Command, Container, Containerizer, Environment, HealthCheck, Probe, Program, Task, Volume, VolumeSource,
 };
-use transom_scheduler::{Build, BuildGroup, Group, GroupPlacement, Member, PortRequest, RunSpec, TaskRecord};
+use transom_scheduler::{
+    Build, BuildGroup, ExecutorResources, Group, GroupPlacement, Member, PortRequest, RunSpec, TaskRecord,
+};
 
 use super::container::{mappings, network, with_linux_info};
 use super::discovery::discovery;
@@ -61,6 +63,7 @@ pub(crate) fn pod_spec(pod: &Arc<Pod>, current: BTreeSet<Moment>, settings: &Lau
             .collect(),
         constraints: pod.constraints().iter().map(condition).collect(),
         roles: accepted_roles(pod.accepted_resource_roles(), &pod.role),
+        executor: ExecutorResources::default(),
         build: Build::Group(Group {
             members: pod.containers.iter().map(member).collect(),
             build: Arc::new(BuildPod {

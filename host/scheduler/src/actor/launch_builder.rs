@@ -141,7 +141,7 @@ pub(super) fn build(
     };
     match &planned.spec.build {
         Build::Task(build) => intent
-            .task(&**build, first)
+            .task(&**build, first, rest.first(), framework)
             .map_or(Outcome::NotWanted, Outcome::Built),
         Build::Group(group) => intent
             .group(group, first, rest, framework)
@@ -159,14 +159,24 @@ struct Intent<'a> {
 
 impl Intent<'_> {
     /// `None`: the service no longer wants it.
-    fn task(&self, build: &dyn BuildTask, share: &PartAllocation) -> Option<BuiltInstance> {
+    fn task(
+        &self,
+        build: &dyn BuildTask,
+        share: &PartAllocation,
+        of_executor: Option<&PartAllocation>,
+        framework: Option<&FrameworkId>,
+    ) -> Option<BuiltInstance> {
         let id = self.planned.assigned.id.clone();
         let placement = Placement {
             task: id.clone(),
             agent: AgentLocation::clone(self.place),
             host_ports: share.host_ports.clone(),
         };
-        let info = self.info(id.clone(), share, build.build(&placement)?);
+        let mut info = self.info(id.clone(), share, build.build(&placement)?);
+        if let Some(executor) = &mut info.executor {
+            executor.framework_id = framework.cloned();
+            executor.resources = of_executor.map_or_else(Vec::new, |share| share.resources.clone());
+        }
         let metadata = build.metadata(&placement);
         Some(BuiltInstance {
             records: vec![self.record(id, None, share.host_ports.clone(), metadata)],

@@ -88,8 +88,22 @@ pub struct RunSpec {
     /// Persistent volumes: of a single task, or of the executor of a group. With any, an instance
     /// has a [`Reservation`](crate::Reservation), by which it is bound to its agent.
     pub volumes: Vec<VolumeRequest>,
+    /// What the executor of a single task gets in addition to the task, if its builder names one
+    /// ([`TaskInfo::executor`](v1::TaskInfo::executor)); the scheduler adds the resources.
+    pub executor: ExecutorResources,
     /// A task or a group, with the builder of its launch.
     pub build: Build,
+}
+
+/// The resources of the executor of a single task.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ExecutorResources {
+    /// CPUs, to a thousandth.
+    pub cpus: f64,
+    /// Memory in MB.
+    pub mem: f64,
+    /// Disk in MB.
+    pub disk: f64,
 }
 
 impl RunSpec {

@@ -43,7 +43,7 @@ use transom_cluster::{OfferId, TaskId, v1};
 pub(crate) use offer_resources::OpenOffer;
 pub(crate) use offers::{CandidateScan, Offers};
 
-use crate::{Build, DiskKind, PortRequest, Reason, RunSpec, VolumeRequest};
+use crate::{Build, DiskKind, ExecutorResources, PortRequest, Reason, RunSpec, VolumeRequest};
 
 /// The scalar resources, and the reason when one is insufficient.
 const SCALARS: [(&str, Reason); 4] = [
@@ -59,7 +59,8 @@ const DISK: usize = 2;
 /// The resources that one instance requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Requirements {
-    /// Each part gets its own resources: a single task, or a group's executor and then its members.
+    /// Each part gets its own resources: a single task and then its executor, or a group's executor
+    /// and then its members.
     parts: Vec<Part>,
     /// All parts' amounts, in thousandths.
     total: [u64; SCALARS.len()],
@@ -109,6 +110,10 @@ impl Requirements {
                 need.add([member.cpus, member.mem, member.disk, member.gpus], &member.ports);
                 ports.extend(&member.ports);
             }
+        }
+        let executor = spec.executor;
+        if matches!(spec.build, Build::Task(_)) && executor != ExecutorResources::default() {
+            need.add([executor.cpus, executor.mem, executor.disk, 0.0], &[]);
         }
         need.port_requests = ports::PortRequests::new(&ports);
         need

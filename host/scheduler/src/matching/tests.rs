@@ -374,6 +374,18 @@ fn agent_in_maintenance_has_no_room() {
 }
 
 #[test]
+fn executor_of_a_task_needs_room_of_its_own() {
+    let offer = OpenOffer::new(&offer("o", "a", 1.0, &[]), 0);
+    for (cpus, fits) in [(0.5, true), (0.6, false)] {
+        let need = need(|spec| {
+            spec.cpus = 0.5;
+            spec.executor.cpus = cpus;
+        });
+        assert_eq!(room(&offer, &need, 1, 0).is_ok(), fits, "{cpus}");
+    }
+}
+
+#[test]
 fn offer_with_gpus_has_no_room_for_a_spec_that_avoids_them() {
     let offer = |gpus: f64| {
         let mut offer = offer("o", "a", 2.0, &[]);

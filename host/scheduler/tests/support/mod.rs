@@ -318,6 +318,7 @@ impl Job {
             volumes: Vec::new(),
             constraints: Vec::new(),
             roles: Vec::new(),
+            executor: transom_scheduler::ExecutorResources::default(),
             build: Arc::new(Sleep).into(),
         };
         Self {
