@@ -67,9 +67,14 @@ impl Config {
             started: epoch(),
         };
         let state = State::new(config.clone(), master, standby_addr, Instant::now());
-        let run: Run = Box::new(|shared, launch, kills| {
-            Box::pin(async move { agent::runner::run(&shared, launch, kills).await })
-        });
+        let run = Run {
+            task: Box::new(|shared, launch, kills| {
+                Box::pin(async move { agent::runner::run(&shared, launch, kills).await })
+            }),
+            executor: Box::new(|shared, launch, kill| {
+                Box::pin(async move { agent::executor::run(&shared, launch, &kill).await })
+            }),
+        };
         let shared = Shared::new(config, state, token, check_client()?, run);
         shared.launcher.begin().await?;
         let tracker = shared.tracker.clone();

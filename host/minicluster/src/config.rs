@@ -46,6 +46,13 @@ pub struct Config {
     pub update_retry: Duration,
     /// Time between SIGTERM and SIGKILL, unless the task or the kill sets another.
     pub kill_grace: Duration,
+    /// Time in which a custom executor has to subscribe after its start.
+    pub executor_registration_timeout: Duration,
+    /// Time in which it has to subscribe again after the restart of its agent.
+    pub executor_reregistration_timeout: Duration,
+    /// Time between SHUTDOWN and SIGKILL of a custom executor, unless its `ExecutorInfo` sets
+    /// another.
+    pub executor_shutdown_grace: Duration,
     /// Principals and secrets, one of which every call must use; empty: no authentication.
     pub credentials: Vec<(String, String)>,
     /// What runs the tasks that name a container image.
@@ -184,6 +191,9 @@ impl Config {
             reregister: Duration::from_millis(200),
             update_retry: Duration::from_secs(10),
             kill_grace: Duration::from_secs(3),
+            executor_registration_timeout: Duration::from_mins(1),
+            executor_reregistration_timeout: Duration::from_secs(2),
+            executor_shutdown_grace: Duration::from_secs(5),
             credentials: Vec::new(),
             images: Images::Auto,
         }

@@ -21,6 +21,10 @@
 //! * Each agent writes `agents/<agent id>/journal.jsonl` in the work directory: a line for each
 //!   start, signal and end of a process, flushed before the next step, for comparison with the
 //!   process table. An agent keeps its directory when it gets another id.
+//! * A task with an `executor` is sent to that executor, one process for each framework, agent and
+//!   executor id, which subscribes at its agent's `/api/v1/executor`. It survives restarts of the
+//!   master and of its agent as other tasks do. It ends with its framework, its agent and the
+//!   cluster; its resources are free when its process is gone.
 //! * Maintenance has schedules, inverse offers and their answers, and machines that go down and come
 //!   up. When the maintenance of a machine is stopped, its agents start automatically, with new ids
 //!   and with the reservations and volumes that they had.
@@ -29,8 +33,12 @@
 //!
 //! # Not here
 //!
-//! * JSON only, no protobuf. No quota or custom executors; messages for executors are only written
-//!   to the agent's journal; offer constraints are shown and otherwise ignored.
+//! * JSON only, no protobuf. No quota; offer constraints are shown and otherwise ignored.
+//! * Agents act as the executors of task groups and of command tasks: messages for these are only
+//!   written to the agent's journal. Custom executors run as processes, without an image and without
+//!   credentials of their own; they have no task groups.
+//!   The persistent volumes of a task are linked into its sandbox only if the task starts the
+//!   executor. Checks of its tasks are left to the executor, as with real agents.
 //! * Resources can be reserved, and persistent volumes created and destroyed. Volumes cannot grow,
 //!   shrink or be shared. The tasks of a group mount those of its executor by volumes of the type
 //!   `SANDBOX_PATH`. Further disks are directories without a limit; a volume on a `MOUNT` disk is a

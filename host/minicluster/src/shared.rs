@@ -4,7 +4,7 @@
 use crate::{
     agent::{container::Launcher, journal::Journals, nested::Containers},
     config::Config,
-    state::{Effect, Gate, KillOrder, Launch, Port, State, TaskKey},
+    state::{Effect, ExecutorEnd, Gate, KillOrder, Launch, Port, State, TaskKey},
     wire::recordio::Cut,
 };
 use futures::future::BoxFuture;
@@ -39,19 +39,30 @@ pub(crate) struct Shared {
     pub(crate) sessions: Containers,
     /// Starts the containers of tasks with an image.
     pub(crate) launcher: Launcher,
-    /// Runs one task until its process group is gone.
     run: Run,
 }
 
-/// The function that runs a task. Passed in, because it depends on [`Shared`].
-pub(crate) type Run = Box<
+/// The functions that run processes. Passed in, because they depend on [`Shared`].
+pub(crate) struct Run {
+    /// Runs one task until its process group is gone.
+    pub(crate) task: RunTask,
+    /// Runs one custom executor until its process group is gone, or until the token kills it.
+    pub(crate) executor: RunExecutor,
+}
+
+pub(crate) type RunTask = Box<
     dyn Fn(Arc<Shared>, Launch, watch::Receiver<Option<KillOrder>>) -> BoxFuture<'static, ()> + Send + Sync,
 >;
 
-/// The tasks that have, or will have, a process.
+pub(crate) type RunExecutor =
+    Box<dyn Fn(Arc<Shared>, Launch, CancellationToken) -> BoxFuture<'static, ExecutorEnd> + Send + Sync>;
+
+/// The tasks and custom executors that have, or will have, a process.
 #[derive(Default)]
 struct Runners {
     kills: HashMap<TaskKey, watch::Sender<Option<KillOrder>>>,
+    /// The executors by container.
+    executors: HashMap<String, CancellationToken>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -92,16 +103,37 @@ impl Shared {
     pub(crate) fn with<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        for effect in std::mem::take(&mut state.effects) {
-            match effect {
-                Effect::Launch(launch) => self.launch(*launch),
-                Effect::Kill(key, order) => self.kill(&key, order),
-                Effect::Delete(volume) => self.delete(volume),
-                Effect::KeepJournal { of, for_agent } => self.journals.keep(&of, &for_agent),
-                Effect::Message(agent, line) => self.journals.note(&agent, &line),
+        // What reaches a custom executor changes the state again.
+        while !state.effects.is_empty() {
+            for effect in std::mem::take(&mut state.effects) {
+                self.execute(&mut state, effect);
             }
         }
         result
+    }
+
+    fn execute(self: &Arc<Self>, state: &mut State, effect: Effect) {
+        match effect {
+            Effect::Launch(launch) if launch.in_executor => state.deliver(&launch.key, Instant::now()),
+            Effect::Launch(launch) => self.launch(*launch),
+            Effect::Kill(key, order) => {
+                state.kill_in_executor(&key, &order, Instant::now());
+                self.kill(&key, order);
+            }
+            Effect::StartExecutor(launch) => self.start_executor(*launch),
+            Effect::ShutDownExecutor(container) => state.shut_down(&container, Instant::now()),
+            Effect::KillExecutor(container) => {
+                if let Some(kill) = self.runners().executors.get(&container) {
+                    kill.cancel();
+                }
+            }
+            Effect::Delete(volume) => self.delete(volume),
+            Effect::KeepJournal { of, for_agent } => self.journals.keep(&of, &for_agent),
+            Effect::Message(agent, line) => {
+                self.journals.note(&agent, &line);
+                state.deliver_message(&agent, &line);
+            }
+        }
     }
 
     /// Changes the active faults and wakes the requests that wait for them.
@@ -148,9 +180,23 @@ impl Shared {
         let shared = Arc::clone(self);
         self.tracker.spawn(async move {
             let key = launch.key.clone();
-            (shared.run)(Arc::clone(&shared), launch, kills).await;
+            (shared.run.task)(Arc::clone(&shared), launch, kills).await;
             shared.runners().kills.remove(&key);
             shared.with(|state| state.process_gone(&key));
+        });
+    }
+
+    fn start_executor(self: &Arc<Self>, launch: Launch) {
+        let kill = CancellationToken::new();
+        let container = launch.container.clone();
+        self.runners().executors.insert(container.clone(), kill.clone());
+        let shared = Arc::clone(self);
+        self.tracker.spawn(async move {
+            let end = (shared.run.executor)(Arc::clone(&shared), launch, kill).await;
+            shared.runners().executors.remove(&container);
+            if !shared.token.is_cancelled() {
+                shared.with(|state| state.executor_ended(&container, end, Instant::now()));
+            }
         });
     }
 

@@ -47,9 +47,9 @@ pub(crate) fn virtual_paths(state: &State, agent: &AgentId) -> Vec<(String, Path
     let mut paths = Vec::new();
     for framework in state.frameworks_of_agents().chain(&state.completed) {
         for task in framework.completed_tasks.iter().chain(framework.tasks.values()) {
-            if task.agent == *agent && task.executor.is_none() {
+            if task.agent == *agent && !task.is_in_group() {
                 paths.push((
-                    name(framework.id.as_str(), task.key.task.as_str()),
+                    name(framework.id.as_str(), task.executor_id()),
                     task.directory.clone(),
                 ));
             }

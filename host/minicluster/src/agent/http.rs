@@ -1,6 +1,6 @@
 //! An agent's routes, with and without the prefix `/slave(1)`.
 
-use super::{files, nested, views};
+use super::{executor_api, files, nested, views};
 use crate::{
     http::{
         Body, Refusal, accepts, authenticate, check_accept, empty, json, not_found, query, queue, read_call,
@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json as document};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
-type Answer = Result<Response<Body>, Refusal>;
+pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// Answers one request to the agent with this address; `first` is the id that it had first.
 pub(crate) async fn answer(
@@ -33,6 +33,8 @@ pub(crate) async fn answer(
     let query = query(&parts.uri);
     let answer = if path == "/api/v1" {
         call(&shared, &agent, &parts.method, &parts.headers, body).await
+    } else if path == "/api/v1/executor" {
+        executor_api::call(&shared, &agent, &parts.method, &parts.headers, body).await
     } else if let Some(what) = path.strip_prefix("/files/") {
         match authenticate(&shared, &parts.headers, "mesos-agent-readonly") {
             Ok(_) => file(&shared, &agent, what, &query).await,

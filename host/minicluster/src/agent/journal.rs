@@ -10,14 +10,14 @@
 //! | field | |
 //! |---|---|
 //! | `event` | `launch`, `kill` or `exit` |
-//! | `task`, `framework` | their ids |
+//! | `task`, `framework` | their ids; a custom executor's own process has `executor` instead of `task` |
 //! | `pid` | the leader of the task's process group, and so the group's id |
 //! | `start` | when it started, in clock ticks since the machine started; absent numbers read 0 |
 //! | `at` | when the line was written, in seconds since the epoch |
 //! | `how` | of a `kill` the signal (`SIGTERM`, `SIGKILL`); of an `exit` how the leader ended, in the words of the update |
 //!
-//! A line with the `event` `message` is different: it records a message for `executor`, with its
-//! `data` in base64.
+//! A line with the `event` `message` is different: it records a message of `framework` for
+//! `executor`, with its `data` in base64.
 //!
 //! An agent that registers under a new id, after the maintenance of its machine, keeps its journal.
 //!
@@ -29,7 +29,7 @@
 use super::process::Process;
 use crate::{
     error::{Error, Result},
-    state::{AgentId, TaskKey, epoch},
+    state::{AgentId, Launch, epoch},
     wire::json as doc,
 };
 use serde_json::{Value, json};
@@ -69,32 +69,33 @@ impl Journals {
         }
     }
 
-    /// Records the start of a task's process.
-    pub(crate) fn launched(&self, agent: &AgentId, key: &TaskKey, process: &Process) {
-        self.write(agent, "launch", key, process, None);
+    /// Records the start of a process.
+    pub(crate) fn launched(&self, launch: &Launch, process: &Process) {
+        self.write("launch", launch, process, None);
     }
 
     /// Records a signal to the group; `how` is the name of the signal.
-    pub(crate) fn killed(&self, agent: &AgentId, key: &TaskKey, process: &Process, how: &str) {
-        self.write(agent, "kill", key, process, Some(how));
+    pub(crate) fn killed(&self, launch: &Launch, process: &Process, how: &str) {
+        self.write("kill", launch, process, Some(how));
     }
 
     /// Records the end of a process; `how` describes it.
-    pub(crate) fn exited(&self, agent: &AgentId, key: &TaskKey, process: &Process, how: &str) {
-        self.write(agent, "exit", key, process, Some(how));
+    pub(crate) fn exited(&self, launch: &Launch, process: &Process, how: &str) {
+        self.write("exit", launch, process, Some(how));
     }
 
-    fn write(&self, agent: &AgentId, event: &str, key: &TaskKey, process: &Process, how: Option<&str>) {
+    fn write(&self, event: &str, launch: &Launch, process: &Process, how: Option<&str>) {
         let mut line = doc::object(json!({
             "event": event,
-            "task": key.task.as_str(),
-            "framework": key.framework.as_str(),
+            "framework": launch.key.framework.as_str(),
             "pid": process.pid,
             "start": process.started,
             "at": epoch(),
         }));
+        let what = if launch.is_executor { "executor" } else { "task" };
+        line.insert(what.to_owned(), json!(launch.key.task.as_str()));
         doc::put(&mut line, "how", how.map(|how| json!(how)));
-        self.note(agent, &Value::Object(line));
+        self.note(&launch.agent, &Value::Object(line));
     }
 
     /// Writes a line unchanged.

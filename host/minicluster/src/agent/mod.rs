@@ -2,6 +2,8 @@
 
 pub(crate) mod check;
 pub(crate) mod container;
+pub(crate) mod executor;
+pub(crate) mod executor_api;
 pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod http;

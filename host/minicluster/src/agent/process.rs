@@ -132,6 +132,7 @@ pub(crate) fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
         ("MESOS_SLAVE_PID", format!("slave(1)@{}", launch.agent_addr)),
         ("MESOS_AGENT_ENDPOINT", launch.agent_addr.to_string()),
     ];
+    variables.extend(launch.variables.iter().cloned());
     // Only the executor of task groups sets it.
     if launch.executor_id != launch.key.task.as_str() {
         variables.push(("MESOS_CONTAINER_IP", ip));

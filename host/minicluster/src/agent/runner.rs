@@ -150,7 +150,7 @@ fn told_by_agent(state: TaskState, reason: &'static str, why: &str) -> AgentUpda
     }
 }
 
-fn start(launch: &Launch, mut command: Command) -> io::Result<Process> {
+pub(super) fn start(launch: &Launch, mut command: Command) -> io::Result<Process> {
     let (stdout, stderr) = sandbox::output(&launch.directory)?;
     command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     Process::spawn(command)
@@ -240,9 +240,7 @@ impl<'a> Running<'a> {
 
     async fn run(mut self, mut kills: watch::Receiver<Option<KillOrder>>) {
         let (launch, pid) = (self.launch, self.process.pid);
-        self.shared
-            .journals
-            .launched(&launch.agent, &launch.key, &self.process);
+        self.shared.journals.launched(launch, &self.process);
         set_pid(self.shared, launch, pid);
         self.tell_first(TaskState::Starting, None);
         let (findings, mut found) = mpsc::channel(8);
@@ -268,9 +266,7 @@ impl<'a> Running<'a> {
             |error| format!("Failed to wait for the command: {error}"),
             |status| self.describe(*status),
         );
-        self.shared
-            .journals
-            .exited(&launch.agent, &launch.key, &self.process, &how);
+        self.shared.journals.exited(launch, &self.process, &how);
         if self.shared.token.is_cancelled() {
             return;
         }
@@ -417,10 +413,9 @@ impl<'a> Running<'a> {
     }
 
     fn signal(&self, signal: Signal) {
-        let Launch { agent, key, .. } = self.launch.as_ref();
         self.shared
             .journals
-            .killed(agent, key, &self.process, signal.as_str());
+            .killed(self.launch, &self.process, signal.as_str());
         match &self.container {
             Some(container) => container.signal(signal),
             None => self.process.signal(signal),

@@ -15,7 +15,7 @@ fn command_executor() -> Bundle {
     Bundle::total(0.1, 32.0, 0.0, (1, 0))
 }
 
-/// An executor on the agent with its tasks: of a group, or of a command task.
+/// An executor on the agent with its tasks: of a group, a custom one, or of a command task.
 struct Running<'a> {
     framework: &'a Framework,
     id: String,
@@ -23,15 +23,24 @@ struct Running<'a> {
     directory: String,
     resources: Bundle,
     role: &'a str,
-    group: Option<&'a Executor>,
+    /// `None` for a command task.
+    own: Option<&'a Executor>,
     tasks: Vec<&'a Task>,
+    /// Tasks that wait for it to subscribe.
+    queued: Vec<&'a Task>,
     pid: Option<u32>,
 }
 
 impl Running<'_> {
-    /// Group executors have no names; those of command tasks describe the command.
+    /// The executors of command tasks describe the command; others have names if their frameworks
+    /// gave them any.
     fn name(&self) -> String {
-        let Some(task) = self.tasks.first().filter(|_| self.group.is_none()) else {
+        if let Some(executor) = self.own {
+            return doc::text(&executor.info, &["name"])
+                .unwrap_or_default()
+                .to_owned();
+        }
+        let Some(task) = self.tasks.first() else {
             return String::new();
         };
         let command = &task.info["command"];
@@ -45,7 +54,10 @@ impl Running<'_> {
     }
 
     fn source(&self) -> &str {
-        if self.group.is_none() { &self.id } else { "" }
+        match self.own {
+            Some(executor) => doc::text(&executor.info, &["source"]).unwrap_or_default(),
+            None => &self.id,
+        }
     }
 }
 
@@ -60,11 +72,11 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
                 .filter(|task| task.agent == agent.id)
         };
         for ((_, id), executor) in framework.executors.iter().filter(|((on, _), _)| *on == agent.id) {
-            let tasks: Vec<&Task> = here().filter(|task| task.executor.as_ref() == Some(id)).collect();
+            let tasks = here().filter(|task| task.executor.as_ref() == Some(id));
             let mut resources = executor.resources.clone();
-            for task in &tasks {
-                resources.add(&task.resources);
-            }
+            let tasks = tasks.inspect(|task| resources.add(&task.resources));
+            let (queued, tasks): (Vec<&Task>, Vec<&Task>) = tasks.partition(|task| state.is_queued(task));
+            let custom = executor.custom.as_ref();
             running.push(Running {
                 framework,
                 id: id.clone(),
@@ -72,9 +84,13 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
                 directory: executor.directory.display().to_string(),
                 resources,
                 role: &executor.role,
-                group: Some(executor),
-                pid: tasks.iter().find_map(|task| task.pid),
+                own: Some(executor),
+                pid: match custom {
+                    Some(custom) => custom.pid,
+                    None => tasks.iter().find_map(|task| task.pid),
+                },
                 tasks,
+                queued,
             });
         }
         for task in here().filter(|task| task.executor.is_none()) {
@@ -87,8 +103,9 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
                 directory: task.directory.display().to_string(),
                 resources,
                 role: &task.role,
-                group: None,
+                own: None,
                 tasks: vec![task],
+                queued: Vec::new(),
                 pid: task.pid,
             });
         }
@@ -168,11 +185,12 @@ fn frameworks(state: &State, agent: &Agent, completed: bool) -> Vec<Value> {
 }
 
 fn executor(running: &Running<'_>) -> Value {
-    let tasks: Vec<Value> = running
-        .tasks
-        .iter()
-        .map(|task| state_views::task_in(task, task.agent_state, &task.agent_statuses))
-        .collect();
+    let shown = |tasks: &[&Task]| -> Vec<Value> {
+        let tasks = tasks.iter();
+        tasks
+            .map(|task| state_views::task_in(task, task.agent_state, &task.agent_statuses))
+            .collect()
+    };
     let mut document = doc::object(json!({
         "id": running.id,
         "name": running.name(),
@@ -181,28 +199,25 @@ fn executor(running: &Running<'_>) -> Value {
         "directory": running.directory,
         "resources": running.resources.summary(),
         "role": running.role,
-        "tasks": tasks,
-        "queued_tasks": [],
+        "tasks": shown(&running.tasks),
+        "queued_tasks": shown(&running.queued),
         "completed_tasks": [],
     }));
-    let labels = running
-        .tasks
-        .first()
-        .and_then(|task| doc::find(&task.info, &["labels", "labels"]));
-    doc::put(
-        &mut document,
-        "labels",
-        labels.filter(|_| running.group.is_none()).cloned(),
-    );
-    if running.group.is_some() {
-        document.insert("type".to_owned(), json!("DEFAULT"));
+    let info = match running.own {
+        Some(executor) => Some(&executor.info),
+        None => running.tasks.first().map(|task| &task.info),
+    };
+    let labels = info.and_then(|info| doc::find(info, &["labels", "labels"]));
+    doc::put(&mut document, "labels", labels.cloned());
+    if let Some(executor) = running.own {
+        doc::copy(&executor.info, &mut document, &["type"]);
     }
     Value::Object(document)
 }
 
 fn completed_executor(task: &Task) -> Value {
     json!({
-        "id": task.executor.as_deref().unwrap_or(task.key.task.as_str()),
+        "id": task.executor_id(),
         "name": "",
         "source": task.key.task.as_str(),
         "container": task.container,
@@ -310,7 +325,8 @@ fn get_containers(state: &State, agent: &Agent) -> Value {
 }
 
 fn get_tasks(state: &State, agent: &AgentId) -> Value {
-    let (mut launched, mut terminated, mut completed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut queued, mut launched) = (Vec::new(), Vec::new());
+    let (mut terminated, mut completed) = (Vec::new(), Vec::new());
     for framework in state.frameworks_of_agents().chain(&state.completed) {
         for task in framework
             .tasks
@@ -320,6 +336,8 @@ fn get_tasks(state: &State, agent: &AgentId) -> Value {
         {
             let list = if task.agent_state.is_terminal() {
                 &mut terminated
+            } else if state.is_queued(task) {
+                &mut queued
             } else {
                 &mut launched
             };
@@ -335,7 +353,7 @@ fn get_tasks(state: &State, agent: &AgentId) -> Value {
     }
     json!({
         "pending_tasks": [],
-        "queued_tasks": [],
+        "queued_tasks": queued,
         "launched_tasks": launched,
         "terminated_tasks": terminated,
         "completed_tasks": completed,
@@ -346,9 +364,10 @@ fn get_executors(state: &State, agent: &Agent) -> Value {
     let executors: Vec<Value> = executors(state, agent)
         .iter()
         .map(|running| {
-            let info = running
-                .group
-                .map_or_else(|| command_executor_info(running), |group| group.info.clone());
+            let info = running.own.map_or_else(
+                || command_executor_info(running),
+                |executor| executor.info.clone(),
+            );
             json!({ "executor_info": info })
         })
         .collect();

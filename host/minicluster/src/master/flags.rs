@@ -3,7 +3,7 @@
 use crate::{
     config::{AgentConfig, Images, Registry},
     state::{Agent, State},
-    wire::resources::Form,
+    wire::{duration, resources::Form},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -64,6 +64,9 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
         "authenticate_http_readwrite": "false",
         "containerizers": containerizers,
         "default_role": "*",
+        "executor_registration_timeout": duration::text(state.config.executor_registration_timeout),
+        "executor_reregistration_timeout": duration::text(state.config.executor_reregistration_timeout),
+        "executor_shutdown_grace_period": duration::text(state.config.executor_shutdown_grace),
         "hostname": config.hostname,
         "ip": agent.addr.ip().to_string(),
         "isolation": "posix/cpu,posix/mem",

@@ -77,7 +77,7 @@ pub(crate) fn tasks(state: &State) -> Value {
     })
 }
 
-/// `GET_EXECUTORS`: those of task groups; the master knows no executors of command tasks.
+/// `GET_EXECUTORS`: those of task groups and custom ones; the master knows no executors of command tasks.
 pub(crate) fn executors(state: &State) -> Value {
     let executors: Vec<Value> = state
         .frameworks

@@ -248,16 +248,33 @@ pub(crate) fn add_roles(framework: &Framework, document: &mut Map<String, Value>
 }
 
 fn executor(framework: &Framework, executor: &Executor) -> Value {
-    json!({
+    let mut document = doc::object(json!({
         "executor_id": executor.info["executor_id"]["value"],
         "name": executor.info.get("name").cloned().unwrap_or_else(|| json!("")),
         "framework_id": framework.id.as_str(),
-        "command": {"argv": [], "uris": []},
+        "command": command(&executor.info["command"]),
         "resources": executor.resources.summary(),
         "role": executor.role,
-        "type": "DEFAULT",
         "slave_id": executor.agent.as_str(),
-    })
+    }));
+    doc::copy(&executor.info, &mut document, &["type"]);
+    doc::put(
+        &mut document,
+        "labels",
+        doc::find(&executor.info, &["labels", "labels"]).cloned(),
+    );
+    Value::Object(document)
+}
+
+/// A command; that of a task group's executor is empty.
+fn command(info: &Value) -> Value {
+    let uris: Vec<Value> = doc::list(info, &["uris"])
+        .iter()
+        .map(|uri| json!({"value": uri["value"], "executable": uri["executable"] == true}))
+        .collect();
+    let mut document = doc::object(json!({"argv": doc::list(info, &["arguments"]), "uris": uris}));
+    doc::copy(info, &mut document, &["shell", "value", "environment"]);
+    Value::Object(document)
 }
 
 /// One task as `/state` and `/tasks` show it.

@@ -2,7 +2,7 @@
 
 use super::{
     AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskGroup, TaskId, TaskKey,
-    TaskState, epoch, offers::refuse_for,
+    TaskState, epoch, executors::incompatible, model::ExecutorKey, offers::refuse_for,
 };
 use crate::wire::{
     json as doc,
@@ -19,9 +19,10 @@ pub(super) struct Accepted {
     pub(super) left: Bundle,
 }
 
-/// A group's executor, for its tasks.
-struct Group {
+/// The executor of a group, or a custom one, for its tasks.
+pub(super) struct Host {
     id: String,
+    custom: bool,
     executor: TaskGroup,
 }
 
@@ -127,25 +128,50 @@ impl State {
     }
 
     fn launch(&mut self, accepted: &mut Accepted, task: &Value) {
-        let checked = self.check_task(accepted, task, false).and_then(|resources| {
-            if accepted.left.contains(&resources) {
-                return Ok(resources);
+        if let Err(why) = self.try_launch(accepted, task) {
+            let reason = "REASON_TASK_INVALID";
+            self.reject(&accepted.framework, task, TaskState::Error, reason, &why);
+        }
+    }
+
+    fn try_launch(&mut self, accepted: &mut Accepted, task: &Value) -> Result<(), String> {
+        let resources = self.check_task(accepted, task, false)?;
+        let executor = task
+            .get("executor")
+            .map(|info| self.plan_executor(accepted, info))
+            .transpose()?;
+        let mut needed = resources.clone();
+        if let Some(executor) = &executor {
+            needed.add(&executor.resources);
+            if needed.port_count() < resources.port_count() + executor.resources.port_count() {
+                return Err(format!(
+                    "There are overlapping resources in the task resources {} and executor resources {}",
+                    resources.describe(&accepted.role),
+                    executor.resources.describe(&accepted.role)
+                ));
             }
-            Err(format!(
+            if executor.known {
+                needed = resources.clone();
+            }
+        }
+        if !accepted.left.contains(&needed) {
+            return Err(format!(
                 "Total resources {} required by task and its executor is more than available {}",
-                resources.describe(&accepted.role),
+                needed.describe(&accepted.role),
                 accepted.left.describe(&accepted.role)
-            ))
-        });
-        let resources = match checked {
-            Ok(resources) => resources,
-            Err(why) => {
-                let reason = "REASON_TASK_INVALID";
-                return self.reject(&accepted.framework, task, TaskState::Error, reason, &why);
-            }
+            ));
+        }
+        accepted.left.subtract(&needed);
+        let Some(executor) = executor else {
+            self.start_task(accepted, task, resources, None);
+            return Ok(());
         };
-        accepted.left.subtract(&resources);
-        self.start_task(accepted, task, resources, None);
+        let mut info = task.clone();
+        info["executor"].clone_from(&executor.info);
+        let key = (accepted.agent.clone(), executor.id);
+        let host = self.executor_for(accepted, executor.info, &key, executor.resources, true);
+        self.start_task(accepted, &info, resources, Some(&host));
+        Ok(())
     }
 
     /// Launches a group, as a whole or not at all.
@@ -180,7 +206,11 @@ impl State {
         let known = self
             .frameworks
             .get(&accepted.framework)
-            .is_some_and(|framework| framework.executors.contains_key(&key));
+            .and_then(|framework| framework.executors.get(&key));
+        if let Some(known) = known.filter(|known| known.custom.is_some()) {
+            return Err(incompatible(&known.info, executor));
+        }
+        let known = known.is_some();
         if doc::text(executor, &["type"]) != Some("DEFAULT") {
             return Err("Only the DEFAULT executor can run task groups in this cluster".to_owned());
         }
@@ -218,7 +248,8 @@ impl State {
             ));
         }
         accepted.left.subtract(&needed);
-        let group = self.executor_for(accepted, executor, &key, own);
+        let info = with_framework(executor, &accepted.framework);
+        let group = self.executor_for(accepted, info, &key, own, false);
         for (task, resources) in tasks.iter().zip(parts) {
             self.start_task(accepted, task, resources, Some(&group));
         }
@@ -229,28 +260,29 @@ impl State {
     fn executor_for(
         &mut self,
         accepted: &Accepted,
-        info: &Value,
-        key: &(AgentId, String),
+        info: Value,
+        key: &ExecutorKey,
         resources: Bundle,
-    ) -> Group {
+        custom: bool,
+    ) -> Host {
         let root = self.framework_dir(&accepted.agent, &accepted.framework);
         let container = uuid::Uuid::new_v4().to_string();
-        let mut info = doc::object(info.clone());
-        info.insert("framework_id".to_owned(), doc::id(accepted.framework.as_str()));
         let fresh = Executor {
-            info: Value::Object(info),
+            info,
             agent: accepted.agent.clone(),
             directory: root.join("executors").join(&key.1).join("runs").join(&container),
             container,
             role: accepted.role.clone(),
             resources,
+            custom: custom.then(super::model::Custom::default),
         };
         let executor = match self.frameworks.get_mut(&accepted.framework) {
             Some(framework) => framework.executors.entry(key.clone()).or_insert(fresh).clone(),
             None => fresh,
         };
-        Group {
+        Host {
             id: key.1.clone(),
+            custom,
             executor: TaskGroup {
                 volumes: self.volume_links(&executor.agent, &executor.resources),
                 info: executor.info,
@@ -296,12 +328,6 @@ impl State {
                     .to_owned(),
             );
         }
-        if executor {
-            return Err(
-                "This cluster runs command tasks and task groups of the DEFAULT executor, no other executors"
-                    .to_owned(),
-            );
-        }
         let resources = Bundle::read(doc::list(task, &["resources"]))?;
         if resources.is_empty() {
             return Err("Task uses no resources".to_owned());
@@ -341,32 +367,37 @@ impl State {
             .join(framework.as_str())
     }
 
-    fn start_task(&mut self, accepted: &Accepted, info: &Value, resources: Bundle, group: Option<&Group>) {
+    fn start_task(&mut self, accepted: &Accepted, info: &Value, resources: Bundle, host: Option<&Host>) {
         let task_id = TaskId::from(doc::text(info, &["task_id", "value"]).unwrap_or_default());
         let key = TaskKey {
             framework: accepted.framework.clone(),
             task: task_id,
         };
-        let container = uuid::Uuid::new_v4().to_string();
-        let directory = if let Some(group) = group {
-            group.executor.directory.join("containers").join(&container)
-        } else {
-            let executor = self
-                .framework_dir(&accepted.agent, &accepted.framework)
-                .join("executors")
-                .join(key.task.as_str());
-            executor.join("runs").join(&container)
+        let group = host.filter(|host| !host.custom).map(|host| &host.executor);
+        let mut container = uuid::Uuid::new_v4().to_string();
+        let directory = match host {
+            Some(host) if host.custom => {
+                container.clone_from(&host.executor.container);
+                host.executor.directory.clone()
+            }
+            Some(host) => host.executor.directory.join("containers").join(&container),
+            None => {
+                let executor = self
+                    .framework_dir(&accepted.agent, &accepted.framework)
+                    .join("executors")
+                    .join(key.task.as_str());
+                executor.join("runs").join(&container)
+            }
         };
-        let executor_id = group.map_or_else(|| key.task.as_str().to_owned(), |group| group.id.clone());
         let task = Task {
             key: key.clone(),
             agent: accepted.agent.clone(),
             info: with_role(info, &accepted.role),
             role: accepted.role.clone(),
             resources,
-            executor: group.map(|group| group.id.clone()),
+            executor: host.map(|host| host.id.clone()),
             container,
-            parent: group.map(|group| group.executor.container.clone()),
+            parent: group.map(|group| group.container.clone()),
             directory,
             pid: None,
             state: TaskState::Staging,
@@ -377,7 +408,7 @@ impl State {
             in_flight: None,
             released: false,
         };
-        let launch = self.launch_order(&task, executor_id, group.map(|group| group.executor.clone()));
+        let launch = self.launch_order(&task, group.cloned());
         self.announce(&json!({"type": "TASK_ADDED", "task_added": {"task": crate::master::operator_views::task(&task)}}));
         if let Some(framework) = self.frameworks.get_mut(&accepted.framework) {
             framework.tasks.insert(key.task.clone(), task);
@@ -386,7 +417,7 @@ impl State {
         }
     }
 
-    fn launch_order(&self, task: &Task, executor_id: String, group: Option<TaskGroup>) -> Launch {
+    fn launch_order(&self, task: &Task, group: Option<TaskGroup>) -> Launch {
         let agent = self.agents.get(&task.agent);
         let framework = self.frameworks.get(&task.key.framework);
         let user = doc::text(&task.info, &["command", "user"])
@@ -397,19 +428,29 @@ impl State {
             agent: task.agent.clone(),
             agent_addr: agent.map_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)), |agent| agent.addr),
             info: task.info.clone(),
-            executor_id,
+            executor_id: task.executor_id().to_owned(),
             container: task.container.clone(),
             directory: task.directory.clone(),
             user: user.to_owned(),
             volumes: self.volume_links(&task.agent, &task.resources),
             killing_state: framework.is_some_and(|framework| framework.has("TASK_KILLING_STATE")),
             group,
+            in_executor: task.is_custom(),
+            is_executor: false,
+            variables: Vec::new(),
         }
     }
 }
 
+/// `ExecutorInfo` with the id of its framework.
+pub(super) fn with_framework(info: &Value, framework: &FrameworkId) -> Value {
+    let mut info = doc::object(info.clone());
+    info.insert("framework_id".to_owned(), doc::id(framework.as_str()));
+    Value::Object(info)
+}
+
 /// The task's resources with the role they are allocated to, as in every document.
-fn with_role(info: &Value, role: &str) -> Value {
+pub(super) fn with_role(info: &Value, role: &str) -> Value {
     let mut info = info.clone();
     allocated_to(&mut info["resources"], role);
     info

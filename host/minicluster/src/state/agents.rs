@@ -156,6 +156,7 @@ impl State {
             self.end_process(&key);
             self.retire(&key, false);
         }
+        self.dismiss_executors_on(id, |_| true);
         self.gone_agents.push(id.clone());
         self.forget_agent(id);
         Reply::ok()
@@ -182,6 +183,7 @@ impl State {
             self.end_with_agent(&key);
             self.retire(&key, false);
         }
+        self.dismiss_executors_on(id, |_| true);
         self.rescind_offers_on(id);
         let agent = self.forget_agent(id);
         self.announce(&json!({"type": "AGENT_REMOVED", "agent_removed": {"agent_id": doc::id(id.as_str())}}));
@@ -230,6 +232,7 @@ impl State {
                 self.retire(&key, false);
             }
         }
+        self.dismiss_executors_on(id, |framework| framework.info["checkpoint"] != true);
     }
 
     /// Kills a process even if the agent is unreachable: its agent does so without an order of the
@@ -355,13 +358,14 @@ impl State {
             return;
         };
         if !unreachable {
-            let executor = task
-                .executor
-                .clone()
-                .and_then(|executor| framework.executors.remove(&(task.agent.clone(), executor)));
+            let executor = task.executor_key();
+            let group = executor.clone().filter(|_| task.is_in_group());
+            let ended = group.and_then(|executor| framework.executors.remove(&executor));
             self.remember(task);
-            if let Some(executor) = executor {
+            if let Some(executor) = ended {
                 self.give_back(&executor.agent, &executor.resources);
+            } else if let Some(executor) = executor {
+                self.drop_planned(&key.framework, &executor);
             }
             return;
         }

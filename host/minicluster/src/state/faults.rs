@@ -124,6 +124,7 @@ impl State {
     pub(crate) fn kill_agent(&mut self, id: &AgentId, keep_tasks: bool, now: Instant) -> Result<(), String> {
         self.healthy_agent(id)?.fault = Some(AgentFault::Killed);
         self.break_agent(id, now);
+        self.disconnect_executors_on(id);
         if keep_tasks {
             return Ok(());
         }
@@ -139,6 +140,7 @@ impl State {
         };
         self.effects
             .extend(keys.into_iter().map(|key| Effect::Kill(key, order.clone())));
+        self.kill_executors_on(id);
         Ok(())
     }
 
@@ -168,6 +170,9 @@ impl State {
             .filter(|agent| agent.fault == Some(fault))
             .ok_or_else(|| format!("Agent {id} is not {}", word(Some(fault))))?;
         agent.fault = None;
+        if fault == AgentFault::Killed {
+            self.expect_executors_on(id, now);
+        }
         if let Some(agent) = self.away.get_mut(id) {
             // It registers with the others, when they do.
             agent.connection = Connection::Connected;

@@ -194,8 +194,12 @@ impl State {
         let Some(mut framework) = self.frameworks.remove(id) else {
             return;
         };
-        for executor in std::mem::take(&mut framework.executors).into_values() {
-            self.give_back(&executor.agent, &executor.resources);
+        for (key, executor) in std::mem::take(&mut framework.executors) {
+            if executor.custom.is_some() {
+                self.dismiss_executor(id, &key, executor);
+            } else {
+                self.give_back(&executor.agent, &executor.resources);
+            }
         }
         framework.stream = None;
         framework.failover_deadline = None;

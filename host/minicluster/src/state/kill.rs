@@ -1,6 +1,6 @@
 //! KILL and SHUTDOWN.
 
-use super::{AgentId, FrameworkId, KillOrder, State, TaskId, TaskKey};
+use super::{AgentId, Effect, FrameworkId, KillOrder, State, TaskId, TaskKey};
 use crate::wire::json as doc;
 use serde_json::Value;
 use std::time::Duration;
@@ -17,10 +17,7 @@ impl State {
         let Some(task) = self.task(&key) else {
             return self.reconcile_one(id, &key.task, agent.as_ref());
         };
-        let group = task
-            .executor
-            .clone()
-            .map(|executor| (task.agent.clone(), executor));
+        let group = task.executor_key().filter(|_| task.is_in_group());
         let order = KillOrder {
             grace: grace(&kill["kill_policy"]),
             ..KillOrder::default()
@@ -32,10 +29,19 @@ impl State {
         self.kill_executor(id, &agent, &executor, &order);
     }
 
-    /// SHUTDOWN of a group's executor kills all its tasks.
+    /// SHUTDOWN of a group's executor kills all its tasks; a custom executor ends itself.
     pub(super) fn shutdown_executor(&mut self, id: &FrameworkId, shutdown: &Value) {
         let agent = AgentId::from(doc::text(shutdown, &["agent_id", "value"]).unwrap_or_default());
         let executor = doc::text(shutdown, &["executor_id", "value"]).unwrap_or_default();
+        let custom = self
+            .frameworks
+            .get(id)
+            .and_then(|framework| framework.executors.get(&(agent.clone(), executor.to_owned())))
+            .filter(|executor| executor.custom.is_some())
+            .map(|executor| executor.container.clone());
+        if let Some(container) = custom {
+            return self.order(&agent, Effect::ShutDownExecutor(container));
+        }
         self.kill_executor(id, &agent, executor, &KillOrder::default());
     }
 
@@ -47,9 +53,7 @@ impl State {
         let kills: Vec<TaskKey> = framework
             .tasks
             .values()
-            .filter(|task| {
-                task.agent == *agent && task.executor.as_deref().unwrap_or(task.key.task.as_str()) == executor
-            })
+            .filter(|task| task.agent == *agent && task.executor_id() == executor)
             .map(|task| task.key.clone())
             .collect();
         for key in kills {

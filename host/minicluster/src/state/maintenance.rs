@@ -238,6 +238,7 @@ impl State {
         for key in tasks {
             self.end_with_agent(&key);
         }
+        self.dismiss_executors_on(id, |_| true);
         self.drop_forgotten(id);
         if known {
             self.unreachable_agents.entry(id.clone()).or_insert_with(epoch);
@@ -277,7 +278,10 @@ impl State {
         agent.registered = epoch();
         agent.available = agent.total.clone();
         // Processes that are still ending occupy their ports.
-        for (on, resources) in self.lingering.values_mut().filter(|(on, _)| *on == before) {
+        let lingering = self.lingering.values_mut().map(|(on, resources)| (on, resources));
+        let ending = self.ending.values_mut();
+        let ending = ending.map(|ending| (&mut ending.agent, &mut ending.resources));
+        for (on, resources) in lingering.chain(ending).filter(|(on, _)| **on == before) {
             on.clone_from(&agent.id);
             agent.available.subtract(resources);
         }

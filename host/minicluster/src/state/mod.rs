@@ -8,6 +8,7 @@
 
 mod accept;
 mod agents;
+mod executors;
 mod faults;
 mod frameworks;
 mod inverse_offers;
@@ -24,12 +25,13 @@ mod scheduler;
 mod tick;
 mod updates;
 
+pub(crate) use executors::{ExecutorEnd, executor_validate};
 pub(crate) use faults::{Gate, Port};
 pub(crate) use inverse_offers::InverseOffer;
 pub(crate) use kill::grace as kill_grace;
 pub(crate) use model::{
-    Agent, AgentFault, AgentId, Connection, Effect, Executor, Framework, FrameworkId, KillOrder, Launch,
-    Offer, OfferId, Task, TaskGroup, TaskId, TaskKey, TaskState,
+    Agent, AgentFault, AgentId, Cause, Connection, Effect, Executor, Framework, FrameworkId, KillOrder,
+    Launch, Offer, OfferId, Task, TaskGroup, TaskId, TaskKey, TaskState,
 };
 pub(crate) use restart::Restart;
 pub(crate) use scheduler::{Reply, validate as scheduler_validate};
@@ -91,6 +93,9 @@ pub(crate) struct State {
     /// Processes that are still ending although their task is already reported as ended, with the
     /// resources that they occupy until then.
     lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Bundle)>,
+    /// Custom executors that the master does not know any more, by container, until their processes
+    /// are gone.
+    ending: BTreeMap<String, model::Ending>,
     watchers: Vec<Watcher>,
     next_framework: u64,
     /// Not reset when the master restarts: tools name agents by the ends of their ids.
@@ -127,6 +132,7 @@ impl State {
             operations: Operations::default(),
             faults: Faults::default(),
             lingering: HashMap::new(),
+            ending: BTreeMap::new(),
             watchers: Vec::new(),
             next_framework: 0,
             next_agent: 0,

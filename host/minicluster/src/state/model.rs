@@ -106,6 +106,28 @@ impl TaskState {
         }
     }
 
+    const ALL: [Self; 14] = [
+        Self::Staging,
+        Self::Starting,
+        Self::Running,
+        Self::Killing,
+        Self::Finished,
+        Self::Failed,
+        Self::Killed,
+        Self::Error,
+        Self::Lost,
+        Self::Dropped,
+        Self::Unreachable,
+        Self::Gone,
+        Self::GoneByOperator,
+        Self::Unknown,
+    ];
+
+    /// The state with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
     /// Whether no other state follows.
     pub(crate) const fn is_terminal(self) -> bool {
         !matches!(
@@ -213,8 +235,8 @@ pub(crate) fn capability_in(info: &Value, capability: &str) -> bool {
         .any(|one| one["type"] == capability)
 }
 
-/// A scheduler's event stream.
-#[derive(Debug)]
+/// The event stream of a scheduler or of an executor.
+#[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) id: String,
     pub(crate) events: mpsc::Sender<Event>,
@@ -295,7 +317,7 @@ pub(crate) struct Offer {
     pub(crate) resources: Bundle,
 }
 
-/// The one executor of a task group.
+/// The executor of a task group, or an executor that the framework brings.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
     /// `ExecutorInfo`, with the framework id.
@@ -305,6 +327,63 @@ pub(crate) struct Executor {
     pub(crate) directory: PathBuf,
     pub(crate) role: String,
     pub(crate) resources: Bundle,
+    /// Its agent's view of a custom executor; `None` for that of a task group, whose part the agent
+    /// plays.
+    pub(crate) custom: Option<Custom>,
+}
+
+/// A custom executor in its agent's view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Custom {
+    pub(crate) phase: Phase,
+    /// While it is subscribed.
+    pub(crate) stream: Option<Stream>,
+    pub(crate) pid: Option<u32>,
+    /// Tasks that are sent to it when it subscribes.
+    pub(crate) queued: Vec<TaskId>,
+    /// Whether it was ever sent a task.
+    pub(crate) ever_sent: bool,
+    /// The time at which it is killed: it did not subscribe, or did not shut down.
+    pub(crate) deadline: Option<Instant>,
+    /// What the last updates of its tasks say when it has ended.
+    pub(crate) cause: Option<Cause>,
+}
+
+/// The phases of a custom executor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// No task has reached its agent yet.
+    #[default]
+    Planned,
+    /// Its process runs, or will, and has not subscribed.
+    Registering,
+    /// The same, after its agent was started again.
+    Reregistering,
+    /// It has subscribed.
+    Running,
+    /// It shuts down, or is killed.
+    Terminating,
+}
+
+/// Why a custom executor ended, in the updates of its tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause {
+    pub(crate) state: TaskState,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// A custom executor that the master does not know any more and whose process may still run.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) framework: FrameworkId,
+    pub(crate) id: String,
+    pub(crate) agent: AgentId,
+    /// Its own and those of its tasks; free when its process is gone.
+    pub(crate) resources: Bundle,
+    pub(crate) grace: Duration,
+    pub(crate) stream: Option<Stream>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// A task, as the master and as its agent see it.
@@ -316,9 +395,9 @@ pub(crate) struct Task {
     pub(crate) info: Value,
     pub(crate) role: String,
     pub(crate) resources: Bundle,
-    /// The group's executor; `None` for a command task.
+    /// The group's executor or a custom one; `None` for a command task.
     pub(crate) executor: Option<String>,
-    /// Its container, inside the executor's if it is in a group.
+    /// Its container: inside the executor's if it is in a group, that of a custom executor itself.
     pub(crate) container: String,
     pub(crate) parent: Option<String>,
     pub(crate) directory: PathBuf,
@@ -334,6 +413,29 @@ pub(crate) struct Task {
     pub(crate) in_flight: Option<InFlight>,
     /// Whether the resources are free again.
     pub(crate) released: bool,
+}
+
+impl Task {
+    /// Whether it is one of a task group.
+    pub(crate) const fn is_in_group(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Whether a custom executor runs it.
+    pub(crate) const fn is_custom(&self) -> bool {
+        self.executor.is_some() && self.parent.is_none()
+    }
+
+    /// The id of its executor: that of a command task has the task's own id.
+    pub(crate) fn executor_id(&self) -> &str {
+        self.executor.as_deref().unwrap_or(self.key.task.as_str())
+    }
+
+    /// The key of the executor of a task group or of a custom one.
+    pub(crate) fn executor_key(&self) -> Option<ExecutorKey> {
+        let id = self.executor.clone()?;
+        Some((self.agent.clone(), id))
+    }
 }
 
 /// Outcomes of operations, by framework and the framework's own id of each.
@@ -357,15 +459,21 @@ pub(crate) struct InFlight {
 /// External actions that the state requires.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Run this task.
+    /// Run this task, or send it to its custom executor.
     Launch(Box<Launch>),
-    /// Kill this task's process group.
+    /// Kill this task's process group, or let its custom executor kill it.
     Kill(TaskKey, KillOrder),
+    /// Run a custom executor.
+    StartExecutor(Box<Launch>),
+    /// Let a custom executor shut down: it is named by its container.
+    ShutDownExecutor(String),
+    /// Kill the process group of a custom executor, if it is running.
+    KillExecutor(String),
     /// Delete a persistent volume.
     Delete(PathBuf),
     /// Continue the journal of an agent that registered again, under its new id.
     KeepJournal { of: AgentId, for_agent: AgentId },
-    /// Record a message for an executor in the agent's journal.
+    /// Record a message for an executor in the agent's journal, and send it to a custom one.
     Message(AgentId, Value),
 }
 
@@ -383,9 +491,10 @@ pub(crate) struct KillOrder {
     pub(crate) crashed: bool,
 }
 
-/// An agent's input for running one task.
+/// An agent's input for running one task or one custom executor.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
+    /// Of a custom executor, with its own id.
     pub(crate) key: TaskKey,
     pub(crate) agent: AgentId,
     pub(crate) agent_addr: SocketAddr,
@@ -400,6 +509,12 @@ pub(crate) struct Launch {
     pub(crate) killing_state: bool,
     /// The task's group, if it is in one.
     pub(crate) group: Option<TaskGroup>,
+    /// Whether the task is sent to a custom executor.
+    pub(crate) in_executor: bool,
+    /// Whether it is a custom executor itself.
+    pub(crate) is_executor: bool,
+    /// The variables that agents pass to executors only.
+    pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 /// The executor of a task group, for its tasks.

@@ -160,11 +160,13 @@ impl State {
         }
     }
 
-    /// `MESSAGE`: command and default executors drop messages; the agent's journal records them.
-    pub(super) fn message(&mut self, message: &Value) {
+    /// `MESSAGE`: custom executors receive messages, the others drop them; the agent's journal records
+    /// all.
+    pub(super) fn message(&mut self, id: &FrameworkId, message: &Value) {
         let agent = AgentId::from(doc::text(message, &["agent_id", "value"]).unwrap_or_default());
         let line = json!({
             "event": "message",
+            "framework": id.as_str(),
             "executor": message["executor_id"]["value"],
             "data": message["data"],
             "at": super::epoch(),

@@ -121,8 +121,12 @@ impl State {
                         .forgotten
                         .get_mut(&launch.key.framework)
                         .and_then(|framework| framework.tasks.remove(&launch.key.task));
-                    if let Some(task) = task.filter(|task| !task.released) {
+                    let Some(task) = task else { continue };
+                    if !task.released {
                         self.give_back(&agent, &task.resources);
+                    }
+                    if let Some(executor) = task.executor_key() {
+                        self.drop_planned(&task.key.framework, &executor);
                     }
                 }
                 Effect::Kill(key, order) if self.task_mut(&key).is_none() => {

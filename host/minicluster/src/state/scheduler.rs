@@ -120,7 +120,7 @@ impl State {
             "ACKNOWLEDGE_OPERATION_STATUS" => {
                 self.acknowledge_operation(&id, &call["acknowledge_operation_status"]);
             }
-            "MESSAGE" => self.message(&call["message"]),
+            "MESSAGE" => self.message(&id, &call["message"]),
             "RECONCILE_OPERATIONS" => self.reconcile_operations(&id, &call["reconcile_operations"]),
             "UPDATE_FRAMEWORK" => return self.update_framework(&id, &call["update_framework"], now),
             // The allocator ignores requests.

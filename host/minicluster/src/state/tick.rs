@@ -5,7 +5,7 @@ use serde_json::json;
 use std::time::Instant;
 
 impl State {
-    /// Heartbeats, retries, failover timeouts, lost agents, and the regular allocation.
+    /// Heartbeats, retries, failover timeouts, late executors, lost agents, and the regular allocation.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.heartbeats(now);
         self.watcher_heartbeats(now);
@@ -24,6 +24,7 @@ impl State {
         for id in expired {
             self.remove_framework(&id);
         }
+        self.tend_executors(now);
         self.give_up_agents(now);
         self.recover(now);
         if self.next_allocation <= now {

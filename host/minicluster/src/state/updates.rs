@@ -2,8 +2,8 @@
 //! then.
 
 use super::{
-    AgentId, Connection, Effect, FrameworkId, KillOrder, State, Task, TaskId, TaskKey, TaskState, epoch,
-    model::InFlight,
+    Connection, Effect, FrameworkId, KillOrder, State, Task, TaskId, TaskKey, TaskState, epoch,
+    model::{ExecutorKey, InFlight},
 };
 use crate::wire::json as doc;
 use base64::Engine;
@@ -87,21 +87,28 @@ impl State {
             return;
         };
         let Some(task) = self.task_mut(key) else { return };
+        let status = status_message(task, update, &ip);
+        self.take_status(key, update.state, status, now);
+    }
+
+    /// Queues a status of a task, and sends it if no earlier one is pending.
+    pub(super) fn take_status(&mut self, key: &TaskKey, state: TaskState, status: Value, now: Instant) {
+        let Some(task) = self.task_mut(key) else { return };
         if task.agent_state.is_terminal() {
             return;
         }
-        let status = status_message(task, update, &ip);
-        task.agent_state = update.state;
+        let healthy = status["healthy"].as_bool();
+        task.agent_state = state;
         record(&mut task.agent_statuses, status.clone());
-        let terminal = update.state.is_terminal();
+        let terminal = state.is_terminal();
         if task.pending.len() >= PENDING && !terminal {
             task.pending.pop_back();
         }
-        task.pending.push_back((update.state, status));
+        task.pending.push_back((state, status));
         let first = task.pending.len() == 1;
-        let group_fails = terminal && task.executor.is_some() && update.state != TaskState::Finished;
+        let group_fails = terminal && task.is_in_group() && state != TaskState::Finished;
         if group_fails {
-            self.kill_rest_of_group(key, update.healthy);
+            self.kill_rest_of_group(key, healthy);
         }
         if first {
             self.forward(key, now);
@@ -173,6 +180,9 @@ impl State {
         if task.agent_state.is_terminal() {
             return self.release(key);
         }
+        if task.is_custom() {
+            return self.settle_with_executor(key);
+        }
         task.released = true;
         let held = (task.agent.clone(), task.resources.clone());
         self.lingering.insert(key.clone(), held);
@@ -225,10 +235,7 @@ impl State {
         else {
             return;
         };
-        let executor = task
-            .executor
-            .clone()
-            .map(|executor| (task.agent.clone(), executor));
+        let executor = task.executor_key().filter(|_| task.is_in_group());
         let agent = task.agent.clone();
         self.remember(task);
         if let Some(executor) = executor {
@@ -238,7 +245,7 @@ impl State {
     }
 
     /// Ends an executor without tasks; the framework receives an event.
-    fn end_executor(&mut self, id: &FrameworkId, key: &(AgentId, String)) {
+    fn end_executor(&mut self, id: &FrameworkId, key: &ExecutorKey) {
         let Some(framework) = self.frameworks.get_mut(id) else {
             return;
         };
@@ -253,8 +260,13 @@ impl State {
             return;
         };
         self.give_back(&executor.agent, &executor.resources);
+        self.tell_executor_failure(id, key, 0);
+    }
+
+    /// `FAILURE` of an executor; `status` is the raw wait status of its process.
+    pub(super) fn tell_executor_failure(&mut self, id: &FrameworkId, key: &ExecutorKey, status: i32) {
         let failure =
-            json!({"agent_id": doc::id(key.0.as_str()), "executor_id": doc::id(&key.1), "status": 0});
+            json!({"agent_id": doc::id(key.0.as_str()), "executor_id": doc::id(&key.1), "status": status});
         self.send(id, &json!({"type": "FAILURE", "failure": failure}));
     }
 
@@ -327,13 +339,12 @@ fn record(statuses: &mut Vec<Value>, status: Value) {
 }
 
 fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
-    let executor = task.executor.as_deref().unwrap_or(task.key.task.as_str());
     let mut status = doc::object(json!({
         "task_id": doc::id(task.key.task.as_str()),
         "state": update.state.as_str(),
         "source": update.source,
         "agent_id": doc::id(task.agent.as_str()),
-        "executor_id": doc::id(executor),
+        "executor_id": doc::id(task.executor_id()),
         "timestamp": epoch(),
         "uuid": base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes()),
     }));
@@ -358,23 +369,34 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
     }
     doc::put(&mut status, "data", update.data.as_ref().map(|data| json!(data)));
     if update.container {
-        status.insert("container_status".to_owned(), container_status(task, update, ip));
+        let container = container_status(task, update, ip);
+        status.insert("container_status".to_owned(), Value::Object(container));
     }
     Value::Object(status)
 }
 
 /// The container of the task. A group's container has no network and no process left when the
 /// task's own process is gone.
-fn container_status(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
+fn container_status(task: &Task, update: &AgentUpdate, ip: &str) -> Map<String, Value> {
+    let mut status = container(task);
+    if !(task.is_in_group() && update.state.is_terminal()) {
+        status.extend(process_in(task, update.network_info.clone(), ip));
+    }
+    status
+}
+
+/// The id of the task's container.
+pub(super) fn container(task: &Task) -> Map<String, Value> {
     let mut id = doc::object(doc::id(&task.container));
     doc::put(&mut id, "parent", task.parent.as_deref().map(doc::id));
-    let mut status: Map<String, Value> = doc::object(json!({ "container_id": id }));
-    let in_group = task.parent.is_some();
-    if !(in_group && update.state.is_terminal()) {
-        let of_agent = || json!({"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]});
-        let network = update.network_info.clone().unwrap_or_else(of_agent);
-        status.insert("network_infos".to_owned(), json!([network]));
-        doc::put(&mut status, "executor_pid", task.pid.map(|pid| json!(pid)));
-    }
-    Value::Object(status)
+    doc::object(json!({ "container_id": id }))
+}
+
+/// The process in the task's container, and its network: without one of its own, that of the agent.
+pub(super) fn process_in(task: &Task, network: Option<Value>, ip: &str) -> Map<String, Value> {
+    let of_agent = || json!({"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]});
+    let network = network.unwrap_or_else(of_agent);
+    let mut status = doc::object(json!({ "network_infos": [network] }));
+    doc::put(&mut status, "executor_pid", task.pid.map(|pid| json!(pid)));
+    status
 }

@@ -115,6 +115,97 @@ static TASK: Message = message(&[
     opt("max_completion_time", Sub(&DURATION)),
     opt("limits", Any),
 ]);
+const TASK_STATES: &[&str] = &[
+    "TASK_STAGING",
+    "TASK_STARTING",
+    "TASK_RUNNING",
+    "TASK_KILLING",
+    "TASK_FINISHED",
+    "TASK_FAILED",
+    "TASK_KILLED",
+    "TASK_ERROR",
+    "TASK_LOST",
+    "TASK_DROPPED",
+    "TASK_UNREACHABLE",
+    "TASK_GONE",
+    "TASK_GONE_BY_OPERATOR",
+    "TASK_UNKNOWN",
+];
+const REASONS: &[&str] = &[
+    "REASON_COMMAND_EXECUTOR_FAILED",
+    "REASON_CONTAINER_LAUNCH_FAILED",
+    "REASON_CONTAINER_LIMITATION",
+    "REASON_CONTAINER_LIMITATION_DISK",
+    "REASON_CONTAINER_LIMITATION_MEMORY",
+    "REASON_CONTAINER_PREEMPTED",
+    "REASON_CONTAINER_UPDATE_FAILED",
+    "REASON_MAX_COMPLETION_TIME_REACHED",
+    "REASON_EXECUTOR_REGISTRATION_TIMEOUT",
+    "REASON_EXECUTOR_REREGISTRATION_TIMEOUT",
+    "REASON_EXECUTOR_TERMINATED",
+    "REASON_EXECUTOR_UNREGISTERED",
+    "REASON_FRAMEWORK_REMOVED",
+    "REASON_GC_ERROR",
+    "REASON_INVALID_FRAMEWORKID",
+    "REASON_INVALID_OFFERS",
+    "REASON_IO_SWITCHBOARD_EXITED",
+    "REASON_MASTER_DISCONNECTED",
+    "REASON_RECONCILIATION",
+    "REASON_RESOURCES_UNKNOWN",
+    "REASON_AGENT_DISCONNECTED",
+    "REASON_AGENT_DRAINING",
+    "REASON_AGENT_REMOVED",
+    "REASON_AGENT_REMOVED_BY_OPERATOR",
+    "REASON_AGENT_REREGISTERED",
+    "REASON_AGENT_RESTARTED",
+    "REASON_AGENT_UNKNOWN",
+    "REASON_TASK_CHECK_STATUS_UPDATED",
+    "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED",
+    "REASON_TASK_GROUP_INVALID",
+    "REASON_TASK_GROUP_UNAUTHORIZED",
+    "REASON_TASK_INVALID",
+    "REASON_TASK_KILLED_DURING_LAUNCH",
+    "REASON_TASK_UNAUTHORIZED",
+    "REASON_TASK_UNKNOWN",
+];
+static TASK_STATUS: Message = message(&[
+    req("task_id", Sub(&ID)),
+    req("state", Enum(TASK_STATES)),
+    opt("message", Text),
+    opt(
+        "source",
+        Enum(&["SOURCE_MASTER", "SOURCE_AGENT", "SOURCE_EXECUTOR"]),
+    ),
+    opt("reason", Enum(REASONS)),
+    opt("data", Bytes),
+    opt("agent_id", Sub(&ID)),
+    opt("executor_id", Sub(&ID)),
+    opt("timestamp", Float),
+    opt("uuid", Bytes),
+    opt("healthy", Bool),
+    opt("check_status", Any),
+    opt("labels", Sub(&LABELS)),
+    opt("container_status", Any),
+    opt("unreachable_time", Sub(&TIME)),
+    opt("limitation", Any),
+]);
+static EXECUTOR_UPDATE: Message = message(&[req("status", Sub(&TASK_STATUS))]);
+static EXECUTOR_MESSAGE: Message = message(&[req("data", Bytes)]);
+static EXECUTOR_SUBSCRIBE: Message = message(&[
+    rep("unacknowledged_tasks", Sub(&TASK)),
+    rep("unacknowledged_updates", Sub(&EXECUTOR_UPDATE)),
+]);
+
+/// `POST /api/v1/executor` of an agent.
+pub(crate) static EXECUTOR_CALL: Message = message(&[
+    req("executor_id", Sub(&ID)),
+    req("framework_id", Sub(&ID)),
+    opt("type", Enum(&["SUBSCRIBE", "UPDATE", "MESSAGE", "HEARTBEAT"])),
+    opt("subscribe", Sub(&EXECUTOR_SUBSCRIBE)),
+    opt("update", Sub(&EXECUTOR_UPDATE)),
+    opt("message", Sub(&EXECUTOR_MESSAGE)),
+]);
+
 static TASK_GROUP: Message = message(&[rep("tasks", Sub(&TASK))]);
 
 const CAPABILITIES: &[&str] = &[

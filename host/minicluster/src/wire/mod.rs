@@ -6,6 +6,7 @@
 //! both.
 
 pub(crate) mod amounts;
+pub(crate) mod duration;
 pub(crate) mod json;
 pub(crate) mod messages;
 pub(crate) mod recordio;

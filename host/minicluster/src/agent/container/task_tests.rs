@@ -21,6 +21,9 @@ fn launch(info: Value) -> Launch {
         volumes: Vec::new(),
         killing_state: true,
         group: None,
+        in_executor: false,
+        is_executor: false,
+        variables: Vec::new(),
     }
 }
 
