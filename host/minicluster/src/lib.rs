@@ -35,8 +35,8 @@
 //!
 //! * JSON only, no protobuf. No quota; offer constraints are shown and otherwise ignored.
 //! * Agents act as the executors of task groups and of command tasks: messages for these are only
-//!   written to the agent's journal. Custom executors run as processes, without an image and without
-//!   credentials of their own; they have no task groups.
+//!   written to the agent's journal, and a fault makes them send one. Custom executors run as
+//!   processes, without an image and without credentials of their own; they have no task groups.
 //!   The persistent volumes of a task are linked into its sandbox only if the task starts the
 //!   executor. Checks of its tasks are left to the executor, as with real agents.
 //! * Resources can be reserved, and persistent volumes created and destroyed. Volumes cannot grow,

@@ -115,6 +115,19 @@ static FAULTS: &[Fault] = &[
         parameters: &[REGISTRY, DOWN, RECOVERY],
     },
     Fault {
+        name: "executor-message",
+        what: "Has the executor of a task send its framework a MESSAGE event. The executor of a command task has the \
+               task's id.",
+        parameters: &[
+            ("task", "its id"),
+            (
+                "framework",
+                "its id or its name; may be absent where only one framework has such a task",
+            ),
+            ("data", "the message, in base64"),
+        ],
+    },
+    Fault {
         name: "remove-framework",
         what: "Removes a framework as an operator does: its stream ends, its tasks are killed.",
         parameters: &[FRAMEWORK],
@@ -278,6 +291,14 @@ impl FaultRequest {
             "restart-master" | "fail-over" => {
                 state.restart_master(self.restart(state)?, now);
                 Ok(())
+            }
+            "executor-message" => {
+                let framework = self.given.get("framework").map(|_| framework(state));
+                state.send_as_executor(
+                    framework.transpose()?.as_ref(),
+                    self.text("task")?,
+                    self.text("data")?,
+                )
             }
             "remove-framework" => {
                 let id = framework(state)?;

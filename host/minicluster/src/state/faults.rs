@@ -3,8 +3,11 @@
 //!
 //! The rules are here and in [`super::restart`]; [`crate::master::faults`] is their API.
 
-use super::{AgentFault, AgentId, Connection, Effect, FrameworkId, KillOrder, State, TaskKey, model::Agent};
+use super::{
+    AgentFault, AgentId, Connection, Effect, Framework, FrameworkId, KillOrder, State, TaskKey, model::Agent,
+};
 use crate::wire::recordio::{self, Cut};
+use base64::Engine;
 use serde_json::{Value, json};
 use std::{
     net::SocketAddr,
@@ -198,6 +201,42 @@ impl State {
         let sent = stream.events.try_send(Ok(record.slice(..record.len() / 2)));
         sent.and_then(|()| stream.events.try_send(Err(Cut)))
             .map_err(|_| format!("The stream of framework {id} does not keep up"))
+    }
+
+    /// Sends a framework a message, in base64, as if the executor of a task had sent it.
+    pub(crate) fn send_as_executor(
+        &mut self,
+        framework: Option<&FrameworkId>,
+        task: &str,
+        data: &str,
+    ) -> Result<(), String> {
+        if base64::engine::general_purpose::STANDARD.decode(data).is_err() {
+            return Err("Expecting 'data' to be base64".to_owned());
+        }
+        let found: Vec<_> = self
+            .tasks()
+            .filter(|one| one.key.task.as_str() == task)
+            .filter(|one| framework.is_none_or(|id| one.key.framework == *id))
+            .map(|one| {
+                let executor = (one.agent.clone(), one.executor_id().to_owned());
+                (one.key.framework.clone(), executor)
+            })
+            .collect();
+        let [(id, key)] = &found[..] else {
+            let count = found.len();
+            return Err(format!(
+                "There are {count} tasks '{task}': expected one, and else its framework"
+            ));
+        };
+        let agent = self.agents.get(&key.0);
+        if agent.is_none_or(|agent| agent.connection != Connection::Connected) {
+            return Err(format!("Agent {} cannot be reached", key.0));
+        }
+        if !self.frameworks.get(id).is_some_and(Framework::is_subscribed) {
+            return Err(format!("Framework {id} is not subscribed"));
+        }
+        self.executor_message(id, key, &json!(data));
+        Ok(())
     }
 
     /// Rescinds the offers of one agent, or of all.

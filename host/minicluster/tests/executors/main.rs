@@ -357,3 +357,52 @@ async fn invalid_executors_are_refused_with_the_masters_messages() {
     assert!(error["message"].as_str().unwrap().starts_with(expected));
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn executor_message_fault_sends_a_message_of_any_tasks_executor() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let custom = task_of(&script("e", ""), "t", &offer);
+    let resources = [scalar("cpus", 0.1), scalar("mem", 32.0)];
+    let group = json!({"type": "DEFAULT", "executor_id": {"value": "g"}, "resources": resources});
+    let in_group = task("in-group", &offer, "exec sleep 600");
+    let operations = json!([
+        {"type": "LAUNCH", "launch": {"task_infos": [custom, task("command", &offer, "exec sleep 600")]}},
+        {"type": "LAUNCH_GROUP", "launch_group": {"executor": group, "task_group": {"tasks": [in_group]}}},
+    ]);
+    framework.accept(&offer, operations).await;
+    let mut left = 3;
+    while left > 0 {
+        framework
+            .until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
+            .await;
+        left -= 1;
+    }
+    for (task, executor) in [("t", "e"), ("command", "command"), ("in-group", "g")] {
+        cluster
+            .fault(json!({"fault": "executor-message", "task": task, "data": encoded(task)}))
+            .await;
+        let event = framework.until(|event| event["type"] == "MESSAGE").await;
+        let expected = json!({
+            "agent_id": offer["agent_id"], "executor_id": {"value": executor}, "data": encoded(task),
+        });
+        assert_eq!(event["message"], expected);
+    }
+    let cases = [
+        (json!({"task": "none", "data": ""}), "There are 0 tasks 'none'"),
+        (json!({"task": "t", "data": "!"}), "Expecting 'data' to be base64"),
+        (
+            json!({"task": "t", "data": "", "framework": "x"}),
+            "There is no framework 'x'",
+        ),
+    ];
+    for (mut fault, expected) in cases {
+        fault["fault"] = json!("executor-message");
+        let request = Request::post("/minicluster/faults", &fault);
+        let answer = client::exchange(cluster.master(), &request).await.unwrap();
+        assert_eq!(answer.head.code(), 400, "{fault}");
+        assert!(answer.text().starts_with(expected), "{}", answer.text());
+    }
+    cluster.stop().await;
+}
