@@ -133,6 +133,7 @@ impl Shared {
                 self.journals.note(&agent, &line);
                 state.deliver_message(&agent, &line);
             }
+            Effect::Tell(framework, event) => state.send(&framework, &event),
         }
     }
 

@@ -475,6 +475,8 @@ pub(crate) enum Effect {
     KeepJournal { of: AgentId, for_agent: AgentId },
     /// Record a message for an executor in the agent's journal, and send it to a custom one.
     Message(AgentId, Value),
+    /// Send a framework an event that an agent could not send earlier.
+    Tell(FrameworkId, Value),
 }
 
 /// How to end a task.

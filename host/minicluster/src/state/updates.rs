@@ -260,14 +260,7 @@ impl State {
             return;
         };
         self.give_back(&executor.agent, &executor.resources);
-        self.tell_executor_failure(id, key, 0);
-    }
-
-    /// `FAILURE` of an executor; `status` is the raw wait status of its process.
-    pub(super) fn tell_executor_failure(&mut self, id: &FrameworkId, key: &ExecutorKey, status: i32) {
-        let failure =
-            json!({"agent_id": doc::id(key.0.as_str()), "executor_id": doc::id(&key.1), "status": status});
-        self.send(id, &json!({"type": "FAILURE", "failure": failure}));
+        self.send(id, &executor_failure(key, 0));
     }
 
     /// Kills the rest of a group after one of its tasks failed or was killed.
@@ -328,6 +321,13 @@ impl State {
             self.forward(&key, now);
         }
     }
+}
+
+/// `FAILURE` of an executor; `status` is the raw wait status of its process.
+pub(super) fn executor_failure(key: &ExecutorKey, status: i32) -> Value {
+    let failure =
+        json!({"agent_id": doc::id(key.0.as_str()), "executor_id": doc::id(&key.1), "status": status});
+    json!({"type": "FAILURE", "failure": failure})
 }
 
 /// Keeps only the last status of each state, as the master does.

@@ -413,3 +413,35 @@ async fn executors_whose_launch_never_reaches_the_agent_leave_no_resources_in_us
         cluster.stop().await;
     }
 }
+
+#[tokio::test]
+async fn end_of_a_paused_agents_executor_is_reported_when_the_agent_returns() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let (mut framework, _) = with_executor(&cluster, &script("e", "")).await;
+    let pid = executors(&cluster)[0];
+    cluster
+        .fault(json!({"fault": "pause-agent", "agent": "S0"}))
+        .await;
+    let kill = std::process::Command::new("kill")
+        .args(["-KILL", &pid.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    transom_testkit::wait_for("the agent to see the end", async || {
+        journal(&cluster.dir).last().unwrap()["event"] == "exit"
+    })
+    .await;
+    cluster
+        .fault(json!({"fault": "resume-agent", "agent": "S0"}))
+        .await;
+    let mut seen = std::collections::BTreeMap::new();
+    while seen.len() < 2 {
+        let event = framework
+            .until(|event| ["FAILURE", "UPDATE"].contains(&event["type"].as_str().unwrap()))
+            .await;
+        seen.insert(event["type"].as_str().unwrap().to_owned(), event);
+    }
+    assert_eq!(seen["FAILURE"]["failure"]["status"], 9);
+    let status = &seen["UPDATE"]["update"]["status"];
+    assert_eq!(status["reason"], "REASON_EXECUTOR_TERMINATED");
+    cluster.stop().await;
+}

@@ -4,8 +4,7 @@ use super::SubscribedExecutor;
 use crate::{
     master::operator_views,
     state::{
-        AgentId, AgentUpdate, Connection, FrameworkId, Reply, STREAM_EVENTS, State, TaskId, TaskKey,
-        TaskState, epoch,
+        AgentId, AgentUpdate, FrameworkId, Reply, STREAM_EVENTS, State, TaskId, TaskKey, TaskState, epoch,
         model::{ExecutorKey, Phase, Stream},
         updates::{container, process_in},
     },
@@ -272,14 +271,11 @@ impl State {
         Reply::accepted()
     }
 
-    /// Sends a framework a message of an executor, unless one of them cannot be reached.
+    /// Sends a framework a message of an executor.
     pub(in crate::state) fn executor_message(&mut self, id: &FrameworkId, key: &ExecutorKey, data: &Value) {
-        let agent = self.agents.get(&key.0);
-        if agent.is_some_and(|agent| agent.connection == Connection::Connected) {
-            let message =
-                json!({"agent_id": doc::id(key.0.as_str()), "executor_id": doc::id(&key.1), "data": data});
-            self.send(id, &json!({"type": "MESSAGE", "message": message}));
-        }
+        let message =
+            json!({"agent_id": doc::id(key.0.as_str()), "executor_id": doc::id(&key.1), "data": data});
+        self.send_from(&key.0, id, json!({"type": "MESSAGE", "message": message}));
     }
 
     /// Takes the status of a task from its executor. Returns the acknowledgement to send, also for

@@ -6,6 +6,7 @@ use crate::{
         AgentFault, AgentId, AgentUpdate, Connection, Effect, Executor, Framework, FrameworkId, State,
         TaskKey, TaskState,
         model::{Cause, Ending, ExecutorKey, Phase},
+        updates::executor_failure,
     },
     wire::{
         duration,
@@ -13,7 +14,7 @@ use crate::{
         resources::Bundle,
     },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Instant;
 
 /// How the process of an executor ended.
@@ -91,11 +92,18 @@ impl State {
         Some(executor)
     }
 
-    /// Tells the framework that an executor has ended, if its agent is connected.
+    /// Tells the framework that an executor has ended.
     pub(super) fn report_exit(&mut self, id: &FrameworkId, key: &ExecutorKey, status: i32) {
-        let agent = self.agents.get(&key.0);
-        if agent.is_some_and(|agent| agent.connection == Connection::Connected) {
-            self.tell_executor_failure(id, key, status);
+        self.send_from(&key.0, id, executor_failure(key, status));
+    }
+
+    /// Sends a framework an event of an agent: immediately, or when the agent can be reached again.
+    /// What an agent sends while its connection is broken is lost.
+    pub(super) fn send_from(&mut self, agent: &AgentId, id: &FrameworkId, event: Value) {
+        match self.agents.get(agent).map(|agent| agent.connection) {
+            Some(Connection::Connected) => self.send(id, &event),
+            Some(Connection::Silent(_)) => self.hold(agent, Effect::Tell(id.clone(), event)),
+            Some(Connection::Broken(_)) | None => {}
         }
     }
 
