@@ -23,6 +23,7 @@ mod discovery_source;
 mod drain;
 mod example_plugins;
 mod examples;
+mod executors;
 mod health;
 mod hostile;
 mod large_group;
