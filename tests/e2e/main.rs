@@ -20,6 +20,7 @@ mod dev;
 mod discovery;
 mod discovery_page;
 mod discovery_source;
+mod disks;
 mod drain;
 mod example_plugins;
 mod examples;

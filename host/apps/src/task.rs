@@ -4,6 +4,8 @@
 mod container;
 mod discovery;
 mod environment;
+mod executor;
+mod gpus;
 pub(crate) mod pod;
 pub(crate) mod ports;
 mod volumes;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use transom_cluster::v1::{TaskInfo, Uri};
 use transom_launch::{Command, HealthCheck, Limit, Limits, Probe, ProbeTimes, Program, Task};
 use transom_plugin_host::matcher;
-use transom_scheduler::{BuildTask, ExecutorResources, Placement, RunSpec, TaskRecord};
+use transom_scheduler::{BuildTask, Placement, RunSpec, TaskRecord};
 
 use self::ports::InstancePort;
 use crate::config::{Checks, GpuScheduling};
@@ -36,19 +38,6 @@ pub(crate) struct LaunchSettings {
     pub(crate) gpus: GpuScheduling,
 }
 
-/// The label by which a definition has a rule of its own for offers with GPUs; as upstream.
-const GPU_SCHEDULING: &str = "GPU_SCHEDULING_BEHAVIOR";
-
-/// Whether tasks avoid offers with GPUs. `used`: GPUs of all of them.
-fn avoids_gpus(labels: &BTreeMap<String, String>, used: u32, settings: &LaunchSettings) -> bool {
-    let behavior = match labels.get(GPU_SCHEDULING).map(String::as_str) {
-        Some("restricted") => GpuScheduling::Restricted,
-        Some("unrestricted") => GpuScheduling::Unrestricted,
-        _ => settings.gpus,
-    };
-    used == 0 && behavior == GpuScheduling::Restricted
-}
-
 /// The run spec of one version of an app or pod. All its instances share it, so that they are
 /// matched together. `current` are the versions with the same configuration, this one among them.
 pub(crate) fn run_spec(spec: &Spec, current: BTreeSet<Moment>, settings: &LaunchSettings) -> Arc<RunSpec> {
@@ -67,8 +56,8 @@ fn app_spec(app: &Arc<App>, current: BTreeSet<Moment>, settings: &LaunchSettings
         mem: app.mem,
         disk: app.disk,
         gpus: f64::from(app.gpus),
-        avoid_gpus: avoids_gpus(&app.labels, app.gpus, settings),
-        executor: executor_resources(app),
+        avoid_gpus: gpus::avoids(&app.labels, app.gpus, settings),
+        executor: executor::resources(app),
         ports: ports::requests(app),
         role: Some(app.role.clone()),
         volumes: volumes::of_app(app),
@@ -129,7 +118,7 @@ impl BuildTask for Build {
                 .and_then(|check| agent_health_check(check, &ports)),
             kill_grace: grace.map(|seconds| Duration::from_secs(u64::from(seconds))),
             limits: limits(app.resource_limits),
-            executor: executor(app).map(|_| format!("marathon-{}", placement.task)),
+            executor: executor::path(app).map(|_| format!("marathon-{}", placement.task)),
             ..Task::new(app.id.task_name(), self.command(placement, &ports))
         };
         Some(task.into())
@@ -169,34 +158,10 @@ fn uri(artifact: &Artifact) -> Uri {
     }
 }
 
-/// The path of the executor of an app that does not use the command executor.
-fn executor(app: &App) -> Option<&str> {
-    let executor = app.executor.as_str();
-    (!matches!(executor, "" | model::COMMAND_EXECUTOR)).then_some(executor)
-}
-
-fn executor_resources(app: &App) -> ExecutorResources {
-    let own = app.executor_resources.filter(|_| executor(app).is_some());
-    own.map_or_else(ExecutorResources::default, |own| ExecutorResources {
-        cpus: own.cpus,
-        mem: own.mem,
-        disk: own.disk,
-    })
-}
-
-/// As upstream's: the fetched file is made executable, and gets the command as its arguments.
-fn executor_line(path: &str, app: &App) -> String {
-    let quoted = format!("'{}'", path.replace('\'', "'\\''"));
-    let arguments = app.cmd.clone().unwrap_or_else(|| app.args.join(" "));
-    format!("chmod ug+rx {quoted} && exec {quoted} {arguments}")
-        .trim_end()
-        .to_owned()
-}
-
 /// The arguments of an image are those of its entry point.
 fn program(app: &App) -> Program {
-    if let Some(path) = executor(app) {
-        return Program::Shell(executor_line(path, app));
+    if let Some(path) = executor::path(app) {
+        return Program::Shell(executor::line(path, app));
     }
     let image = app.container.as_ref().is_some_and(|it| it.docker.is_some());
     match &app.cmd {

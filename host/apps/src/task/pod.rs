@@ -20,8 +20,8 @@ use super::discovery::discovery;
 use super::environment::{label_variable, label_variables};
 use super::ports::{self, InstancePort, unused_port};
 use super::{
-    LaunchSettings, accepted_roles, agent_check, avoids_gpus, command_line, condition, failures_that_kill,
-    is_current, limits, probe_times, secret_source, uri,
+    LaunchSettings, accepted_roles, agent_check, command_line, condition, failures_that_kill, is_current,
+    limits, probe_times, secret_source, uri,
 };
 use crate::ids::InstanceId;
 use crate::model::pod::{HealthProbe, Image, Pod, PodContainer, PodHealthCheck, PodVolume, VolumeMount};
@@ -54,7 +54,7 @@ pub(crate) fn pod_spec(pod: &Arc<Pod>, current: BTreeSet<Moment>, settings: &Lau
         mem: pod.executor_resources.mem,
         disk: pod.executor_resources.disk,
         gpus: 0.0,
-        avoid_gpus: avoids_gpus(&pod.labels, gpus.fold(0, u32::saturating_add), settings),
+        avoid_gpus: super::gpus::avoids(&pod.labels, gpus.fold(0, u32::saturating_add), settings),
         ports: Vec::new(),
         role: Some(pod.role.clone()),
         volumes: pod

@@ -1,14 +1,14 @@
 //! `transom cluster`: the embedded cluster manager alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use transom_minicluster::{AgentConfig, Images, Minicluster};
+use transom_minicluster::{AgentConfig, Disk, DiskKind, Images, Minicluster};
 
 use super::signals::stop_on_signal;
 use crate::config::LogFormat;
@@ -59,6 +59,10 @@ pub(super) struct Shape {
     /// Disk per agent, in MB.
     #[arg(long, default_value_t = 8192.0)]
     disk: f64,
+    /// A further disk of each agent, with its size in MB, for persistent volumes of type path or
+    /// mount, for example `mount:1024`; may be repeated.
+    #[arg(long, value_name = "KIND:MB")]
+    extra_disk: Vec<ExtraDisk>,
     /// What runs tasks with a container image: auto (podman, else docker), podman, docker, process
     /// (the command without its image) or none.
     #[arg(long, default_value_t = Images::Auto, value_name = "RUNTIME")]
@@ -89,10 +93,35 @@ impl FromStr for PortRange {
     }
 }
 
+/// A further disk of each agent.
+#[derive(Clone, Copy, Debug)]
+struct ExtraDisk {
+    kind: DiskKind,
+    /// In MB.
+    size: f64,
+}
+
+impl FromStr for ExtraDisk {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let disk = text.split_once(':').and_then(|(kind, size)| {
+            let kind = match kind {
+                "path" => DiskKind::Path,
+                "mount" => DiskKind::Mount,
+                _ => return None,
+            };
+            let size = size.parse().ok().filter(|size| *size > 0.0)?;
+            Some(Self { kind, size })
+        });
+        disk.ok_or_else(|| format!("`{text}` is not a disk such as path:4096 or mount:1024"))
+    }
+}
+
 impl Shape {
     /// One agent for each loopback address from 127.0.0.1 on, in racks `r1`, `r2` and so on, the
-    /// zones `a` and `b`.
-    fn agents(&self) -> anyhow::Result<Vec<AgentConfig>> {
+    /// zones `a` and `b`. Further disks are directories in `work_dir`.
+    fn agents(&self, work_dir: &Path) -> anyhow::Result<Vec<AgentConfig>> {
         let total = u32::from(self.ports.last - self.ports.first) + 1;
         let share = total / u32::from(self.agents);
         anyhow::ensure!(share > 0, "{total} ports are too few for {} agents", self.agents);
@@ -107,7 +136,7 @@ impl Shape {
                     cpus: self.cpus,
                     mem: self.mem,
                     disk: self.disk,
-                    disks: Vec::new(),
+                    disks: self.disks(&work_dir.join(format!("disks/agent{}", index + 1))),
                     ports: (u16::try_from(first)?, u16::try_from(first + share - 1)?),
                     attributes: vec![
                         ("rack".into(), format!("r{}", index + 1)),
@@ -121,6 +150,16 @@ impl Shape {
             .collect()
     }
 
+    fn disks(&self, dir: &Path) -> Vec<Disk> {
+        let disks = self.extra_disk.iter().enumerate();
+        let disk = |(index, disk): (usize, &ExtraDisk)| Disk {
+            kind: disk.kind,
+            root: dir.join(format!("disk{}", index + 1)),
+            size: disk.size,
+        };
+        disks.map(disk).collect()
+    }
+
     /// The cluster's configuration.
     pub(super) fn config(
         &self,
@@ -129,7 +168,7 @@ impl Shape {
     ) -> anyhow::Result<transom_minicluster::Config> {
         Ok(transom_minicluster::Config {
             listen,
-            agents: self.agents().context(Misconfigured)?,
+            agents: self.agents(&work_dir).context(Misconfigured)?,
             images: self.images,
             ..transom_minicluster::Config::new(work_dir)
         })

@@ -1,0 +1,259 @@
+//! `[apps]`: long-running apps (specification, part C).
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use transom_common::Secret;
+use transom_web::{AllowedHost, Origin};
+
+/// `[apps]`: long-running apps (specification, part C).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the keys")]
+pub(crate) struct Apps {
+    pub(crate) listener: IpAddr,
+    pub(crate) port: u16,
+    /// User and password, required from networks that are not trusted; each needs the other.
+    pub(crate) api_username: Option<String>,
+    pub(crate) api_password: Option<Secret>,
+    /// A second user, who may only read; each needs the other.
+    pub(crate) api_read_only_username: Option<String>,
+    pub(crate) api_read_only_password: Option<Secret>,
+    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Networks such as `10.0.0.0/8` whose requests need no credentials. A listener that other
+    /// machines can reach needs networks or credentials. This machine needs none, unless both are
+    /// set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trusted_networks: Option<Vec<IpNet>>,
+    /// Host names of the port for clients, in addition to loopback, its address and `hostname`.
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
+    /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
+    pub(crate) allowed_origins: Vec<Origin>,
+    /// The name that the framework registers with, and the prefix of its keys in the store.
+    pub(crate) framework_name: String,
+    /// The Mesos role of the framework.
+    pub(crate) role: String,
+    /// The user of tasks, unless the app names one.
+    pub(crate) user: String,
+    /// The framework's failover timeout in seconds: how long the cluster keeps its tasks without
+    /// the daemon.
+    pub(crate) failover_timeout: u64,
+    /// The host name of this daemon for clients; the listener's address when empty.
+    pub(crate) hostname: String,
+    /// The prefix of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks.
+    pub(crate) env_vars_prefix: String,
+    /// Parts of definitions that are rejected unless they are named here.
+    pub(crate) enable_features: Vec<Feature>,
+    /// Whether tasks without GPUs use agents that have some.
+    pub(crate) gpu_scheduling_behavior: GpuScheduling,
+    /// The name of container networks that have none in their definition; none when empty.
+    pub(crate) default_network_name: String,
+    /// The maximum number of requests that are handled at the same time, event streams not counted;
+    /// further ones get 503. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_concurrent_requests: Option<usize>,
+    /// The maximum size of a request's body, in bytes.
+    pub(crate) max_body: usize,
+    /// The number of deployments that may run at the same time.
+    pub(crate) max_running_deployments: usize,
+    /// The number of apps that may exist. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_apps: Option<usize>,
+    /// The number of definitions of an app that are kept.
+    pub(crate) max_versions: usize,
+    /// The range of service ports.
+    pub(crate) local_port_min: u16,
+    pub(crate) local_port_max: u16,
+    /// Seconds for which a launched task may stay in one state before it runs; then it is killed
+    /// and launched again.
+    pub(crate) task_launch_timeout_seconds: u64,
+    /// What happens to instances on agents for which maintenance is scheduled.
+    pub(crate) maintenance: Maintenance,
+    /// Seconds before a maintenance window from which instances are moved to other agents.
+    pub(crate) draining_seconds: u64,
+    pub(crate) checks: Checks,
+    pub(crate) deployments: Deployments,
+    pub(crate) health: Health,
+    pub(crate) events: Events,
+}
+
+impl Default for Apps {
+    fn default() -> Self {
+        Apps {
+            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8080,
+            api_username: None,
+            api_password: None,
+            api_read_only_username: None,
+            api_read_only_password: None,
+            tls_certificate: None,
+            tls_key: None,
+            trusted_networks: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            framework_name: "marathon".into(),
+            role: "*".into(),
+            user: "root".into(),
+            failover_timeout: 604_800,
+            hostname: String::new(),
+            env_vars_prefix: String::new(),
+            enable_features: Vec::new(),
+            gpu_scheduling_behavior: GpuScheduling::Restricted,
+            default_network_name: String::new(),
+            max_concurrent_requests: None,
+            max_body: 8 << 20,
+            max_running_deployments: 100,
+            max_apps: None,
+            max_versions: 50,
+            local_port_min: 10_000,
+            local_port_max: 20_000,
+            task_launch_timeout_seconds: 300,
+            maintenance: Maintenance::Evacuate,
+            draining_seconds: 300,
+            checks: Checks::default(),
+            deployments: Deployments::default(),
+            health: Health::default(),
+            events: Events::default(),
+        }
+    }
+}
+
+impl Apps {
+    /// All paths, which [`load`](crate::config::load) resolves against the folder of their file.
+    pub(in crate::config) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_certificate, &mut self.tls_key]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// A part of app definitions, by Marathon's name.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Feature {
+    /// Volumes of drivers.
+    ExternalVolumes,
+    /// GPUs; the framework registers as one that uses them.
+    GpuResources,
+    /// References to the cluster's secret store.
+    Secrets,
+    /// Always on; accepted because configurations of Marathon name it.
+    TaskKilling,
+}
+
+/// `[apps.deployments]`: the deadline of deployments without one of their own.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Deployments {
+    /// Seconds after which a deployment that is not done has failed. Default: it may take any time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline_seconds: Option<u32>,
+    /// What happens then.
+    pub(crate) on_deadline: OnDeadline,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnDeadline {
+    /// It is reverted.
+    #[default]
+    Rollback,
+    /// It stops in its current step.
+    Fail,
+}
+
+/// Whether tasks without GPUs use agents that have some.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GpuScheduling {
+    /// They leave them to tasks that use GPUs.
+    #[default]
+    Restricted,
+    /// They do.
+    Unrestricted,
+}
+
+/// What happens to instances on agents for which an operator has scheduled maintenance.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Maintenance {
+    /// They are moved to other agents ahead of the window, and none are launched there.
+    #[default]
+    Evacuate,
+    /// They stay; none are launched there during the window.
+    Avoid,
+    /// Nothing; others are launched there, too.
+    Ignore,
+}
+
+/// `[apps.events]`: the event stream.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Events {
+    /// The form of plans in deployment events.
+    pub(crate) plan_format: PlanFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PlanFormat {
+    /// As the specification describes it.
+    #[default]
+    Specification,
+    /// As Marathon sends it.
+    Upstream,
+}
+
+/// `[apps.checks]`: where checks run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Checks {
+    /// Where `http` and `tcp` checks run: in this daemon, by the probe components, or in the tasks'
+    /// agents.
+    pub(crate) network_from: CheckRunner,
+    /// Where `exec` checks run: in the tasks' agents, or in this daemon, by `check-command`.
+    pub(crate) exec_from: CheckRunner,
+    /// How many checks this daemon makes at a time.
+    pub(crate) concurrency: NonZeroUsize,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Checks {
+            network_from: CheckRunner::Daemon,
+            exec_from: CheckRunner::Agent,
+            concurrency: CONCURRENCY,
+        }
+    }
+}
+
+/// `[apps.health]`: health and readiness checks that this daemon makes.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Health {
+    /// How many of them it makes at a time.
+    pub(crate) concurrency: NonZeroUsize,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health {
+            concurrency: CONCURRENCY,
+        }
+    }
+}
+
+/// Probes that are made at a time, unless the settings say otherwise.
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(transom_apps::CONCURRENCY).unwrap();
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CheckRunner {
+    Daemon,
+    Agent,
+}
