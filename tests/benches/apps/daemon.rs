@@ -110,6 +110,14 @@ impl Daemon {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
+    /// Whether it is the leader.
+    pub(crate) async fn leads(&self) -> bool {
+        let answer = self.http.get(self.admin("/ready")).send().await;
+        let Ok(answer) = answer else { return false };
+        let ready: Value = answer.json().await.unwrap_or_default();
+        ready["services"]["apps"]["framework"]["leading"] == true
+    }
+
     /// Waits until no deployment runs.
     pub(crate) async fn deployed(&self) {
         self.until("the end of all deployments", async || {
