@@ -51,17 +51,18 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
 fn listed(snapshot: Arc<Snapshot>, chosen: Vec<SpecId>, embed: Embed) -> Response {
     let mut chosen = chosen.into_iter();
     json_list("apps", move |list| {
-        let document = chosen.find_map(|id| {
-            let (view, app) = app(&snapshot, &id).ok()?;
-            let document = serde_json::to_vec(&app::shown(view, app, &snapshot, embed));
-            document
-                .inspect_err(
-                    |error| tracing::error!(app = %id, error = error_chain(error), "app cannot be shown"),
-                )
-                .ok()
-        });
-        list.extend(document.iter().flatten());
-        document.is_some()
+        let before = list.len();
+        chosen.any(|id| {
+            let Ok((view, app)) = app(&snapshot, &id) else {
+                return false;
+            };
+            let written = serde_json::to_writer(&mut *list, &app::shown(view, app, &snapshot, embed));
+            if let Err(error) = &written {
+                tracing::error!(app = %id, error = error_chain(error), "app cannot be shown");
+                list.truncate(before);
+            }
+            written.is_ok()
+        })
     })
 }
 
