@@ -14,6 +14,9 @@ use transom_common::error_chain;
 use super::{Actor, MAX_CONCURRENT_CALLS};
 use crate::matching::offer_demand::OfferCall;
 
+/// Most tasks in one call: a large framework asks about all of its tasks with each subscription.
+const RECONCILE_BATCH: usize = 1000;
+
 impl Actor {
     /// Sends the kills that are due; each is repeated until its task is terminal.
     pub(super) async fn send_kills(&mut self, caller: &Caller) {
@@ -64,11 +67,14 @@ impl Actor {
                 None => self.reconcile_schedule.remove(&task),
             }
         }
-        let explicit = if tasks.is_empty() {
-            Ok(())
-        } else {
-            caller.reconcile(tasks).await
-        };
+        let mut explicit = Ok(());
+        for batch in tasks.chunks(RECONCILE_BATCH) {
+            explicit = caller.reconcile(batch.to_vec()).await;
+            if explicit.is_err() {
+                // The others are due again, too.
+                break;
+            }
+        }
         let implicit = if any {
             caller.reconcile(Vec::new()).await
         } else {

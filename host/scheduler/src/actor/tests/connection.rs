@@ -14,7 +14,7 @@ use transom_common::Backoff;
 use super::master::Call;
 use super::rig::Rig;
 use crate::testing::{offer, record, spec, wanted};
-use crate::{Event, Reason, SchedulerApi};
+use crate::{Event, Phase, Reason, SchedulerApi, TaskRecord};
 
 #[tokio::test]
 async fn subscription_is_renewed_with_the_same_id_and_tasks_are_reconciled() {
@@ -95,6 +95,31 @@ async fn tasks_are_reconciled_at_intervals() {
         assert_eq!(asked.body["reconcile"]["tasks"][0]["agent_id"]["value"], "a1");
         rig.master.update("t1", "TASK_RUNNING", "");
     }
+}
+
+#[tokio::test]
+async fn many_tasks_are_reconciled_in_several_calls() {
+    let records: Vec<_> = (0..2500)
+        .map(|number| TaskRecord {
+            phase: Phase::Launched,
+            state: TaskState::Running,
+            ..record(&format!("t{number}"))
+        })
+        .collect();
+    let rig = Rig::with_records(&records).await;
+    let asked = |call: &Call| call.body["reconcile"]["tasks"].as_array().map_or(0, Vec::len);
+    let mut seen = BTreeSet::new();
+    for number in 1..4 {
+        let call = rig
+            .master
+            .call_where("RECONCILE", number, |call| asked(call) > 0)
+            .await;
+        assert!(asked(&call) <= 1000, "{}", asked(&call));
+        let tasks = call.body["reconcile"]["tasks"].as_array().unwrap().clone();
+        let ids = tasks.iter().map(|task| task["task_id"]["value"].to_string());
+        seen.extend(ids);
+    }
+    assert_eq!(seen.len(), records.len());
 }
 
 /// Orphaned tasks of agents that register later are found soon, not at the next regular
