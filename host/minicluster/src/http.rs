@@ -26,6 +26,9 @@ pub(crate) type Body = BoxBody<Bytes, Cut>;
 #[derive(Debug)]
 pub(crate) struct Refusal(Box<Response<Body>>);
 
+/// The response to a request, or one that ended it early.
+pub(crate) type Answer = Result<Response<Body>, Refusal>;
+
 impl From<Response<Body>> for Refusal {
     fn from(response: Response<Body>) -> Self {
         Self(Box::new(response))
@@ -195,6 +198,18 @@ pub(crate) fn refusal(status: StatusCode, body: impl Into<String>) -> Refusal {
 /// A JSON document.
 pub(crate) fn json(value: &Value) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", value.to_string())
+}
+
+/// A document, wrapped in a call if the query requests one.
+pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Response<Body> {
+    match query.get("jsonp") {
+        Some(callback) => with_type(
+            StatusCode::OK,
+            "text/javascript",
+            format!("{callback}({document});"),
+        ),
+        None => json(document),
+    }
 }
 
 /// A response of that type.

@@ -1,9 +1,8 @@
 //! `POST /api/v1/executor` of an agent: the calls of custom executors and the streams of their
 //! events. It needs no credentials, as real agents do not have executors authenticate by default.
 
-use super::http::Answer;
 use crate::{
-    http::{check_accept, empty, queue, read_call, refusal, reply, streamed},
+    http::{Answer, check_accept, empty, queue, read_call, refusal, reply, streamed},
     shared::Shared,
     state::{AgentId, executor_validate},
     wire::{json as doc, messages},

@@ -3,10 +3,10 @@
 use super::{executor_api, files, nested, views};
 use crate::{
     http::{
-        Body, Refusal, accepts, authenticate, check_accept, empty, json, not_found, query, queue, read_call,
-        refusal, route, streamed, with_type,
+        Answer, Body, Refusal, accepts, authenticate, check_accept, empty, json, not_found, query, queue,
+        read_call, refusal, route, shown, streamed, with_type,
     },
-    master::{flags, http::shown, state_views},
+    master::{flags, state_views},
     shared::Shared,
     state::{Agent, AgentId, State},
     wire::{json as doc, messages},
@@ -17,8 +17,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use hyper::body::Incoming;
 use serde_json::{Value, json as document};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
-
-pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// Answers one request to the agent with this address; `first` is the id that it had first.
 pub(crate) async fn answer(

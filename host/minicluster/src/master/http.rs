@@ -3,8 +3,8 @@
 use super::{faults, flags, maintenance, metrics, operator_views, state_views};
 use crate::{
     http::{
-        Body, Refusal, authenticate, check_accept, empty, form, json, not_allowed, not_found, query, queue,
-        read_body, read_call, refusal, reply, route, streamed, text, with_type,
+        Answer, Body, Refusal, authenticate, check_accept, empty, form, json, not_allowed, not_found, query,
+        queue, read_body, read_call, refusal, reply, route, shown, streamed, text,
     },
     shared::Shared,
     state::{AgentId, FrameworkId, Reply, State, scheduler_validate},
@@ -86,8 +86,6 @@ fn elsewhere(
     let place = format!("//{hostname}:{}/master{path}{query}", leader.port());
     Some(redirect(&place))
 }
-
-pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// `POST /api/v1/scheduler`.
 async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
@@ -281,18 +279,6 @@ fn get(
     document
         .map(|document| shown(&document, query))
         .ok_or_else(not_found)
-}
-
-/// A document, wrapped in a call if the query requests one.
-pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Response<Body> {
-    match query.get("jsonp") {
-        Some(callback) => with_type(
-            StatusCode::OK,
-            "text/javascript",
-            format!("{callback}({document});"),
-        ),
-        None => json(document),
-    }
 }
 
 /// A redirect to the leading master, without a scheme.

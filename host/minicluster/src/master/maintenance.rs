@@ -1,9 +1,8 @@
 //! The older routes for maintenance. Other than the calls of the operator API they need no
 //! `Content-Type`, and their documents and errors have no envelope.
 
-use super::http::{Answer, shown};
 use crate::{
-    http::{authenticate, not_allowed, read_body, refusal, reply},
+    http::{Answer, authenticate, not_allowed, read_body, refusal, reply, shown},
     shared::Shared,
     wire::{
         messages,

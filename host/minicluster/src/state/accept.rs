@@ -2,7 +2,12 @@
 
 use super::{
     AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskGroup, TaskId, TaskKey,
-    TaskState, epoch, executors::incompatible, model::ExecutorKey, offers::refuse_for,
+    TaskState,
+    accepted::{Accepted, valid_id, with_framework},
+    epoch,
+    executors::incompatible,
+    model::ExecutorKey,
+    offers::refuse_for,
 };
 use crate::wire::{
     json as doc,
@@ -10,14 +15,6 @@ use crate::wire::{
 };
 use serde_json::{Value, json};
 use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, time::Instant};
-
-/// The rest of the accepted offers while the operations allocate from them.
-pub(super) struct Accepted {
-    pub(super) framework: FrameworkId,
-    pub(super) agent: AgentId,
-    pub(super) role: String,
-    pub(super) left: Bundle,
-}
 
 /// The executor of a group, or a custom one, for its tasks.
 pub(super) struct Host {
@@ -442,25 +439,9 @@ impl State {
     }
 }
 
-/// `ExecutorInfo` with the id of its framework.
-pub(super) fn with_framework(info: &Value, framework: &FrameworkId) -> Value {
-    let mut info = doc::object(info.clone());
-    info.insert("framework_id".to_owned(), doc::id(framework.as_str()));
-    Value::Object(info)
-}
-
 /// The task's resources with the role they are allocated to, as in every document.
 pub(super) fn with_role(info: &Value, role: &str) -> Value {
     let mut info = info.clone();
     allocated_to(&mut info["resources"], role);
     info
-}
-
-/// Whether an id is usable as a directory name.
-pub(super) fn valid_id(id: &str) -> bool {
-    !id.is_empty()
-        && id.len() <= 255
-        && id != "."
-        && id != ".."
-        && !id.contains(|c: char| c == '/' || c == '\\' || c.is_control())
 }

@@ -7,6 +7,7 @@
 //! never across an await.
 
 mod accept;
+mod accepted;
 mod agents;
 mod executors;
 mod faults;

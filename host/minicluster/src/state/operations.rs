@@ -5,7 +5,7 @@
 //! again until it is acknowledged.
 
 use super::{
-    Agent, AgentId, Connection, Effect, FrameworkId, State, accept::Accepted, accept::valid_id,
+    Agent, AgentId, Connection, Effect, FrameworkId, State, accepted::Accepted, accepted::valid_id,
     model::Outcome,
 };
 use crate::wire::{json as doc, resources::Bundle};

@@ -103,7 +103,7 @@ impl MaintenanceWindows {
         }
     }
 
-    /// What has changed until now. `time`: nanoseconds since 1970.
+    /// Takes the changes until now. `time`: nanoseconds since 1970.
     pub(crate) fn changes(&mut self, time: i64, now: Instant) -> Vec<MaintenanceChange> {
         let mut changes = Vec::new();
         self.by_agent.retain(|agent, window| {

@@ -15,7 +15,7 @@ pub(crate) use ends::ExecutorEnd;
 use super::{
     AgentId, AgentUpdate, Effect, Executor, Framework, FrameworkId, KillOrder, Launch, State, TaskId,
     TaskKey, TaskState,
-    accept::{Accepted, valid_id, with_framework},
+    accepted::{Accepted, valid_id, with_framework},
     model::{Custom, ExecutorKey, Phase},
 };
 use crate::wire::{
