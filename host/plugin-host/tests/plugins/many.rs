@@ -14,7 +14,10 @@ use crate::support::{Server, Site, TIMEOUT, request, response};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
     const ATTEMPTS: usize = 1000;
-    let site = Site::with(&[("check-http", "check-http", None)]).await;
+    // On a busy machine a step may wait for one of the two instances for longer than usual.
+    let manifest = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n\
+                    [limits]\nmemory = \"16MiB\"\nwall-clock = \"1m\"\nattempt-time = \"10m\"\n";
+    let site = Site::with(&[("check-http", "check-http", Some(manifest))]).await;
     let all = Arc::new(Barrier::new(ATTEMPTS));
     let server = Server::http({
         let all = all.clone();
@@ -34,14 +37,13 @@ async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
         asked.timeout = TIMEOUT;
         attempts.spawn(async move { plugins.probe(Kind::Http, asked, None).await });
     }
-    let found = tokio::time::timeout(TIMEOUT, attempts.join_all())
+    // One that fails keeps the others waiting: its error is the one to show.
+    while let Some(found) = tokio::time::timeout(TIMEOUT, attempts.join_next())
         .await
-        .expect("all are answered");
-    assert!(
-        found.iter().all(|it| *it == Ok(Outcome::Http(200))),
-        "{:?}",
-        found.iter().find(|it| it.is_err())
-    );
+        .expect("all are answered")
+    {
+        assert_eq!(found.expect("no panic"), Ok(Outcome::Http(200)));
+    }
     let status = site.plugins.list().remove(0);
     assert!(status.instances <= 2, "{status:?}");
     assert_eq!((status.in_flight, status.traps, status.timeouts), (0, 0, 0));
