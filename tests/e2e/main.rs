@@ -15,6 +15,7 @@ mod bad_input;
 mod client_patterns;
 mod components_taken_away;
 mod config_import;
+mod containers;
 mod cross_site;
 mod dev;
 mod discovery;

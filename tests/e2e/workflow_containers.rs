@@ -1,26 +1,15 @@
 //! Jobs as real containers of the embedded cluster.
 
 use serde_json::json;
-use transom_testkit::containers::{IMAGE, Runtime};
+use transom_testkit::containers::IMAGE;
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
+use crate::containers::runtime;
 use crate::workflow_harness::Workflow;
 
 /// Jobs in containers, which share the agent's network.
 const SECTION: &str = "[workflow]\nport = 0\napi_username = \"user\"\napi_password = \"password\"\n";
-
-/// What runs containers here.
-async fn runtime(test: &str) -> Option<Runtime> {
-    let dir = tempfile::tempdir().expect("a directory");
-    let token = tokio_util::sync::CancellationToken::new();
-    let config = transom_minicluster::Config::new(dir.path());
-    let cluster = config.start(token.clone()).await.expect("a cluster");
-    let found = cluster.container_runtime().await;
-    token.cancel();
-    cluster.stopped().await;
-    Runtime::for_test(test, found)
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn docker_image_of_a_job_runs_as_a_container() {
