@@ -54,7 +54,7 @@ pub enum MaintenanceMode {
     #[default]
     Avoided,
     /// It accepts inverse offers: `ahead` of the window it launches nothing there any more, and the
-    /// service is told to move its tasks ([`Event::AgentLeaving`](crate::Event::AgentLeaving)).
+    /// service is told to move its tasks ([`Event::MaintenanceDue`](crate::Event::MaintenanceDue)).
     Evacuated {
         /// How long before the window.
         ahead: Duration,

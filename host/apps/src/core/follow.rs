@@ -45,11 +45,11 @@ impl Core {
             Event::ReservationChanged { key, reservation } => {
                 self.reservation_changed(&key, reservation.as_deref());
             }
-            Event::AgentLeaving(agent) => {
+            Event::MaintenanceDue(agent) => {
                 self.reconcile_agent(&agent);
                 self.leaving.insert(agent);
             }
-            Event::AgentStaying(agent) => {
+            Event::MaintenanceOver(agent) => {
                 self.leaving.remove(&agent);
                 self.reconcile_agent(&agent);
             }

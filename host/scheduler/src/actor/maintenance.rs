@@ -9,7 +9,7 @@ use super::{Actor, Inbound};
 use crate::Event;
 use crate::matching::maintenance::{MaintenanceChange, nanoseconds};
 
-/// Most inverse offers that wait for an answer; the master repeats those that get none.
+/// Most inverse offers that wait for an answer.
 const MAX_UNANSWERED: usize = 100_000;
 
 impl Actor {
@@ -39,15 +39,15 @@ impl Actor {
 
     pub(super) fn maintenance_changed(&mut self, change: MaintenanceChange) {
         let event = match change {
-            MaintenanceChange::Leaving(agent) => {
+            MaintenanceChange::Due(agent) => {
                 tracing::info!(%agent, "maintenance of an agent is due; its tasks are moved");
                 self.agents.set_hidden(&agent, true);
-                Event::AgentLeaving(agent)
+                Event::MaintenanceDue(agent)
             }
-            MaintenanceChange::Staying(agent) => {
+            MaintenanceChange::Over(agent) => {
                 tracing::info!(%agent, "maintenance of an agent was cancelled or is over, or the agent is gone");
                 self.agents.set_hidden(&agent, false);
-                Event::AgentStaying(agent)
+                Event::MaintenanceOver(agent)
             }
         };
         // Tasks on the agent count for constraints, or do so no longer.
@@ -55,9 +55,11 @@ impl Actor {
         self.inbound.push(Inbound::Notify(event));
     }
 
-    /// Accepts or declines the inverse offers that have arrived. The master repeats them.
+    /// Accepts or declines the inverse offers that have arrived. The master repeats them after the
+    /// filter of the answer.
     pub(super) async fn answer_inverse_offers(&mut self, caller: &Caller) {
-        if self.inverse_offers.is_empty() {
+        let now = Instant::now();
+        if self.inverse_offers.is_empty() || self.inverse_offer_retry.is_backing_off(now) {
             return;
         }
         let offers = std::mem::take(&mut self.inverse_offers);
@@ -77,6 +79,9 @@ impl Actor {
                 "answering inverse offers failed; retrying"
             );
             self.inverse_offers = offers;
+            self.inverse_offer_retry.failed(now);
+        } else {
+            self.inverse_offer_retry.succeeded();
         }
     }
 }

@@ -146,6 +146,7 @@ struct Actor {
     maintenance: MaintenanceWindows,
     /// Inverse offers that are not answered yet.
     inverse_offers: Vec<OfferId>,
+    inverse_offer_retry: Retry,
     matchers: Box<dyn MatcherHost>,
     matcher: MatcherClient,
     store_retry: Retry,
@@ -239,6 +240,7 @@ impl Actor {
                 self.roles.next(now),
                 self.reservations.next(),
                 self.maintenance.next(nanoseconds(Timestamp::now()), now),
+                self.inverse_offer_retry.next(now),
                 Some(self.next_reconcile),
             ]);
         }
@@ -305,6 +307,7 @@ impl Actor {
         self.pool.clear();
         self.offer_demand.subscribed(now);
         self.inverse_offers.clear();
+        self.inverse_offer_retry.succeeded();
         self.maintenance.subscribed(now);
         self.reservations.subscribed(&self.times, now);
         self.matcher.replace(self.matchers.agent_set(up.home_region));

@@ -130,6 +130,7 @@ impl Dependencies {
             agents: Agents::default(),
             maintenance: MaintenanceWindows::new(self.maintenance, times.inverse_offer * CONFIRMATIONS),
             inverse_offers: Vec::new(),
+            inverse_offer_retry: Retry::new(times.reconcile_retry),
             matcher,
             matchers: self.matchers,
             store_retry: Retry::new(times.store),

@@ -70,9 +70,9 @@ pub enum Event {
     /// Maintenance of the agent is due: the service replaces its tasks there
     /// ([`MaintenanceMode::Evacuated`](crate::MaintenanceMode::Evacuated)). Tasks on the agent no
     /// longer count for constraints.
-    AgentLeaving(AgentId),
-    /// The maintenance of an agent that was leaving was cancelled or is over, or the agent is gone.
-    AgentStaying(AgentId),
+    MaintenanceDue(AgentId),
+    /// Maintenance that was due was cancelled or is over, or the agent is gone.
+    MaintenanceOver(AgentId),
     /// The agent is gone or unreachable; the statuses of its tasks follow.
     AgentLost(AgentId),
     /// A status of a task that is not in the store: it was purged. A live one is killed without a

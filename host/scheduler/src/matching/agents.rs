@@ -46,13 +46,14 @@ impl Agents {
         } else {
             self.hidden.remove(id)
         };
-        let Some(handle) = self.by_id.get(id).map(|known| known.handle) else {
+        let known = self.by_id.get(id).filter(|_| changes);
+        let Some(handle) = known.map(|known| known.handle) else {
             return;
         };
-        if changes && hidden {
+        if hidden {
             self.changed.remove(&handle);
             self.gone.insert(handle);
-        } else if changes {
+        } else {
             self.gone.remove(&handle);
             self.changed.insert(handle);
         }
@@ -60,6 +61,9 @@ impl Agents {
 
     /// The same for the agent with this handle.
     pub(crate) fn set_handle_hidden(&mut self, handle: u32, hidden: bool) {
+        if !hidden && self.hidden.is_empty() {
+            return;
+        }
         if let Some(id) = self.by_handle.get(&handle).cloned() {
             self.set_hidden(&id, hidden);
         }

@@ -31,14 +31,16 @@ struct Window {
     end: i64,
     expires: Instant,
     /// Whether the service was told to move its tasks.
-    leaving: bool,
+    due: bool,
 }
 
-/// An agent that tasks have to leave, or need not leave any more.
+/// A change of an agent's maintenance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MaintenanceChange {
-    Leaving(AgentId),
-    Staying(AgentId),
+    /// Tasks have to leave the agent.
+    Due(AgentId),
+    /// They need not leave it any more.
+    Over(AgentId),
 }
 
 impl MaintenanceWindows {
@@ -72,12 +74,12 @@ impl MaintenanceWindows {
             return;
         };
         let (moves_from, end) = bounds(&offer.unavailability, ahead);
-        let leaving = self.is_leaving(agent);
+        let due = self.is_due(agent);
         let window = Window {
             moves_from,
             end,
             expires: now + self.retention,
-            leaving,
+            due,
         };
         self.by_agent.insert(agent.clone(), window);
     }
@@ -93,7 +95,7 @@ impl MaintenanceWindows {
     /// Forgets an agent that is lost.
     pub(crate) fn remove(&mut self, agent: &AgentId) -> Option<MaintenanceChange> {
         let window = self.by_agent.remove(agent)?;
-        window.leaving.then(|| MaintenanceChange::Staying(agent.clone()))
+        window.due.then(|| MaintenanceChange::Over(agent.clone()))
     }
 
     /// A new subscription: the master sends the inverse offers again.
@@ -108,13 +110,13 @@ impl MaintenanceWindows {
         let mut changes = Vec::new();
         self.by_agent.retain(|agent, window| {
             let stays = time < window.end && now < window.expires;
-            let leaving = stays && window.moves_from <= time;
-            if leaving != window.leaving {
-                window.leaving = leaving;
-                changes.push(if leaving {
-                    MaintenanceChange::Leaving(agent.clone())
+            let due = stays && window.moves_from <= time;
+            if due != window.due {
+                window.due = due;
+                changes.push(if due {
+                    MaintenanceChange::Due(agent.clone())
                 } else {
-                    MaintenanceChange::Staying(agent.clone())
+                    MaintenanceChange::Over(agent.clone())
                 });
             }
             stays
@@ -130,19 +132,15 @@ impl MaintenanceWindows {
         };
         let windows = self.by_agent.values();
         let times = windows.flat_map(|window| {
-            let turn = if window.leaving {
-                window.end
-            } else {
-                window.moves_from
-            };
+            let turn = if window.due { window.end } else { window.moves_from };
             [until(turn), Some(window.expires)]
         });
         times.flatten().min()
     }
 
     /// Whether tasks have to leave this agent.
-    pub(crate) fn is_leaving(&self, agent: &AgentId) -> bool {
-        self.by_agent.get(agent).is_some_and(|window| window.leaving)
+    pub(crate) fn is_due(&self, agent: &AgentId) -> bool {
+        self.by_agent.get(agent).is_some_and(|window| window.due)
     }
 }
 
@@ -200,12 +198,12 @@ mod tests {
         }
     }
 
-    fn leaving() -> Vec<MaintenanceChange> {
-        vec![MaintenanceChange::Leaving("a".into())]
+    fn due() -> Vec<MaintenanceChange> {
+        vec![MaintenanceChange::Due("a".into())]
     }
 
-    fn staying() -> Vec<MaintenanceChange> {
-        vec![MaintenanceChange::Staying("a".into())]
+    fn over() -> Vec<MaintenanceChange> {
+        vec![MaintenanceChange::Over("a".into())]
     }
 
     #[test]
@@ -214,10 +212,10 @@ mod tests {
         let mut windows = windows(evacuated(10));
         windows.announced(&inverse(100, Some(5)), now);
         assert_eq!(windows.changes(89 * SECOND, now), []);
-        assert!(!windows.is_leaving(&"a".into()));
+        assert!(!windows.is_due(&"a".into()));
         assert_eq!(windows.next(89 * SECOND, now), Some(now + Duration::from_secs(1)));
-        assert_eq!(windows.changes(90 * SECOND, now), leaving());
-        assert!(windows.is_leaving(&"a".into()));
+        assert_eq!(windows.changes(90 * SECOND, now), due());
+        assert!(windows.is_due(&"a".into()));
         // The master repeats it.
         windows.announced(&inverse(100, Some(5)), now);
         assert_eq!(windows.changes(104 * SECOND, now), []);
@@ -225,7 +223,7 @@ mod tests {
             windows.next(104 * SECOND, now),
             Some(now + Duration::from_secs(1))
         );
-        assert_eq!(windows.changes(105 * SECOND, now), staying());
+        assert_eq!(windows.changes(105 * SECOND, now), over());
         assert_eq!(windows.next(105 * SECOND, now), None);
     }
 
@@ -234,13 +232,13 @@ mod tests {
         let now = Instant::now();
         let mut windows = windows(evacuated(0));
         windows.announced(&inverse(0, None), now);
-        assert_eq!(windows.changes(SECOND, now), leaving());
+        assert_eq!(windows.changes(SECOND, now), due());
         let later = now + Duration::from_secs(29);
         assert_eq!(windows.changes(SECOND, later), []);
         windows.subscribed(later);
         let end = later + Duration::from_secs(30);
         assert_eq!(windows.next(SECOND, later), Some(end));
-        assert_eq!(windows.changes(SECOND, end), staying());
+        assert_eq!(windows.changes(SECOND, end), over());
     }
 
     #[test]
@@ -248,16 +246,16 @@ mod tests {
         let now = Instant::now();
         let mut windows = windows(evacuated(0));
         windows.announced(&inverse(0, None), now);
-        assert_eq!(windows.changes(SECOND, now), leaving());
+        assert_eq!(windows.changes(SECOND, now), due());
         windows.announced(&inverse(100, None), now);
-        assert_eq!(windows.changes(SECOND, now), staying());
+        assert_eq!(windows.changes(SECOND, now), over());
         windows.announced(&inverse(0, None), now);
-        assert_eq!(windows.changes(SECOND, now), leaving());
+        assert_eq!(windows.changes(SECOND, now), due());
         let mut offer = crate::testing::offer("o", "a", 1.0, &[]);
         offer.unavailability = Some(window(0, None));
         assert_eq!(windows.offered(&offer), None);
         offer.unavailability = None;
-        assert_eq!(windows.offered(&offer), staying().pop());
+        assert_eq!(windows.offered(&offer), over().pop());
         assert_eq!(windows.offered(&offer), None);
         windows.announced(&inverse(0, None), now);
         assert_eq!(windows.remove(&"a".into()), None, "nobody was told");

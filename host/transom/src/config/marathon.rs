@@ -90,7 +90,10 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
         "event_subscriber",
         Nothing("callbacks are not supported yet; use /v2/events"),
     ),
-    ("executor", Nothing("tasks run in the command executor")),
+    (
+        "executor",
+        Nothing("tasks run in the command executor unless their definition names another"),
+    ),
     ("failover_timeout", Same(Whole)),
     ("framework_name", Same(Text)),
     ("gpu_scheduling_behavior", Same(Text)),

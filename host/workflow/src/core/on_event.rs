@@ -41,8 +41,8 @@ impl Core {
             | Event::ReservationChanged { .. }
             | Event::KillsSelected { .. }
             // Jobs run to their ends.
-            | Event::AgentLeaving(_)
-            | Event::AgentStaying(_)
+            | Event::MaintenanceDue(_)
+            | Event::MaintenanceOver(_)
             | Event::Unknown { .. } => {}
         }
     }

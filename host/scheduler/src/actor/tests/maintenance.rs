@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -42,16 +43,16 @@ async fn inverse_offer_is_accepted_and_the_service_leaves_the_agent_in_time() {
     assert_eq!(accepted["inverse_offer_ids"], json!([{"value": "i1"}]));
     assert_eq!(accepted["filters"]["refuse_seconds"], 600.0);
     rig.inverse_offer("i2", "a1", 59);
-    assert_eq!(rig.heard().await, "leaving a1");
+    assert_eq!(rig.heard().await, "maintenance due a1");
     rig.master.call("ACCEPT_INVERSE_OFFERS", 2).await;
     // The window is moved.
     rig.inverse_offer("i3", "a1", 3600);
-    assert_eq!(rig.heard().await, "staying a1");
+    assert_eq!(rig.heard().await, "maintenance over a1");
     rig.inverse_offer("i4", "a1", 0);
-    assert_eq!(rig.heard().await, "leaving a1");
+    assert_eq!(rig.heard().await, "maintenance due a1");
     rig.master
         .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
-    assert_eq!(rig.heard().await, "staying a1");
+    assert_eq!(rig.heard().await, "maintenance over a1");
     assert_eq!(rig.heard().await, "lost a1");
 }
 
@@ -60,38 +61,37 @@ async fn offer_without_a_window_shows_that_maintenance_was_cancelled() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.inverse_offer("i1", "a1", 0);
-    assert_eq!(rig.heard().await, "leaving a1");
+    assert_eq!(rig.heard().await, "maintenance due a1");
     rig.master.offer(&[offer("o9", "a1", 1.0, &[])]);
-    assert_eq!(rig.heard().await, "staying a1");
+    assert_eq!(rig.heard().await, "maintenance over a1");
 }
 
 #[tokio::test]
-async fn inverse_offer_is_answered_again_when_the_master_rejected_the_answer() {
+async fn inverse_offer_is_answered_again_after_a_backoff_when_the_master_rejected_the_answer() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.master.rules(|rules| {
         rules.refuse.insert("ACCEPT_INVERSE_OFFERS");
     });
     rig.inverse_offer("i1", "a1", 3600);
-    rig.master.call("ACCEPT_INVERSE_OFFERS", 1).await;
-    rig.master.rules(|rules| {
-        rules.refuse.clear();
-    });
-    // With the next one.
-    rig.inverse_offer("i2", "a1", 3600);
-    let both = |call: &super::master::Call| {
-        let ids = &call.body["accept_inverse_offers"]["inverse_offer_ids"];
-        *ids == json!([{"value": "i1"}, {"value": "i2"}])
-    };
-    rig.master.call_where("ACCEPT_INVERSE_OFFERS", 1, both).await;
+    let begun = Instant::now();
+    // Again after 20, 40 and 40 ms, each cut to its half at most.
+    let repeated = rig.master.call("ACCEPT_INVERSE_OFFERS", 4).await;
+    assert!(
+        begun.elapsed() >= Duration::from_millis(50),
+        "{:?}",
+        begun.elapsed()
+    );
+    let ids = &repeated.body["accept_inverse_offers"]["inverse_offer_ids"];
+    assert_eq!(*ids, json!([{"value": "i1"}]));
 }
 
 #[tokio::test]
-async fn task_on_a_leaving_agent_does_not_count_for_constraints_and_gets_no_company() {
+async fn task_on_an_agent_in_maintenance_does_not_count_for_constraints_and_gets_no_company() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.inverse_offer("i1", "a1", 0);
-    assert_eq!(rig.heard().await, "leaving a1");
+    assert_eq!(rig.heard().await, "maintenance due a1");
     let spec = Arc::new(RunSpec {
         instances: 2,
         ..spec("/app")

@@ -395,8 +395,8 @@ impl Rig {
                 format!("of {} kill {}", choice.spec.id, kills.join(" "))
             }
             Event::Message { data, .. } => format!("message {data}"),
-            Event::AgentLeaving(agent) => format!("leaving {agent}"),
-            Event::AgentStaying(agent) => format!("staying {agent}"),
+            Event::MaintenanceDue(agent) => format!("maintenance due {agent}"),
+            Event::MaintenanceOver(agent) => format!("maintenance over {agent}"),
             Event::AgentLost(agent) => format!("lost {agent}"),
             Event::Unknown { status } => format!("unknown {} {}", status.task_id, status.state),
         }
