@@ -9,6 +9,7 @@
 
 mod discovery_only;
 mod from_settings;
+mod open_files;
 mod reserved;
 pub(crate) mod services;
 
@@ -187,6 +188,7 @@ async fn start_all(
     token: &CancellationToken,
     started: &mut Started,
 ) -> anyhow::Result<(Plugins, transom_web::BoundPort, Registry)> {
+    open_files::raise_limit();
     let mut registry = Registry::default();
     let reserved = Reserved::default();
     let admin = settings.admin_port().bind().await.context(Unavailable)?;
