@@ -39,9 +39,21 @@ impl Events {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Opens `url` after the event with the id `last`.
+    pub async fn resume(http: &reqwest::Client, url: &str, last: &str) -> Events {
+        let request = http.get(url).header("Last-Event-ID", last);
+        Events::of(request, url)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
     /// The same for callers that report the error.
     pub async fn try_open(http: &reqwest::Client, url: &str) -> Result<Events, String> {
-        let request = http.get(url).header("Accept", "text/event-stream");
+        Events::of(http.get(url), url).await
+    }
+
+    async fn of(request: reqwest::RequestBuilder, url: &str) -> Result<Events, String> {
+        let request = request.header("Accept", "text/event-stream");
         let answer = request.send().await.map_err(|error| error.to_string())?;
         let status = answer.status();
         if !status.is_success() {

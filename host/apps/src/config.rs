@@ -135,8 +135,8 @@ pub enum Exec {
     Host,
 }
 
-/// Settings of the event bus.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Settings of the event bus. The maximum number of streams is a limit of the port.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Events {
     /// The form of plans in deployment events.
     pub plan_format: PlanForm,
@@ -216,3 +216,7 @@ impl Config {
         self.port.clone().bind().await.map_err(Error::Web)
     }
 }
+                limits: Limits {
+                    max_streams: 10_000,
+                    ..Limits::default()
+                },

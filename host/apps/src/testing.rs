@@ -114,6 +114,8 @@ pub(crate) struct Components {
     pub(crate) asked: Mutex<Option<(Kind, Request)>>,
     pub(crate) views: AtomicUsize,
     pub(crate) batches: AtomicUsize,
+    /// Events that the filter has decided.
+    pub(crate) decided: AtomicUsize,
     /// The filter traps on batches with an event whose body contains this text.
     pub(crate) traps_on: Mutex<Option<String>>,
     /// The filter traps on every batch.
@@ -136,6 +138,7 @@ impl Components {
             asked: Mutex::default(),
             views: AtomicUsize::new(0),
             batches: AtomicUsize::new(0),
+            decided: AtomicUsize::new(0),
             traps_on: Mutex::default(),
             broken: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
@@ -262,6 +265,7 @@ impl View for ScriptedView {
                 _ => Decision::Drop,
             }
         };
+        self.components.decided.fetch_add(events.len(), Ordering::SeqCst);
         Ok(events.iter().map(decide).collect())
     }
 }
@@ -318,6 +322,7 @@ impl World {
         let dependencies = Dependencies {
             policies,
             agents: None,
+            reserved: transom_registry::network::Reserved::default(),
             metrics: Metrics::register(&mut registry),
         };
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
@@ -371,10 +376,11 @@ impl World {
     pub(crate) fn published(&self) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("transom_apps_events_total "));
-        line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+        let counts = text.lines().filter_map(|line| {
+            let kind = line.strip_prefix("transom_apps_events_total{kind=")?;
+            kind.rsplit_once(' ')?.1.parse::<u64>().ok()
+        });
+        counts.sum()
     }
 
     /// Stops the service.

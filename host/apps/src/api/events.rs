@@ -1,9 +1,11 @@
 //! `GET /v2/events`: the event stream.
 
+use std::collections::BTreeSet;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use transom_plugin_host::events::{OpenError, Query as EventQuery};
 use transom_web::ApiError;
 
@@ -14,10 +16,11 @@ use crate::core::command::Origin;
 
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Parameters that the API interprets; all others are passed to the events component.
-const OURS: [&str; 4] = ["event_type", "filter", "plan-format", "ids"];
+/// The id of the last event that a client has seen.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Opens a stream. The events component decides which events it carries.
+/// Opens a stream. The events component decides which events it carries. With `Last-Event-ID` it
+/// begins after that event.
 pub(super) async fn stream(
     State(api): State<Api>,
     method: Method,
@@ -38,17 +41,21 @@ pub(super) async fn stream(
         // No stream is opened, so none is announced to others.
         return Ok([(header::CONTENT_TYPE, content_type)].into_response());
     }
+    // Some clients send an empty one with their first request.
+    let last = headers.get(&LAST_EVENT_ID).filter(|last| !last.is_empty());
+    let last = last.map(|last| String::from_utf8_lossy(last.as_bytes()));
+    let kinds: BTreeSet<&str> = query.all("event_type").collect();
     let key = StreamKey {
         query: EventQuery {
-            event_types: query.all("event_type").map(str::to_owned).collect(),
+            event_types: kinds.into_iter().map(str::to_owned).collect(),
             expression: query.get("filter").map(str::to_owned),
             principal: None,
-            extensions: query.others(&OURS),
+            extensions: query.these(&api.0.config.events.parameters),
         },
         light: query
             .get("plan-format")
             .is_some_and(|format| format.eq_ignore_ascii_case("light")),
-        ids: query.flag("ids", false),
+        ids: query.flag("ids", false) || last.is_some(),
     };
     let listener = Listener {
         client: origin.client,
@@ -57,7 +64,7 @@ pub(super) async fn stream(
     let subscription = api
         .lead()?
         .bus
-        .attach(key, listener)
+        .attach(key, listener, last.as_deref())
         .await
         .map_err(|refused| match refused {
             AttachError::Open(OpenError::Refused(text)) => ApiError::bad_request(text),

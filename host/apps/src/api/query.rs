@@ -1,5 +1,7 @@
 //! Query parameters in the forms that clients send: repeated, `True` and `False`, percent-encoded.
 
+use std::collections::BTreeSet;
+
 use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
@@ -32,13 +34,12 @@ impl Query {
             .map_or(default, |value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// All parameters except the named ones, in order.
-    pub(super) fn others(&self, named: &[&str]) -> Vec<(String, String)> {
-        self.0
-            .iter()
-            .filter(|(key, _)| !named.contains(&key.as_str()))
-            .cloned()
-            .collect()
+    /// The named parameters, sorted.
+    pub(super) fn these(&self, named: &BTreeSet<String>) -> Vec<(String, String)> {
+        let these = self.0.iter().filter(|(key, _)| named.contains(key));
+        let mut these: Vec<_> = these.cloned().collect();
+        these.sort();
+        these
     }
 
     /// Whether a part is to be embedded; the prefixes for the embedding document are optional.

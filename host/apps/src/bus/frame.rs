@@ -4,20 +4,34 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::resume::EventId;
+
 /// An empty line, sent when the stream is idle.
 pub(super) const KEEP_ALIVE: &str = "\r\n";
 
-/// Appends one event. `id` is the term and the sequence number, if the stream has ids.
-pub(super) fn append(chunk: &mut String, kind: &str, body: &str, id: Option<(u64, u64)>) {
-    if let Some((term, sequence)) = id {
+/// Appends one event, with its id if the stream has ids.
+pub(super) fn append(chunk: &mut String, kind: &str, body: &str, id: Option<EventId>) {
+    if let Some(id) = id {
         // Writing to a `String` cannot fail.
-        let _ = write!(chunk, "id: {term}-{sequence}\r\n");
+        let _ = write!(chunk, "id: {id}\r\n");
     }
     chunk.push_str("event: ");
     chunk.push_str(kind);
     chunk.push_str("\r\ndata: ");
     chunk.push_str(body);
     chunk.push_str("\r\n\r\n");
+}
+
+/// The events of a chunk: their ids and documents.
+pub(crate) fn frames(chunk: &[u8]) -> impl Iterator<Item = (Option<EventId>, &str)> {
+    let text = std::str::from_utf8(chunk).unwrap_or_default();
+    let mut id = None;
+    text.split("\r\n").filter_map(move |line| {
+        if let Some(text) = line.strip_prefix("id: ") {
+            id = text.parse().ok();
+        }
+        line.strip_prefix("data: ").map(|body| (id.take(), body))
+    })
 }
 
 /// A comment, which clients do not parse as an event.
@@ -48,10 +62,29 @@ mod tests {
     fn frames_have_the_server_sent_events_format() {
         let mut chunk = String::new();
         append(&mut chunk, "a_event", "{}", None);
-        append(&mut chunk, "b_event", r#"{"x":1}"#, Some((2, 17)));
+        append(
+            &mut chunk,
+            "b_event",
+            r#"{"x":1}"#,
+            Some(EventId {
+                term: 2,
+                sequence: 17,
+            }),
+        );
         assert_eq!(
             chunk,
             "event: a_event\r\ndata: {}\r\n\r\nid: 2-17\r\nevent: b_event\r\ndata: {\"x\":1}\r\n\r\n"
+        );
+        let read: Vec<_> = frames(format!("{KEEP_ALIVE}{chunk}{}", comment("bye")).as_bytes())
+            .map(|(id, body)| (id, body.to_owned()))
+            .collect();
+        let id = EventId {
+            term: 2,
+            sequence: 17,
+        };
+        assert_eq!(
+            read,
+            [(None, "{}".to_owned()), (Some(id), r#"{"x":1}"#.to_owned())]
         );
         assert_eq!(comment("a\nb"), ": a b\r\n\r\n");
     }

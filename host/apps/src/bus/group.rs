@@ -1,17 +1,22 @@
 //! Subscribers with the same query: one view, one call per batch, one chunk for all of them.
+//!
+//! The group reads the ring at its own pace. A subscriber that wants events from before the group's
+//! position gets them in batches of its own, together with others that want the same ones, until
+//! it has reached that position.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use transom_plugin_host::CallError;
-use transom_plugin_host::events::{Decision, Event, OpenError};
+use transom_plugin_host::events::Decision;
 
-use super::stream::{Chunk, Subscriber, Subscription};
-use super::{Bus, Listener, Lost, MAX_EVENT, Metrics, Published, StreamKey, frame};
+use super::filter::Filter;
+use super::resume::{EventId, Gap};
+use super::ring::Evicted;
+use super::shard::Shards;
+use super::stream::{Chunk, Subscriber};
+use super::{Bus, Published, StreamKey, frame, shapes};
 use crate::seams::View;
 
 /// Events per call of the component.
@@ -19,106 +24,57 @@ const BATCH: usize = 256;
 /// A batch with this many bytes takes no further event. It fits into the memory of a small
 /// component.
 const BATCH_BYTES: usize = 1 << 20;
-/// Delays between retries while the component is busy.
-const PAUSES: [Duration; 3] = [
-    Duration::from_millis(20),
-    Duration::from_millis(200),
-    Duration::from_secs(1),
-];
-/// Delay before the one retry of an event, or of the empty batch, after a fault.
-const ONCE_MORE: Duration = Duration::from_millis(100);
-/// Timeout of a call, whatever the component's own limits are.
-const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Why streams end with the bus.
+const STOPPING: &str = "this daemon is stopping, or does not lead any more";
 
 /// One group.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) key: StreamKey,
-    view: Arc<dyn View>,
-    subscribers: Mutex<Vec<Subscriber>>,
-    /// Bytes of events that are published but not yet decided.
-    behind: AtomicUsize,
-    /// Cancelled when the last subscriber has left.
+    pub(super) filter: Filter,
+    /// Subscribers that the group's task has not seen yet.
+    joining: Mutex<Vec<Subscriber>>,
+    pub(super) wake: Notify,
+    /// Cancelled when the last subscriber has left, or all are closed with a reason.
     pub(super) stop: CancellationToken,
-}
-
-/// Why the component returned no decisions.
-enum Unanswered {
-    /// The call failed in the component; other events or a retry may succeed.
-    Fault(String),
-    /// There is no component, or it no longer accepts the query.
-    Gone(String),
+    pub(super) reason: OnceLock<String>,
 }
 
 impl Group {
     pub(super) fn new(key: StreamKey, view: Arc<dyn View>) -> Self {
         Self {
-            key,
-            view,
-            subscribers: Mutex::new(Vec::new()),
-            behind: AtomicUsize::new(0),
+            filter: Filter::new(key, view),
+            joining: Mutex::default(),
+            wake: Notify::new(),
             stop: CancellationToken::new(),
+            reason: OnceLock::new(),
         }
     }
 
-    /// Adds a subscriber, which receives events from the number `from` on.
-    pub(super) fn add(&self, id: u64, from: u64, bus: Bus, listener: Listener) -> Subscription {
-        let (subscriber, subscription) = super::stream::open(id, from, bus, self.key.clone(), listener);
-        self.subscribers().push(subscriber);
-        subscription
+    /// Adds a subscriber.
+    pub(super) fn join(&self, subscriber: Subscriber) {
+        self.joining
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(subscriber);
+        self.wake.notify_one();
     }
 
-    /// Removes a subscriber. Returns whether the group is empty now.
-    pub(super) fn remove(&self, id: u64) -> bool {
-        let mut subscribers = self.subscribers();
-        subscribers.retain(|subscriber| subscriber.id != id);
-        subscribers.is_empty()
-    }
-
-    /// Closes every stream of the group with a reason. Returns their number.
-    pub(super) fn close_all(&self, reason: &str) -> usize {
+    /// Closes every stream of the group with a reason.
+    pub(super) fn close(&self, reason: &str) {
+        let _ = self.reason.set(reason.to_owned());
         self.stop.cancel();
-        let subscribers = std::mem::take(&mut *self.subscribers());
-        for subscriber in &subscribers {
-            subscriber.close(reason);
-        }
-        subscribers.len()
     }
 
-    /// Counts a published event. Returns the bytes that wait for the component.
-    pub(super) fn published(&self, bytes: usize) -> usize {
-        self.behind.fetch_add(bytes, Ordering::AcqRel) + bytes
+    fn joined(&self) -> Vec<Subscriber> {
+        std::mem::take(&mut *self.joining.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sends a decided batch to all subscribers. Returns the numbers of queued frames and closed
-    /// subscribers.
-    fn deliver(&self, batch: &[Arc<Published>], decisions: &[Decision], term: u64) -> (u64, u64) {
-        let mut subscribers = self.subscribers();
-        let Some(first) = batch.first() else { return (0, 0) };
-        let whole = self.chunk(batch, decisions, term, first.sequence);
-        let (mut frames, before) = (0, subscribers.len());
-        subscribers.retain(|subscriber| {
-            // A subscriber that joined within this batch only gets later events.
-            let chunk = if subscriber.from <= first.sequence {
-                whole.clone()
-            } else {
-                self.chunk(batch, decisions, term, subscriber.from)
-            };
-            frames += u64::from(chunk.events);
-            chunk.events == 0 || subscriber.offer(chunk)
-        });
-        (frames, (before - subscribers.len()) as u64)
-    }
-
-    fn chunk(&self, batch: &[Arc<Published>], decisions: &[Decision], term: u64, from: u64) -> Chunk {
+    /// The frames of a decided batch.
+    fn frames(&self, batch: &[Arc<Published>], decisions: &[Decision], term: u64) -> Frames {
         let mut text = String::new();
-        let mut events = 0;
-        for (event, decision) in batch
-            .iter()
-            .zip(decisions)
-            .filter(|(event, _)| event.sequence >= from)
-        {
-            let body = self.body(event);
+        let mut starts = Vec::new();
+        for (event, decision) in batch.iter().zip(decisions) {
+            let body = self.filter.body(event);
             let replaced = match decision {
                 Decision::Pass => None,
                 Decision::Drop => continue,
@@ -134,215 +90,226 @@ impl Group {
                     replaced
                 }
             };
-            let id = self.key.ids.then_some((term, event.sequence));
+            let sequence = event.sequence;
+            starts.push((sequence, text.len()));
+            let id = self.filter.key.ids.then_some(EventId { term, sequence });
             frame::append(&mut text, event.kind, replaced.as_deref().unwrap_or(body), id);
-            events += 1;
         }
-        Chunk {
+        Frames {
             bytes: Bytes::from(text),
-            events,
+            starts,
         }
-    }
-
-    fn body<'a>(&self, event: &'a Published) -> &'a str {
-        match &event.light {
-            Some(light) if self.key.light => light,
-            _ => &event.body,
-        }
-    }
-
-    /// Calls the view with a batch. An event on which the component fails is dropped; an error is
-    /// the reason for closing the streams.
-    async fn decide(&self, batch: &[Arc<Published>], metrics: &Metrics) -> Result<Vec<Decision>, String> {
-        let events: Vec<Event> = batch
-            .iter()
-            .map(|event| Event {
-                sequence: event.sequence,
-                kind: event.kind.to_owned(),
-                subject: event.subject.clone(),
-                body: self.body(event).to_owned(),
-            })
-            .collect();
-        let decided = match self.ask(&events).await {
-            Ok(decisions) => Ok(decisions),
-            Err(Unanswered::Gone(reason)) => Err(reason),
-            Err(Unanswered::Fault(_)) if events.is_empty() => self.stands().await.map(|()| Vec::new()),
-            Err(Unanswered::Fault(_)) => {
-                let each = tokio::time::timeout(DECISION_TIMEOUT, self.one_by_one(&events, metrics));
-                each.await.unwrap_or_else(|_| {
-                    Err(format!(
-                        "the events component failed on {} events; deciding them one by one timed out after {DECISION_TIMEOUT:?}",
-                        events.len()
-                    ))
-                })
-            }
-        };
-        let mut decisions = decided?;
-        for (event, decision) in events.iter().zip(&mut decisions) {
-            if let Decision::Replace(text) = decision
-                && text.len() > MAX_EVENT
-            {
-                let bytes = text.len();
-                tracing::warn!(
-                    kind = event.kind,
-                    sequence = event.sequence,
-                    "event dropped: the replacement by the events component has {bytes} bytes, the limit is {MAX_EVENT}"
-                );
-                metrics.lost(Lost::TooLarge);
-                *decision = Decision::Drop;
-            }
-        }
-        Ok(decisions)
-    }
-
-    /// Decides each event alone after a fault, so that one event harms no other. A batch of one
-    /// counts as the first attempt of its event.
-    async fn one_by_one(&self, events: &[Event], metrics: &Metrics) -> Result<Vec<Decision>, String> {
-        let mut decisions = Vec::with_capacity(events.len());
-        for event in events {
-            match self.alone(event, events.len() == 1).await {
-                Ok(mut decided) => decisions.append(&mut decided),
-                Err(Unanswered::Gone(reason)) => return Err(reason),
-                Err(Unanswered::Fault(reason)) => {
-                    // A component that fails on an empty batch is broken; the event is not the
-                    // cause.
-                    self.stands().await?;
-                    tracing::warn!(
-                        kind = event.kind,
-                        sequence = event.sequence,
-                        subject = event.subject,
-                        "event dropped: the events component failed: {reason}"
-                    );
-                    metrics.lost(Lost::Undecided);
-                    decisions.push(Decision::Drop);
-                }
-            }
-        }
-        Ok(decisions)
-    }
-
-    /// Decides one event, in two attempts at most.
-    async fn alone(&self, event: &Event, failed: bool) -> Result<Vec<Decision>, Unanswered> {
-        let event = std::slice::from_ref(event);
-        if !failed {
-            match self.ask(event).await {
-                Err(Unanswered::Fault(_)) => {}
-                answer => return answer,
-            }
-        }
-        tokio::time::sleep(ONCE_MORE).await;
-        self.ask(event).await
-    }
-
-    /// Checks with an empty batch, in two attempts at most, that the view still answers.
-    async fn stands(&self) -> Result<(), String> {
-        if self.ask(&[]).await.is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(ONCE_MORE).await;
-        match self.ask(&[]).await {
-            Ok(_) => Ok(()),
-            Err(Unanswered::Fault(reason) | Unanswered::Gone(reason)) => Err(reason),
-        }
-    }
-
-    /// Calls the view with a batch; retries a few times while it is busy.
-    async fn ask(&self, events: &[Event]) -> Result<Vec<Decision>, Unanswered> {
-        let gone = |reason: String| Err(Unanswered::Gone(reason));
-        let mut pauses = PAUSES.into_iter();
-        loop {
-            let error = match tokio::time::timeout(DECISION_TIMEOUT, self.view.decide(events)).await {
-                Ok(Ok(decisions)) if decisions.len() == events.len() => return Ok(decisions),
-                Ok(Ok(decisions)) => {
-                    return gone(format!(
-                        "the events component decided {} of {} events",
-                        decisions.len(),
-                        events.len()
-                    ));
-                }
-                Ok(Err(OpenError::Refused(text))) => {
-                    return gone(format!("the query is rejected now: {text}"));
-                }
-                Ok(Err(OpenError::Call(error))) => match error {
-                    CallError::Missing { .. } | CallError::Stopped => return gone(error.to_string()),
-                    CallError::Trapped { .. }
-                    | CallError::TimedOut { .. }
-                    | CallError::CpuExhausted { .. }
-                    | CallError::OutOfMemory { .. }
-                    | CallError::Malformed { .. } => return Err(Unanswered::Fault(error.to_string())),
-                    CallError::Busy { .. } | CallError::Disabled { .. } => error.to_string(),
-                },
-                Err(_) => {
-                    return gone(format!(
-                        "the events component timed out after {DECISION_TIMEOUT:?}"
-                    ));
-                }
-            };
-            let Some(pause) = pauses.next() else {
-                return gone(error);
-            };
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    fn subscribers(&self) -> MutexGuard<'_, Vec<Subscriber>> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Serves a group until its last subscriber has left or the bus ends.
-pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<Published>>, bus: Bus) {
-    let mut changes = bus.shared.policies.changes();
-    loop {
-        let mut batch = Vec::new();
-        let mut behind = None;
-        tokio::select! {
-            () = group.stop.cancelled() => return,
-            () = bus.shared.token.cancelled() => {
-                bus.dissolve(&group, "this daemon is stopping, or does not lead any more");
-                return;
-            }
-            received = events.recv() => match received {
-                Ok(event) => batch.push(event),
-                Err(RecvError::Lagged(missed)) => behind = Some(missed),
-                Err(RecvError::Closed) => return,
-            },
-            // A plugin has changed: an empty batch checks whether the view still works.
-            _ = changes.recv() => {}
+/// The frames of a batch, and where each begins.
+struct Frames {
+    bytes: Bytes,
+    /// The number of an event and the offset of its frame.
+    starts: Vec<(u64, usize)>,
+}
+
+impl Frames {
+    /// The frames of the events from the number `first` on; none if there are none.
+    fn from(&self, first: u64) -> Option<Chunk> {
+        let skipped = self.starts.partition_point(|(sequence, _)| *sequence < first);
+        let (_, offset) = self.starts.get(skipped)?;
+        Some(Chunk {
+            bytes: self.bytes.slice(offset..),
+            events: (self.starts.len() - skipped) as u32,
+        })
+    }
+}
+
+/// The chunk that tells a stream of a gap.
+pub(super) fn gap_chunk(gap: &Gap) -> Chunk {
+    let mut text = String::new();
+    let (kind, body) = shapes::gap(gap);
+    frame::append(&mut text, kind, &body, Some(gap.to));
+    Chunk {
+        bytes: Bytes::from(text),
+        events: 1,
+    }
+}
+
+/// Serves a group until its last subscriber has left or the bus ends. `next` is the number of the
+/// first event that the group decides.
+pub(super) async fn run(group: Arc<Group>, latest: watch::Receiver<u64>, next: u64, bus: Bus) {
+    let shards = Shards::start(&group, &bus.shared.metrics, &bus.shared.tracker);
+    let mut reader = Reader {
+        group,
+        bus,
+        shards,
+        next,
+        joining: Vec::new(),
+    };
+    let reason = reader.serve(latest).await;
+    let Reader {
+        group, bus, joining, ..
+    } = reader;
+    if let Some(reason) = &reason {
+        bus.dissolve(&group, reason);
+    }
+    let reason = reason.as_ref().or(group.reason.get());
+    for subscriber in joining.into_iter().chain(group.joined()) {
+        if let Some(reason) = reason {
+            subscriber.close(reason);
         }
-        let mut taken = batch.first().map_or(0, |event| event.bytes());
-        while batch.len() < BATCH && taken < BATCH_BYTES && behind.is_none() {
-            match events.try_recv() {
-                Ok(event) => {
-                    taken += event.bytes();
-                    batch.push(event);
-                }
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => behind = Some(missed),
-                Err(_) => break,
+    }
+}
+
+/// A group's position in the ring.
+struct Reader {
+    group: Arc<Group>,
+    bus: Bus,
+    shards: Shards,
+    /// The number of the next event.
+    next: u64,
+    /// Subscribers that do not get the group's chunks yet.
+    joining: Vec<Subscriber>,
+}
+
+impl Reader {
+    /// Returns the reason for closing the streams, or none when the group has been stopped.
+    async fn serve(&mut self, mut latest: watch::Receiver<u64>) -> Option<String> {
+        let mut changes = self.bus.shared.policies.changes();
+        let mut replayed = false;
+        loop {
+            if self.group.stop.is_cancelled() {
+                return None;
+            }
+            self.take_joining().await;
+            let new = *latest.borrow_and_update() >= self.next;
+            // New events and past ones take turns.
+            let past = self.oldest_wanted().filter(|_| !(new && replayed));
+            replayed = past.is_some();
+            let done = match (past, new) {
+                (Some(first), _) => self.replay(first).await,
+                (None, true) => self.deliver().await,
+                (None, false) => tokio::select! {
+                    () = self.group.stop.cancelled() => return None,
+                    () = self.bus.shared.token.cancelled() => Err(STOPPING.to_owned()),
+                    // The sender lives as long as the bus.
+                    _ = latest.changed() => Ok(()),
+                    () = self.group.wake.notified() => Ok(()),
+                    // A plugin has changed: an empty batch checks whether the view still works.
+                    _ = changes.recv() => self.decide(&[]).await.map(|_| ()),
+                },
+            };
+            if let Err(reason) = done {
+                return Some(reason);
             }
         }
-        let decided = if let Some(missed) = behind {
-            Err(format!(
-                "{missed} events were lost, because the events component does not keep up"
-            ))
-        } else {
-            tokio::select! {
-                // A batch may take a while, and the events behind it take memory.
-                () = group.stop.cancelled() => return,
-                decided = group.decide(&batch, &bus.shared.metrics) => decided,
+    }
+
+    /// Takes the new subscribers; those at the group's position get its chunks from now on.
+    async fn take_joining(&mut self) {
+        self.joining.append(&mut self.group.joined());
+        if self.joining.is_empty() {
+            return;
+        }
+        let joining = std::mem::take(&mut self.joining).into_iter();
+        let present = joining.filter(|subscriber| !subscriber.is_gone());
+        let (here, elsewhere) = present.partition(|subscriber| subscriber.next == self.next);
+        self.joining = elsewhere;
+        self.shards.add(here).await;
+    }
+
+    /// The number of the first past event that a subscriber wants and has room for.
+    fn oldest_wanted(&self) -> Option<u64> {
+        let behind = self
+            .joining
+            .iter()
+            .filter(|subscriber| subscriber.next < self.next);
+        behind
+            .filter(|subscriber| subscriber.has_room(BATCH, BATCH_BYTES))
+            .map(|subscriber| subscriber.next)
+            .min()
+    }
+
+    /// Sends the next batch to the subscribers that are at the group's position.
+    async fn deliver(&mut self) -> Result<(), String> {
+        let batch = match self.bus.past(self.next, u64::MAX, BATCH, BATCH_BYTES) {
+            Ok(batch) => batch,
+            Err(Evicted { oldest }) => {
+                return Err(format!(
+                    "{} events were dropped, because the events component does not keep up",
+                    oldest - self.next
+                ));
             }
         };
-        group.behind.fetch_sub(taken, Ordering::AcqRel);
-        match decided {
-            Ok(decisions) => {
-                let (frames, closed) = group.deliver(&batch, &decisions, bus.shared.term);
-                bus.shared.metrics.delivered.inc_by(frames);
-                bus.shared.metrics.closed.inc_by(closed);
+        let frames = self.decided(&batch).await?;
+        if let Some(chunk) = frames.from(self.next) {
+            self.shards.deliver(&chunk).await;
+        }
+        self.next += batch.len() as u64;
+        Ok(())
+    }
+
+    /// Sends a batch of past events to the subscribers that want them.
+    async fn replay(&mut self, first: u64) -> Result<(), String> {
+        let batch = match self.bus.past(first, self.next, BATCH, BATCH_BYTES) {
+            Ok(batch) => batch,
+            Err(Evicted { oldest }) => {
+                self.skip_to(oldest);
+                return Ok(());
             }
-            Err(reason) => {
-                bus.dissolve(&group, &reason);
-                return;
+        };
+        let frames = self.decided(&batch).await?;
+        let end = first + batch.len() as u64;
+        let mut delivered = 0;
+        for subscriber in &mut self.joining {
+            let wants = (first..end).contains(&subscriber.next);
+            if !wants || !subscriber.has_room(BATCH, BATCH_BYTES) {
+                continue;
             }
+            if let Some(chunk) = frames.from(subscriber.next) {
+                delivered += u64::from(chunk.events);
+                subscriber.offer(chunk);
+            }
+            subscriber.next = end;
+        }
+        self.bus.shared.metrics.delivered.inc_by(delivered);
+        Ok(())
+    }
+
+    /// Moves the subscribers whose next event has been dropped from the ring meanwhile.
+    fn skip_to(&mut self, oldest: u64) {
+        let term = self.bus.shared.term;
+        let metrics = &self.bus.shared.metrics;
+        self.joining.retain_mut(|subscriber| {
+            if subscriber.next >= oldest {
+                return true;
+            }
+            let id = |sequence| EventId { term, sequence };
+            let reason = "the events are not kept any more, because the client reads too slowly".to_owned();
+            if !subscriber.resumes {
+                subscriber.close(&reason);
+                metrics.closed.inc();
+                return false;
+            }
+            metrics.gaps.inc();
+            let gap = Gap {
+                from: id(subscriber.next - 1).to_string(),
+                to: id(oldest - 1),
+                reason,
+            };
+            subscriber.next = oldest;
+            subscriber.offer(gap_chunk(&gap))
+        });
+    }
+
+    async fn decided(&self, batch: &[Arc<Published>]) -> Result<Frames, String> {
+        let decisions = self.decide(batch).await?;
+        Ok(self.group.frames(batch, &decisions, self.bus.shared.term))
+    }
+
+    /// Asks the component. A stop does not wait for its answer.
+    async fn decide(&self, batch: &[Arc<Published>]) -> Result<Vec<Decision>, String> {
+        tokio::select! {
+            () = self.group.stop.cancelled() => Ok(vec![Decision::Drop; batch.len()]),
+            () = self.bus.shared.token.cancelled() => Err(STOPPING.to_owned()),
+            decided = self.group.filter.decide(batch, &self.bus.shared.metrics) => decided,
         }
     }
 }

@@ -1,48 +1,59 @@
 //! The event bus (specification, part C, "Events").
 //!
-//! An event is serialised once. Subscribers with the same query form a group. The group has one
-//! view of the `events` component, calls it with whole batches and joins the events that pass into
-//! one chunk for all its subscribers. Events that a query drops are never queued. A subscriber
-//! whose queue is full is closed with a reason; so are all subscribers of a group whose component
-//! is missing or rejects the query. An event is never sent without a decision.
+//! An event is numbered, serialised once and kept in a ring, from which everybody reads.
+//! Subscribers with the same query form a group. The group has one view of the `events` component,
+//! calls it with whole batches and joins the events that pass into one chunk for all its
+//! subscribers. Events that a query drops are never queued. A subscriber whose queue is full is
+//! closed with a reason; so are all subscribers of a group whose component is missing or rejects
+//! the query. An event is never sent without a decision.
+//!
+//! A subscriber that gives the id of the last event that it has seen gets those after it from the
+//! ring. If some of them are gone, it is told by one `event_stream_gap`.
 //!
 //! A bad event affects no other event. One of more than [`MAX_EVENT`] bytes is replaced by a small
 //! `event_too_large_event`; one on which the component fails even alone is dropped for that group.
-//! Both are logged and counted. Queues are bounded by count and by bytes, for a group and for a
-//! subscriber.
+//! Both are logged and counted. The ring and the queues of subscribers are bounded by count and by
+//! bytes.
 //!
-//! Publishing never waits. Past events are not replayed.
+//! Publishing never waits.
 
+mod announcements;
+mod filter;
 mod frame;
 mod group;
+mod metrics;
+mod resume;
+mod ring;
 pub(crate) mod shapes;
+mod shard;
 mod stream;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use tokio::sync::watch;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use tokio::sync::broadcast;
+use crate::config::Events;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugin_host::events::{OpenError, Query};
+use metrics::Lost;
+pub(crate) use metrics::Metrics;
+pub(crate) use resume::{EventId, Gap};
+use ring::{Bounds, Evicted, Ring};
 
+use stream::Membership;
 use crate::seams::{Policies, View};
 use group::Group;
 pub(crate) use shapes::Draft;
 pub(crate) use stream::Subscription;
 
-/// Events that a group may be behind before its subscribers are closed.
-const BACKLOG: usize = 8192;
-/// The same in bytes.
-const BACKLOG_BYTES: usize = 32 << 20;
 /// Distinct queries of open streams.
 pub(crate) const MAX_QUERIES: usize = 256;
 /// The most bytes that an event's document may have.
@@ -84,20 +95,6 @@ impl Published {
     }
 }
 
-/// Why an event is not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lost {
-    /// The event, or the component's replacement, has more than [`MAX_EVENT`] bytes.
-    TooLarge,
-    /// The component fails on it.
-    Undecided,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LostLabel {
-    reason: &'static str,
-}
-
 /// An event's bodies as text.
 #[derive(Debug, Default)]
 struct Texts {
@@ -130,19 +127,20 @@ struct Shared {
     /// Incremented at every start, so that ids of different runs differ.
     term: u64,
     policies: Arc<dyn Policies>,
-    events: broadcast::Sender<Arc<Published>>,
     state: Mutex<State>,
-    subscriber: AtomicU64,
+    /// The number of the latest event.
+    latest: watch::Sender<u64>,
     token: CancellationToken,
     tracker: TaskTracker,
     metrics: Metrics,
 }
 
-/// State that changes together: sequence numbers, sending and groups.
+/// State that changes together: events and who gets them.
 #[derive(Debug)]
 struct State {
-    sequence: u64,
-    groups: HashMap<StreamKey, Arc<Group>>,
+    ring: Ring,
+    groups: HashMap<StreamKey, Members>,
+    announcements: Announcements,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -163,6 +161,7 @@ impl Metrics {
             metrics.published.clone(),
         );
         registry.register(
+        settings: &Events,
             "transom_apps_events_delivered",
             "Frames queued for subscribers",
             metrics.delivered.clone(),
@@ -175,6 +174,7 @@ impl Metrics {
         registry.register(
             "transom_apps_events_dropped",
             "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
+            announcements: Announcements::new(),
              distinct query)",
             metrics.lost.clone(),
         );
@@ -200,6 +200,14 @@ impl Metrics {
 pub(crate) enum AttachError {
     /// By the events component.
     #[error(transparent)]
+        self.shared.metrics.lost(Lost::TooLarge);
+        let Draft { kind, subject, .. } = draft;
+        tracing::warn!(
+            kind,
+            subject,
+            "event of {bytes} bytes exceeds the limit of {MAX_EVENT}; event_too_large_event sent instead"
+        );
+        self.publish(shapes::too_large(kind, subject, bytes));
     Open(#[from] OpenError),
     /// Each distinct query has a view in the component.
     #[error("event streams with {MAX_QUERIES} distinct queries are open; use the parameters of an open one")]
@@ -214,19 +222,22 @@ impl Bus {
         tracker: TaskTracker,
         token: CancellationToken,
     ) -> Self {
-        let (events, _) = broadcast::channel(BACKLOG);
+        let ring = Ring::new(Bounds {
+            events: settings.buffer_events,
+            bytes: settings.buffer_bytes,
+        });
         let state = Mutex::new(State {
-            sequence: 0,
+            ring,
             groups: HashMap::new(),
         });
-        let subscriber = AtomicU64::new(0);
+        // A new bus has no streams, those of an earlier term are gone.
+        metrics.streams.set(0);
         Self {
             shared: Arc::new(Shared {
                 term,
                 policies,
-                events,
                 state,
-                subscriber,
+                latest: watch::Sender::new(0),
                 token,
                 tracker,
                 metrics,
@@ -236,51 +247,22 @@ impl Bus {
 
     /// Sends an event to all subscribers whose query passes it.
     pub(crate) fn publish(&self, draft: Draft) {
-        // Serialised before the lock is taken, if there are subscribers.
-        let texts = self.is_heard().then(|| Texts::of(&draft));
-        self.number_and_send(draft, texts);
+        // Serialised before the lock is taken.
+        let texts = Texts::of(&draft);
+        let bytes = texts.bytes();
+        if bytes <= MAX_EVENT {
+            self.push(&mut self.state(), draft.kind, draft.subject, texts);
+        last: Option<&str>,
+    ) -> Result<Subscription, AttachError> {
+        self.open(key, Some(listener), last).await
     }
 
-    fn is_heard(&self) -> bool {
-        self.shared.events.receiver_count() > 0
-    }
-
-    fn number_and_send(&self, draft: Draft, texts: Option<Texts>) {
-        let sent = {
-            let mut state = self.state();
-            // A stream may have attached since; none can while the lock is held. Without streams
-            // the sequence number is used up as well, so that gaps in ids always mean missing
-            // events.
-            let texts = texts.or_else(|| self.is_heard().then(|| Texts::of(&draft)));
-            let texts = texts.unwrap_or_default();
-            match texts.bytes() {
-                bytes if bytes > MAX_EVENT => Err((draft.kind, draft.subject, bytes)),
-                _ => Ok(self.send(&mut state, draft.kind, draft.subject, texts.body, texts.light)),
-            }
-        };
-        match sent {
-            Ok(slow) => self.leave_behind(&slow),
-            Err((kind, subject, bytes)) => {
-                self.shared.metrics.lost(Lost::TooLarge);
-                tracing::warn!(
-                    kind,
-                    subject,
-                    "event of {bytes} bytes exceeds the limit of {MAX_EVENT}; event_too_large_event sent instead"
-                );
-                self.publish(shapes::too_large(kind, subject, bytes));
-            }
-        }
-    }
-
-    /// Closes the streams of groups that are too far behind.
-    fn leave_behind(&self, slow: &[Arc<Group>]) {
-        for group in slow {
-            self.dissolve(
-                group,
-                &format!(
-                    "more than {BACKLOG_BYTES} bytes of events wait, because the events component does not keep up"
-                ),
-            );
+    async fn open(
+        &self,
+        key: StreamKey,
+        listener: Option<Listener>,
+        last: Option<&str>,
+            return;
         }
     }
 
@@ -318,105 +300,148 @@ impl Bus {
         } else {
             Some(self.shared.policies.open_view(key.query.clone()).await?)
         };
-        let id = self.shared.subscriber.fetch_add(1, Ordering::Relaxed);
-        let mut slow = Vec::new();
         let subscription = {
             let mut state = self.state();
             let queries = state.groups.len();
-            let group = match (state.groups.get(&key), view) {
-                (Some(group), _) => Some(Arc::clone(group)),
+            let group = match (state.groups.get_mut(&key), view) {
+                (Some(members), _) => {
+                    members.count += 1;
+                    Some(Arc::clone(&members.group))
+                }
                 // Others opened theirs while this view was being opened.
                 (None, Some(_)) if queries >= MAX_QUERIES => return Err(AttachError::TooManyQueries),
+    /// Adds a subscriber to its group and publishes its attach event.
+    fn join(
+        &self,
+        state: &mut State,
+        group: &Arc<Group>,
+        listener: Option<Listener>,
+        last: Option<&str>,
+    ) -> Subscription {
+        let now = state.ring.next();
+        if let Some(listener) = &listener {
+            self.shared.metrics.streams.inc();
+            if state.announcements.attach() {
+                let attached = shapes::attached(listener);
+                let texts = Texts::of(&attached);
+                self.push(state, attached.kind, attached.subject, texts);
+            } else {
+                self.shared.metrics.unannounced.inc();
+            }
+        }
+        let (next, gap) = match last {
+            Some(last) => resume::resume(last, self.shared.term, &state.ring, now),
+            None => (now, None),
+        };
+        let membership = Membership {
+            bus: self.clone(),
+            group: Arc::clone(group),
+            listener,
+        };
+        let (subscriber, subscription) = stream::open(next, last.is_some(), membership);
+        if let Some(gap) = gap {
+            self.shared.metrics.gaps.inc();
+            subscriber.offer(group::gap_chunk(&gap));
+        }
+        group.join(subscriber);
+        subscription
+    }
+
                 (None, Some(view)) => Some(self.gather(&mut state, &key, view)),
                 (None, None) => None,
             };
-            group.map(|group| {
-                let subscription = group.add(id, state.sequence + 1, self.clone(), listener.clone());
-                let draft = shapes::attached(&listener);
-                slow = self.send(&mut state, draft.kind, draft.subject, to_text(&draft.body), None);
-                subscription
-            })
+            group.map(|group| self.join(&mut state, &group, listener.clone(), last))
         };
-        self.leave_behind(&slow);
         match subscription {
-            Some(subscription) => {
-                self.shared.metrics.streams.inc();
-                Ok(subscription)
-            }
+            Some(subscription) => Ok(subscription),
             // The group's last subscriber left meanwhile: open another view.
-            None => Box::pin(self.attach(key, listener)).await,
+            None => Box::pin(self.open(key, listener, last)).await,
         }
     }
 
-    /// Creates and starts the group of a new key.
+    /// Creates and starts the group of a new key, with one subscriber to come.
     fn gather(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
+            listener.is_none() || state.announcements.detach()
+        };
+        let Some(listener) = listener else { return };
+        self.shared.metrics.streams.dec();
+        if announced {
+            self.publish(shapes::detached(listener));
+        } else {
+            self.shared.metrics.unannounced.inc();
         let group = Arc::new(Group::new(key.clone(), view));
-        let events = self.shared.events.subscribe();
-        self.shared
-            .tracker
-            .spawn(group::run(Arc::clone(&group), events, self.clone()));
-        state.groups.insert(key.clone(), Arc::clone(&group));
+        let latest = self.shared.latest.subscribe();
+        let serving = group::run(Arc::clone(&group), latest, state.ring.next(), self.clone());
+        self.shared.tracker.spawn(serving);
+        let members = Members {
+        let mut closed = 0;
+            group: Arc::clone(&group),
+            count: 1,
+        };
+        state.groups.insert(key.clone(), members);
         group
     }
 
     /// Removes a subscriber and publishes its detach event.
-    fn detach(&self, key: &StreamKey, id: u64, listener: &Listener) {
-        self.shared.metrics.streams.dec();
-        {
+    fn detach(&self, group: &Arc<Group>, listener: Option<&Listener>) {
+        let announced = {
             let mut state = self.state();
-            if let Some(group) = state.groups.get(key)
-                && group.remove(id)
+            let key = &group.filter.key;
+            if let Some(members) = state.groups.get_mut(key)
+                && Arc::ptr_eq(&members.group, group)
             {
-                group.stop.cancel();
-                state.groups.remove(key);
+                members.count -= 1;
+                if members.count == 0 {
+                    members.group.stop.cancel();
+                    state.groups.remove(key);
+                }
             }
         }
-        self.publish(shapes::detached(listener));
     }
 
     /// Removes a group and closes its streams with the reason.
     fn dissolve(&self, group: &Arc<Group>, reason: &str) {
         {
             let mut state = self.state();
-            if state
-                .groups
-                .get(&group.key)
-                .is_some_and(|present| Arc::ptr_eq(present, group))
+            let key = &group.filter.key;
+            if let Some(members) = state.groups.get(key)
+                && Arc::ptr_eq(&members.group, group)
             {
-                state.groups.remove(&group.key);
+                closed = members.count;
+                state.groups.remove(key);
             }
         }
-        let closed = group.close_all(reason);
+        group.close(reason);
         self.shared.metrics.closed.inc_by(closed as u64);
         if closed > 0 {
             tracing::warn!(streams = closed, reason, "event streams closed");
         }
     }
 
-    /// Returns the groups that are now too far behind.
-    fn send(
-        &self,
-        state: &mut State,
-        kind: &'static str,
-        subject: Option<String>,
-        body: String,
-        light: Option<String>,
-    ) -> Vec<Arc<Group>> {
-        state.sequence += 1;
-        let event = Published {
-            sequence: state.sequence,
+    /// Numbers and keeps an event, and wakes the groups.
+    fn push(&self, state: &mut State, kind: &'static str, subject: Option<String>, texts: Texts) {
+        let sequence = state.ring.next();
+        let Texts { body, light } = texts;
+        state.ring.push(Published {
+            sequence,
             kind,
             subject,
             body,
             light,
-        };
-        self.shared.metrics.published.inc();
-        let bytes = event.bytes();
-        let slow = |group: &&Arc<Group>| group.published(bytes) > BACKLOG_BYTES;
-        let slow = state.groups.values().filter(slow).cloned().collect();
-        // An error means that there are no receivers.
-        let _ = self.shared.events.send(Arc::new(event));
-        slow
+        });
+        self.shared.metrics.published(kind);
+        self.shared.latest.send_replace(sequence);
+    }
+
+    /// A batch of past events, as [`Ring::read`].
+    fn past(
+        &self,
+        from: u64,
+        until: u64,
+        count: usize,
+        bytes: usize,
+    ) -> Result<Vec<Arc<Published>>, Evicted> {
+        self.state().ring.read(from, until, count, bytes)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

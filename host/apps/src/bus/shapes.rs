@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
 use transom_plugin_host::Change;
 
-use super::{Listener, MAX_EVENT};
+use super::{Gap, Listener, MAX_EVENT};
 use crate::check_result::CheckResult;
 use crate::config::PlanForm;
 use crate::deploy::{Deployment, Step};

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,14 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{Instant, Sleep};
 
-use super::{Bus, Listener, StreamKey, frame};
+use super::group::Group;
+use super::{Bus, Listener, frame};
 
 /// Events that may be queued for a subscriber; one more closes its stream.
-pub(crate) const MAX_QUEUED_EVENTS: usize = 1024;
+pub(crate) const MAX_QUEUED_EVENTS: usize = 8192;
 /// The same in bytes.
 pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
+/// The most chunks that one write joins, and the bytes from which it takes no further one.
+const JOINED_CHUNKS: usize = 64;
+const JOINED_BYTES: usize = 64 << 10;
 /// Interval of the empty lines on an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -31,10 +35,11 @@ pub(super) struct Chunk {
 /// The bus's end of a stream. Dropping it ends the stream after the queued chunks.
 #[derive(Debug)]
 pub(super) struct Subscriber {
-    pub(super) id: u64,
-    /// Number of the first event for this subscriber.
-    pub(super) from: u64,
-    queue: mpsc::Sender<Chunk>,
+    /// Number of the next event for this subscriber.
+    pub(super) next: u64,
+    /// Whether it resumes an earlier stream, so it is told of events that are missing.
+    pub(super) resumes: bool,
+    queue: mpsc::UnboundedSender<Chunk>,
     shared: Arc<Shared>,
 }
 
@@ -42,7 +47,17 @@ pub(super) struct Subscriber {
 struct Shared {
     waiting: AtomicUsize,
     bytes: AtomicUsize,
-    last_words: Mutex<Option<String>>,
+    /// Whether the group waits for room in the queue.
+    replaying: AtomicBool,
+    end: Mutex<Option<End>>,
+}
+
+/// Why a stream ends.
+#[derive(Debug)]
+struct End {
+    comment: String,
+    /// The queued chunks are not sent, because the client does not keep up with them.
+    immediately: bool,
 }
 
 impl Subscriber {
@@ -55,75 +70,135 @@ impl Subscriber {
         let waiting_bytes = self.shared.bytes.fetch_add(bytes, Ordering::AcqRel);
         // A single chunk may exceed the limit when the queue is empty: it is sent immediately.
         if waiting > 0 && waiting + events > MAX_QUEUED_EVENTS {
-            self.close(&format!(
-                "slow client: more than {MAX_QUEUED_EVENTS} events are queued"
-            ));
+            self.end(
+                &format!("slow client: more than {MAX_QUEUED_EVENTS} events are queued"),
+                true,
+            );
             return false;
         }
         if waiting > 0 && waiting_bytes + bytes > MAX_QUEUED_BYTES {
-            self.close(&format!(
-                "slow client: more than {MAX_QUEUED_BYTES} bytes of events are queued"
-            ));
+            self.end(
+                &format!("slow client: more than {MAX_QUEUED_BYTES} bytes of events are queued"),
+                true,
+            );
             return false;
         }
-        self.queue.try_send(chunk).is_ok()
+        self.queue.send(chunk).is_ok()
     }
 
-    /// Sets the reason for the end of the stream, which is sent last.
+    /// Whether a whole batch of past events can be queued. If not, the group is woken when the
+    /// client has read something.
+    pub(super) fn has_room(&self, events: usize, bytes: usize) -> bool {
+        let has_room = || {
+            let waiting = self.shared.waiting.load(Ordering::Acquire);
+            let waiting_bytes = self.shared.bytes.load(Ordering::Acquire);
+            waiting == 0
+                || (waiting + events <= MAX_QUEUED_EVENTS && waiting_bytes + bytes <= MAX_QUEUED_BYTES)
+        };
+        if has_room() {
+            return true;
+        }
+        self.shared.replaying.store(true, Ordering::SeqCst);
+        // The client may have read everything in between.
+        has_room()
+    }
+
+    /// Whether the client has left.
+    pub(super) fn is_gone(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    /// Ends the stream after the queued chunks, with the reason.
     pub(super) fn close(&self, reason: &str) {
-        *self
-            .shared
-            .last_words
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(frame::comment(reason));
+        self.end(reason, false);
+    }
+
+    fn end(&self, reason: &str, immediately: bool) {
+        *self.shared.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(End {
+            comment: frame::comment(reason),
+            immediately,
+        });
     }
 }
 
-/// Creates both ends.
-pub(super) fn open(
-    id: u64,
-    from: u64,
-    bus: Bus,
-    key: StreamKey,
-    listener: Listener,
-) -> (Subscriber, Subscription) {
-    let (queue, chunks) = mpsc::channel(MAX_QUEUED_EVENTS);
+/// What identifies a subscriber in the bus.
+#[derive(Debug)]
+pub(super) struct Membership {
+    pub(super) bus: Bus,
+    pub(super) group: Arc<Group>,
+    /// None for a part of this daemon.
+    pub(super) listener: Option<Listener>,
+}
+
+/// Creates both ends of a stream whose first event has the number `next`.
+pub(super) fn open(next: u64, resumes: bool, membership: Membership) -> (Subscriber, Subscription) {
+    // Bounded by `offer`, by events and bytes.
+    let (queue, chunks) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared::default());
-    let mut keep_alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
-    keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let subscriber = Subscriber {
-        id,
-        from,
+        next,
+        resumes,
         queue,
         shared: Arc::clone(&shared),
     };
-    let leaving = Leaving {
-        id,
-        bus,
-        key,
-        listener,
+    let subscription = Subscription {
+        chunks,
+        shared,
+        sent_at: Instant::now(),
+        keep_alive: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
+        ended: false,
+        leaving: Leaving(membership),
     };
-    (
-        subscriber,
-        Subscription {
-            chunks,
-            shared,
-            keep_alive,
-            ended: false,
-            _leaving: leaving,
-        },
-    )
+    (subscriber, subscription)
 }
 
 /// The client's end: chunks, keep-alives between them, and finally the reason for its end. Dropping
 /// it detaches it from the bus.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    chunks: mpsc::Receiver<Chunk>,
+    chunks: mpsc::UnboundedReceiver<Chunk>,
     shared: Arc<Shared>,
-    keep_alive: Interval,
+    sent_at: Instant,
+    keep_alive: Pin<Box<Sleep>>,
     ended: bool,
-    _leaving: Leaving,
+    leaving: Leaving,
+}
+
+impl Subscription {
+    /// Takes all chunks that wait, up to a limit, as one.
+    fn joined(&mut self, first: Chunk) -> Bytes {
+        let mut chunks = vec![first];
+        let mut bytes = chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
+        while chunks.len() < JOINED_CHUNKS
+            && bytes < JOINED_BYTES
+            && let Ok(chunk) = self.chunks.try_recv()
+        {
+            bytes += chunk.bytes.len();
+            chunks.push(chunk);
+        }
+        let events: usize = chunks.iter().map(|chunk| chunk.events as usize).sum();
+        self.shared.waiting.fetch_sub(events, Ordering::AcqRel);
+        self.shared.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        if self.shared.replaying.swap(false, Ordering::SeqCst) {
+            self.leaving.0.group.wake.notify_one();
+        }
+        match chunks.as_slice() {
+            [only] => only.bytes.clone(),
+            several => {
+                let mut joined = Vec::with_capacity(bytes);
+                for chunk in several {
+                    joined.extend_from_slice(&chunk.bytes);
+                }
+                joined.into()
+            }
+        }
+    }
+
+    /// The reason of an end that does not wait for the queue.
+    fn ended_immediately(&self) -> Option<String> {
+        let mut end = self.shared.end.lock().unwrap_or_else(PoisonError::into_inner);
+        end.take_if(|end| end.immediately).map(|end| end.comment)
+    }
 }
 
 impl Stream for Subscription {
@@ -134,44 +209,45 @@ impl Stream for Subscription {
         if this.ended {
             return Poll::Ready(None);
         }
+        if let Some(comment) = this.ended_immediately() {
+            this.ended = true;
+            this.chunks.close();
+            while this.chunks.try_recv().is_ok() {}
+            return Poll::Ready(Some(Ok(Bytes::from(comment))));
+        }
         match this.chunks.poll_recv(context) {
             Poll::Ready(Some(chunk)) => {
-                this.shared
-                    .waiting
-                    .fetch_sub(chunk.events as usize, Ordering::AcqRel);
-                this.shared.bytes.fetch_sub(chunk.bytes.len(), Ordering::AcqRel);
-                this.keep_alive.reset();
-                Poll::Ready(Some(Ok(chunk.bytes)))
+                this.sent_at = Instant::now();
+                let bytes = this.joined(chunk);
+                return Poll::Ready(Some(Ok(bytes)));
             }
             Poll::Ready(None) => {
                 this.ended = true;
-                let words = this
-                    .shared
-                    .last_words
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take();
-                Poll::Ready(words.map(|words| Ok(Bytes::from(words))))
+                let mut end = this.shared.end.lock().unwrap_or_else(PoisonError::into_inner);
+                return Poll::Ready(end.take().map(|end| Ok(Bytes::from(end.comment))));
             }
-            Poll::Pending if this.keep_alive.poll_tick(context).is_ready() => {
-                Poll::Ready(Some(Ok(Bytes::from_static(frame::KEEP_ALIVE.as_bytes()))))
-            }
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {}
         }
+        // The timer is not reset for each chunk, but only when it fires.
+        while this.keep_alive.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            if now >= this.sent_at + KEEP_ALIVE {
+                this.sent_at = now;
+                this.keep_alive.as_mut().reset(now + KEEP_ALIVE);
+                return Poll::Ready(Some(Ok(Bytes::from_static(frame::KEEP_ALIVE.as_bytes()))));
+            }
+            this.keep_alive.as_mut().reset(this.sent_at + KEEP_ALIVE);
+        }
+        Poll::Pending
     }
 }
 
 /// Detaches the subscriber when the client's end is dropped, for whatever reason.
 #[derive(Debug)]
-struct Leaving {
-    id: u64,
-    bus: Bus,
-    key: StreamKey,
-    listener: Listener,
-}
+struct Leaving(Membership);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.bus.detach(&self.key, self.id, &self.listener);
+        self.0.bus.detach(&self.0.group, self.0.listener.as_ref());
     }
 }

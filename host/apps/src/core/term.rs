@@ -103,6 +103,7 @@ impl Dependencies {
             health: config.health_concurrency,
         };
         let checker = Checker::start(
+            &config.events,
             Arc::clone(&self.policies),
             self.agents.clone(),
             limits,

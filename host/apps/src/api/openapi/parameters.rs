@@ -57,7 +57,7 @@ const FORCE: &str =
 
 /// The parameters in queries: names among the components, names, descriptions and values. A boolean
 /// is true for `true` in any case.
-const IN_QUERIES: [(&str, &str, &str, Values); 26] = [
+const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
     ("force", "force", FORCE, Flag(false)),
     ("forceUnlessFalse", "force", FORCE, Flag(true)),
     (
@@ -178,7 +178,7 @@ const IN_QUERIES: [(&str, &str, &str, Values); 26] = [
     (
         "filter",
         "filter",
-        "An expression for the component that filters events. Unknown parameters are passed to it too.",
+        "An expression for the component that filters events.",
         Text,
     ),
     (
@@ -190,7 +190,7 @@ const IN_QUERIES: [(&str, &str, &str, Values); 26] = [
     (
         "ids",
         "ids",
-        "Numbers the frames. A gap means missing events.",
+        "Gives frames an id, with which a client resumes (`Last-Event-ID`).",
         Flag(false),
     ),
 ];

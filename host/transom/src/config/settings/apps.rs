@@ -1,5 +1,6 @@
 //! `[apps]`: long-running apps (specification, part C).
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -192,7 +193,7 @@ pub(crate) enum Maintenance {
 }
 
 /// `[apps.events]`: the event stream.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Events {
     /// The form of plans in deployment events.

@@ -165,6 +165,7 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
         framework_name: section.framework_name.clone(),
         role: section.role.clone(),
         user: section.user.clone(),
+    port.limits.max_streams = section.events.max_streams;
         failover_timeout: Duration::from_secs(section.failover_timeout),
         shared_store: !store.server.starts_with("file:"),
         max_running_deployments: section.max_running_deployments,
@@ -214,6 +215,9 @@ mod tests {
 
     use super::*;
 
+            buffer_events: section.events.buffer_events.get(),
+            buffer_bytes: section.events.buffer_bytes,
+            parameters: section.events.parameters.clone(),
     #[test]
     fn maintenance_is_what_the_settings_say() {
         let seconds = Duration::from_secs;
@@ -235,7 +239,8 @@ mod tests {
             "[store]\nserver = \"file:x\"\n[apps]\nmax_concurrent_requests = 3\nmax_body = 4096\nuser = \"svc\"\n\
              max_running_deployments = 5\nmax_apps = 6\nmax_versions = 7\nlocal_port_min = 8\nlocal_port_max = 9\n\
              task_launch_timeout_seconds = 10\nfailover_timeout = 11\n\
-             deployments = {deadline_seconds = 12, on_deadline = \"fail\"}\n",
+             deployments = {deadline_seconds = 12, on_deadline = \"fail\"}\n\
+             events = {buffer_events = 13, buffer_bytes = 14, max_streams = 15, parameters = [\"tenant\"]}\n",
         )
         .expect("settings");
         let apps = settings.apps.expect("on");
@@ -261,6 +266,12 @@ mod tests {
         assert_eq!(ours.port.limits, theirs.port.limits);
         assert_eq!(ours.max_running_deployments, theirs.max_running_deployments);
         assert_eq!(
+        assert_eq!(
+            (config.events.buffer_events, config.events.buffer_bytes),
+            (13, 14)
+        );
+        assert_eq!(config.port.limits.max_streams, 15);
+        assert_eq!(config.events.parameters, ["tenant".to_owned()].into());
             (ours.max_apps, ours.max_versions),
             (theirs.max_apps, theirs.max_versions)
         );
@@ -275,6 +286,7 @@ mod tests {
     fn section(text: &str) -> config::Apps {
         toml::from_str(text).unwrap()
     }
+        assert_eq!(ours.events, theirs.events);
 
     #[test]
     fn features_reach_the_service_and_gpus_the_master() {

@@ -1,0 +1,77 @@
+//! Which attach and detach events are sent: each goes to every stream, so a storm of thousands of
+//! streams would send millions.
+
+use tokio::time::{Duration, Instant};
+
+/// Open streams up to which each one is announced.
+pub(super) const ALWAYS: usize = 100;
+/// Announcements in a second beyond that.
+pub(super) const PER_SECOND: u32 = 10;
+
+/// Counts open streams and announcements.
+#[derive(Debug)]
+pub(super) struct Announcements {
+    open: usize,
+    second: Instant,
+    sent: u32,
+}
+
+impl Announcements {
+    pub(super) fn new() -> Self {
+        Self {
+            open: 0,
+            second: Instant::now(),
+            sent: 0,
+        }
+    }
+
+    /// A stream attaches. Returns whether others are told.
+    pub(super) fn attach(&mut self) -> bool {
+        self.open += 1;
+        self.permit(self.open)
+    }
+
+    /// A stream detaches. Returns whether others are told.
+    pub(super) fn detach(&mut self) -> bool {
+        let before = self.open;
+        self.open = self.open.saturating_sub(1);
+        self.permit(before)
+    }
+
+    fn permit(&mut self, streams: usize) -> bool {
+        if streams <= ALWAYS {
+            return true;
+        }
+        let now = Instant::now();
+        if now.duration_since(self.second) >= Duration::from_secs(1) {
+            self.second = now;
+            self.sent = 0;
+        }
+        self.sent += 1;
+        self.sent <= PER_SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn storm_is_announced_ten_times_a_second() {
+        let mut announcements = Announcements::new();
+        let attached = |announcements: &mut Announcements, count: usize| {
+            (0..count).filter(|_| announcements.attach()).count()
+        };
+        assert_eq!(attached(&mut announcements, ALWAYS), ALWAYS);
+        assert_eq!(attached(&mut announcements, 500), PER_SECOND as usize);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(attached(&mut announcements, 500), PER_SECOND as usize);
+        let detached = (0..1000).filter(|_| announcements.detach()).count();
+        assert_eq!(
+            detached, 0,
+            "the second is used up; the last hundred are not the storm's"
+        );
+        let rest = (0..100).filter(|_| announcements.detach()).count();
+        assert_eq!(rest, 100);
+    }
+}

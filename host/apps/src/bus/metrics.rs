@@ -1,0 +1,100 @@
+//! Metrics of the event bus.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Why an event is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// The event, or the component's replacement, has more than [`MAX_EVENT`](super::MAX_EVENT)
+    /// bytes.
+    TooLarge,
+    /// The component fails on it.
+    Undecided,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LostLabel {
+    reason: &'static str,
+}
+
+impl From<Lost> for LostLabel {
+    fn from(why: Lost) -> Self {
+        let reason = match why {
+            Lost::TooLarge => "too-large",
+            Lost::Undecided => "undecided",
+        };
+        Self { reason }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// Counters, kept across terms. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    published: Family<KindLabel, Counter>,
+    pub(super) delivered: Counter,
+    pub(super) closed: Counter,
+    pub(super) lost: Family<LostLabel, Counter>,
+    pub(super) streams: Gauge,
+    pub(super) gaps: Counter,
+    pub(super) unannounced: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "transom_apps_events",
+            "Events published, by kind",
+            metrics.published.clone(),
+        );
+        registry.register(
+            "transom_apps_events_delivered",
+            "Events queued for subscribers, counted once for each",
+            metrics.delivered.clone(),
+        );
+        registry.register(
+            "transom_apps_event_streams_closed",
+            "Streams closed by this side",
+            metrics.closed.clone(),
+        );
+        registry.register(
+            "transom_apps_events_dropped",
+            "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
+             distinct query)",
+            metrics.lost.clone(),
+        );
+        registry.register(
+            "transom_apps_event_streams",
+            "Open event streams",
+            metrics.streams.clone(),
+        );
+        registry.register(
+            "transom_apps_event_gaps",
+            "Streams that could not resume without missing events",
+            metrics.gaps.clone(),
+        );
+        registry.register(
+            "transom_apps_event_streams_unannounced",
+            "Attach and detach events left out, because many streams attached or detached at once",
+            metrics.unannounced.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn published(&self, kind: &'static str) {
+        self.published.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    pub(super) fn lost(&self, why: Lost) {
+        self.lost.get_or_create(&why.into()).inc();
+    }
+}

@@ -1,0 +1,113 @@
+//! A part of a group's subscribers. Each part has a task of its own, so that all cores deliver to a
+//! large group.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::group::Group;
+use super::metrics::Metrics;
+use super::stream::{Chunk, Subscriber};
+
+/// Chunks that may wait for a part; then the group waits.
+const WAITING: usize = 16;
+/// The most parts of a group.
+const MAX_SHARDS: usize = 16;
+/// Subscribers from which departed ones are looked for when others join.
+const MIN_PRUNED: usize = 64;
+
+/// What a part is told, in order.
+#[derive(Debug)]
+enum Message {
+    Deliver(Chunk),
+    Add(Vec<Subscriber>),
+}
+
+/// The parts of a group.
+#[derive(Debug)]
+pub(super) struct Shards {
+    shards: Vec<mpsc::Sender<Message>>,
+    /// The one that gets the next subscriber.
+    turn: usize,
+}
+
+impl Shards {
+    /// Starts one part for each core.
+    pub(super) fn start(
+        group: &Arc<Group>,
+        metrics: &Metrics,
+        tracker: &tokio_util::task::TaskTracker,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = (0..cores.min(MAX_SHARDS)).map(|_| {
+            let (queue, messages) = mpsc::channel(WAITING);
+            tracker.spawn(run(Arc::clone(group), messages, metrics.clone()));
+            queue
+        });
+        Self {
+            shards: shards.collect(),
+            turn: 0,
+        }
+    }
+
+    /// Adds subscribers, which get the following chunks.
+    pub(super) async fn add(&mut self, subscribers: Vec<Subscriber>) {
+        let mut parts: Vec<Vec<Subscriber>> = self.shards.iter().map(|_| Vec::new()).collect();
+        for subscriber in subscribers {
+            if let Some(part) = parts.get_mut(self.turn) {
+                part.push(subscriber);
+            }
+            self.turn = (self.turn + 1) % self.shards.len().max(1);
+        }
+        for (shard, part) in self.shards.iter().zip(parts) {
+            if !part.is_empty() {
+                // An error means that the group has ended, and its subscribers with it.
+                let _ = shard.send(Message::Add(part)).await;
+            }
+        }
+    }
+
+    /// Queues a chunk for all subscribers.
+    pub(super) async fn deliver(&self, chunk: &Chunk) {
+        for shard in &self.shards {
+            let _ = shard.send(Message::Deliver(chunk.clone())).await;
+        }
+    }
+}
+
+/// Serves a part until its group drops the queue.
+async fn run(group: Arc<Group>, mut messages: mpsc::Receiver<Message>, metrics: Metrics) {
+    let mut subscribers: Vec<Subscriber> = Vec::new();
+    let mut pruned = MIN_PRUNED;
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Deliver(chunk) => {
+                let before = subscribers.len();
+                let mut gone = 0;
+                subscribers.retain(|subscriber| {
+                    if subscriber.is_gone() {
+                        gone += 1;
+                        return false;
+                    }
+                    subscriber.offer(chunk.clone())
+                });
+                let delivered = subscribers.len() as u64;
+                metrics.delivered.inc_by(delivered * u64::from(chunk.events));
+                metrics.closed.inc_by((before - subscribers.len() - gone) as u64);
+            }
+            Message::Add(mut others) => {
+                subscribers.append(&mut others);
+                // Those that left are noticed with the next chunk, which may never come.
+                if subscribers.len() >= 2 * pruned {
+                    subscribers.retain(|subscriber| !subscriber.is_gone());
+                    pruned = subscribers.len().max(MIN_PRUNED);
+                }
+            }
+        }
+    }
+    if let Some(reason) = group.reason.get() {
+        for subscriber in &subscribers {
+            subscriber.close(reason);
+        }
+    }
+}
