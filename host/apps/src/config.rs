@@ -1,12 +1,14 @@
 //! Configuration of the apps service.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use transom_web::{BoundPort, PortConfig};
+use transom_registry::network::Destination;
+use transom_web::{BoundPort, Limits, PortConfig};
 
 use crate::{Error, Result};
 
@@ -62,6 +64,8 @@ pub struct Config {
     pub gpus: GpuScheduling,
     /// The event bus.
     pub events: Events,
+    /// Callback subscribers.
+    pub callbacks: Callbacks,
     /// Deployments.
     pub deployments: Deployments,
     /// How long a launched task may stay in one state until it runs; then it is killed and launched
@@ -140,6 +144,46 @@ pub enum Exec {
 pub struct Events {
     /// The form of plans in deployment events.
     pub plan_format: PlanForm,
+    /// How many past events are kept, for streams that resume.
+    pub buffer_events: usize,
+    /// The same in bytes.
+    pub buffer_bytes: usize,
+    /// The names of further query parameters that the events component gets; it gets no others, so
+    /// that a parameter that nobody reads does not make a query of its own.
+    pub parameters: BTreeSet<String>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            plan_format: PlanForm::default(),
+            buffer_events: 16_384,
+            buffer_bytes: 32 << 20,
+            parameters: BTreeSet::new(),
+        }
+    }
+}
+
+/// Settings of callback subscribers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callbacks {
+    /// The destinations that callbacks may have; without any, there are no callback subscribers.
+    /// See [`destinations`](crate::destinations).
+    pub allow: Vec<Destination>,
+    /// Attempts to deliver an event.
+    pub attempts: NonZeroU32,
+    /// Timeout of one attempt.
+    pub timeout: Duration,
+}
+
+impl Default for Callbacks {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            attempts: const { NonZeroU32::new(4).unwrap() },
+            timeout: Duration::from_secs(10),
+        }
+    }
 }
 
 /// Settings of deployments.
@@ -179,6 +223,10 @@ impl Default for Config {
         Self {
             port: PortConfig {
                 hostname: "localhost".to_owned(),
+                limits: Limits {
+                    max_streams: 10_000,
+                    ..Limits::default()
+                },
                 ..PortConfig::new("apps", 8080)
             },
             prefix: "apps".to_owned(),
@@ -199,6 +247,7 @@ impl Default for Config {
             env_vars_prefix: String::new(),
             gpus: GpuScheduling::default(),
             events: Events::default(),
+            callbacks: Callbacks::default(),
             deployments: Deployments::default(),
             launch_timeout: Duration::from_mins(5),
             revive_interval: Duration::from_secs(1),
@@ -216,7 +265,3 @@ impl Config {
         self.port.clone().bind().await.map_err(Error::Web)
     }
 }
-                limits: Limits {
-                    max_streams: 10_000,
-                    ..Limits::default()
-                },

@@ -14,7 +14,8 @@
 //!   `task`: turns an instance into a task, and says where its ports are reached.
 //! * `probes`: one schedule of all checks, health checks and readiness checks, made with the
 //!   check-probe components. `health`: what results of health checks mean; pure. `core::probing`:
-//!   what follows from results. `bus`: events, filtered by the events component.
+//!   what follows from results. `bus`: events, filtered by the events component; `callbacks`: posts
+//!   them to URLs.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
 //!   `core::mirror`: the view of a standby.
 //! * `api`: HTTP, one file per resource, and its OpenAPI document, which is generated. `seams`: the
@@ -32,8 +33,7 @@
 //!
 //! # Not here
 //!
-//! Not supported yet: custom executors, callback subscribers and resumable streams. The scheduler
-//! and the attributes component decide on placement.
+//! The scheduler and the attributes component decide on placement.
 //!
 //! # Failures
 //!
@@ -47,6 +47,7 @@
 
 mod api;
 mod bus;
+mod callbacks;
 mod check_result;
 mod config;
 mod core;
@@ -67,9 +68,10 @@ mod time;
 mod tree;
 
 pub use self::core::term::Dependencies;
+pub use callbacks::destinations;
 pub use config::{
-    CONCURRENCY, Checks, Config, Deployments, Events, Exec, Feature, GpuScheduling, Network, OnDeadline,
-    PlanForm,
+    CONCURRENCY, Callbacks, Checks, Config, Deployments, Events, Exec, Feature, GpuScheduling, Network,
+    OnDeadline, PlanForm,
 };
 pub use error::Error;
 pub use runner::Runner;

@@ -7,6 +7,7 @@
 
 mod app;
 mod apps;
+mod callbacks;
 mod change;
 mod deployments;
 mod error;
@@ -121,6 +122,12 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
         .route("/v2/plugins/{id}", any(plugins::none))
         .route("/v2/plugins/{id}/{*path}", any(plugins::none))
         .route("/v2/events", get(events::stream))
+        .route(
+            "/v2/eventSubscriptions",
+            get(callbacks::list)
+                .post(callbacks::add)
+                .delete(callbacks::remove),
+        )
         .route(
             "/v2/apps",
             get(apps::list)

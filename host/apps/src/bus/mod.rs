@@ -31,27 +31,24 @@ mod stream;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use tokio::sync::watch;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use serde_json::Value;
-use crate::config::Events;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugin_host::events::{OpenError, Query};
+
+use crate::config::Events;
+use crate::seams::{Policies, View};
+use announcements::Announcements;
+pub(crate) use frame::frames;
+use group::Group;
 use metrics::Lost;
 pub(crate) use metrics::Metrics;
 pub(crate) use resume::{EventId, Gap};
 use ring::{Bounds, Evicted, Ring};
-
-use stream::Membership;
-use crate::seams::{Policies, View};
-use group::Group;
 pub(crate) use shapes::Draft;
+use stream::Membership;
 pub(crate) use stream::Subscription;
 
 /// Distinct queries of open streams.
@@ -143,56 +140,11 @@ struct State {
     announcements: Announcements,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics {
-    published: Counter,
-    delivered: Counter,
-    closed: Counter,
-    lost: Family<LostLabel, Counter>,
-    streams: Gauge,
-}
-
-impl Metrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "transom_apps_events",
-            "Events published",
-            metrics.published.clone(),
-        );
-        registry.register(
-        settings: &Events,
-            "transom_apps_events_delivered",
-            "Frames queued for subscribers",
-            metrics.delivered.clone(),
-        );
-        registry.register(
-            "transom_apps_event_streams_closed",
-            "Streams closed by this side",
-            metrics.closed.clone(),
-        );
-        registry.register(
-            "transom_apps_events_dropped",
-            "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
-            announcements: Announcements::new(),
-             distinct query)",
-            metrics.lost.clone(),
-        );
-        registry.register(
-            "transom_apps_event_streams",
-            "Open event streams",
-            metrics.streams.clone(),
-        );
-        metrics
-    }
-
-    fn lost(&self, why: Lost) {
-        let reason = match why {
-            Lost::TooLarge => "too-large",
-            Lost::Undecided => "undecided",
-        };
-        self.lost.get_or_create(&LostLabel { reason }).inc();
-    }
+/// A group and the number of its subscribers.
+#[derive(Debug)]
+struct Members {
+    group: Arc<Group>,
+    count: usize,
 }
 
 /// Why a stream is not opened.
@@ -200,14 +152,6 @@ impl Metrics {
 pub(crate) enum AttachError {
     /// By the events component.
     #[error(transparent)]
-        self.shared.metrics.lost(Lost::TooLarge);
-        let Draft { kind, subject, .. } = draft;
-        tracing::warn!(
-            kind,
-            subject,
-            "event of {bytes} bytes exceeds the limit of {MAX_EVENT}; event_too_large_event sent instead"
-        );
-        self.publish(shapes::too_large(kind, subject, bytes));
     Open(#[from] OpenError),
     /// Each distinct query has a view in the component.
     #[error("event streams with {MAX_QUERIES} distinct queries are open; use the parameters of an open one")]
@@ -217,6 +161,7 @@ pub(crate) enum AttachError {
 impl Bus {
     pub(crate) fn new(
         term: u64,
+        settings: &Events,
         policies: Arc<dyn Policies>,
         metrics: Metrics,
         tracker: TaskTracker,
@@ -229,6 +174,7 @@ impl Bus {
         let state = Mutex::new(State {
             ring,
             groups: HashMap::new(),
+            announcements: Announcements::new(),
         });
         // A new bus has no streams, those of an earlier term are gone.
         metrics.streams.set(0);
@@ -252,18 +198,16 @@ impl Bus {
         let bytes = texts.bytes();
         if bytes <= MAX_EVENT {
             self.push(&mut self.state(), draft.kind, draft.subject, texts);
-        last: Option<&str>,
-    ) -> Result<Subscription, AttachError> {
-        self.open(key, Some(listener), last).await
-    }
-
-    async fn open(
-        &self,
-        key: StreamKey,
-        listener: Option<Listener>,
-        last: Option<&str>,
             return;
         }
+        self.shared.metrics.lost(Lost::TooLarge);
+        let Draft { kind, subject, .. } = draft;
+        tracing::warn!(
+            kind,
+            subject,
+            "event of {bytes} bytes exceeds the limit of {MAX_EVENT}; event_too_large_event sent instead"
+        );
+        self.publish(shapes::too_large(kind, subject, bytes));
     }
 
     /// Publishes changes of plugins until the bus ends.
@@ -283,11 +227,41 @@ impl Bus {
         }
     }
 
-    /// Opens a stream. Its first event is its own `event_stream_attached`, if the query passes it.
+    /// The id before the first event of the term.
+    pub(crate) fn beginning(&self) -> EventId {
+        EventId {
+            term: self.shared.term,
+            sequence: 0,
+        }
+    }
+
+    /// Opens a stream for a part of this daemon, which is not announced and begins after the event
+    /// `last`.
+    pub(crate) async fn attach_internal(
+        &self,
+        key: StreamKey,
+        last: &str,
+    ) -> Result<Subscription, AttachError> {
+        self.open(key, None, Some(last)).await
+    }
+
+    /// Opens a stream. With `last`, the id of the last event that the client has seen, it begins
+    /// with the event after that one, or with a gap; otherwise with its own
+    /// `event_stream_attached`, if the query passes it.
     pub(crate) async fn attach(
         &self,
         key: StreamKey,
         listener: Listener,
+        last: Option<&str>,
+    ) -> Result<Subscription, AttachError> {
+        self.open(key, Some(listener), last).await
+    }
+
+    async fn open(
+        &self,
+        key: StreamKey,
+        listener: Option<Listener>,
+        last: Option<&str>,
     ) -> Result<Subscription, AttachError> {
         let (known, queries) = {
             let state = self.state();
@@ -310,6 +284,32 @@ impl Bus {
                 }
                 // Others opened theirs while this view was being opened.
                 (None, Some(_)) if queries >= MAX_QUERIES => return Err(AttachError::TooManyQueries),
+                (None, Some(view)) => Some(self.gather(&mut state, &key, view)),
+                (None, None) => None,
+            };
+            group.map(|group| self.join(&mut state, &group, listener.clone(), last))
+        };
+        match subscription {
+            Some(subscription) => Ok(subscription),
+            // The group's last subscriber left meanwhile: open another view.
+            None => Box::pin(self.open(key, listener, last)).await,
+        }
+    }
+
+    /// Creates and starts the group of a new key, with one subscriber to come.
+    fn gather(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
+        let group = Arc::new(Group::new(key.clone(), view));
+        let latest = self.shared.latest.subscribe();
+        let serving = group::run(Arc::clone(&group), latest, state.ring.next(), self.clone());
+        self.shared.tracker.spawn(serving);
+        let members = Members {
+            group: Arc::clone(&group),
+            count: 1,
+        };
+        state.groups.insert(key.clone(), members);
+        group
+    }
+
     /// Adds a subscriber to its group and publishes its attach event.
     fn join(
         &self,
@@ -347,41 +347,6 @@ impl Bus {
         subscription
     }
 
-                (None, Some(view)) => Some(self.gather(&mut state, &key, view)),
-                (None, None) => None,
-            };
-            group.map(|group| self.join(&mut state, &group, listener.clone(), last))
-        };
-        match subscription {
-            Some(subscription) => Ok(subscription),
-            // The group's last subscriber left meanwhile: open another view.
-            None => Box::pin(self.open(key, listener, last)).await,
-        }
-    }
-
-    /// Creates and starts the group of a new key, with one subscriber to come.
-    fn gather(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
-            listener.is_none() || state.announcements.detach()
-        };
-        let Some(listener) = listener else { return };
-        self.shared.metrics.streams.dec();
-        if announced {
-            self.publish(shapes::detached(listener));
-        } else {
-            self.shared.metrics.unannounced.inc();
-        let group = Arc::new(Group::new(key.clone(), view));
-        let latest = self.shared.latest.subscribe();
-        let serving = group::run(Arc::clone(&group), latest, state.ring.next(), self.clone());
-        self.shared.tracker.spawn(serving);
-        let members = Members {
-        let mut closed = 0;
-            group: Arc::clone(&group),
-            count: 1,
-        };
-        state.groups.insert(key.clone(), members);
-        group
-    }
-
     /// Removes a subscriber and publishes its detach event.
     fn detach(&self, group: &Arc<Group>, listener: Option<&Listener>) {
         let announced = {
@@ -396,11 +361,20 @@ impl Bus {
                     state.groups.remove(key);
                 }
             }
+            listener.is_none() || state.announcements.detach()
+        };
+        let Some(listener) = listener else { return };
+        self.shared.metrics.streams.dec();
+        if announced {
+            self.publish(shapes::detached(listener));
+        } else {
+            self.shared.metrics.unannounced.inc();
         }
     }
 
     /// Removes a group and closes its streams with the reason.
     fn dissolve(&self, group: &Arc<Group>, reason: &str) {
+        let mut closed = 0;
         {
             let mut state = self.state();
             let key = &group.filter.key;

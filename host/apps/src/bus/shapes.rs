@@ -61,6 +61,31 @@ pub(crate) fn detached(listener: &Listener) -> Draft {
     of_listener("event_stream_detached", listener)
 }
 
+/// A callback subscriber was added.
+pub(crate) fn subscribed(client: &str, url: &str) -> Draft {
+    Draft::new(
+        "subscribe_event",
+        None,
+        json!({"clientIp": client, "callbackUrl": url}),
+    )
+}
+
+/// A callback subscriber was removed.
+pub(crate) fn unsubscribed(client: &str, url: &str) -> Draft {
+    Draft::new(
+        "unsubscribe_event",
+        None,
+        json!({"clientIp": client, "callbackUrl": url}),
+    )
+}
+
+/// A stream misses events. Transom's own, and sent only to streams that resume.
+pub(crate) fn gap(gap: &Gap) -> (&'static str, String) {
+    let body = json!({"from": gap.from, "to": gap.to.to_string(), "reason": gap.reason});
+    let draft = Draft::new("event_stream_gap", None, body);
+    (draft.kind, draft.body.to_string())
+}
+
 /// Maximum length of the subject in the replacement of a large event.
 const MAX_SUBJECT: usize = 1024;
 

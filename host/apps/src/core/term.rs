@@ -10,12 +10,15 @@ use transom_cluster::Client;
 use transom_cluster::agent::Agents;
 use transom_framework::{Abdication, LeaderHandles, LeaderTerm, RunningTerm};
 use transom_plugin_host::Plugins;
+use transom_registry::network::Reserved;
 use transom_scheduler::{SchedulerApi, SubscriptionStatus};
+use transom_store::typed::TypedStore;
 
 use super::command::Command;
 use super::snapshot::Snapshot;
 use super::{Parts, Stored};
 use crate::bus::{self, Bus};
+use crate::callbacks::{self, Callbacks};
 use crate::deploy::Deadline;
 use crate::model::Settings;
 use crate::probes::{self, BATCHES, Checker, Limits};
@@ -31,6 +34,7 @@ const COMMANDS: usize = 256;
 pub(crate) struct Handles {
     pub(crate) core: mpsc::Sender<Command>,
     pub(crate) bus: Bus,
+    pub(crate) callbacks: Callbacks,
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) abdication: Abdication,
 }
@@ -45,6 +49,7 @@ impl LeaderHandles for Handles {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     bus: bus::Metrics,
+    callbacks: callbacks::Metrics,
     probes: probes::Metrics,
 }
 
@@ -52,6 +57,7 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
             bus: bus::Metrics::register(registry),
+            callbacks: callbacks::Metrics::register(registry),
             probes: probes::Metrics::register(registry),
         }
     }
@@ -63,15 +69,18 @@ pub struct Dependencies {
     pub(crate) policies: Arc<dyn Policies>,
     /// The agents' API, for checks; none in tests.
     pub(crate) agents: Option<Agents>,
+    /// This daemon's own ports and servers, which callbacks reach only when they are named.
+    pub(crate) reserved: Reserved,
     pub(crate) metrics: Metrics,
 }
 
 impl Dependencies {
-    /// The plugin host and the cluster manager. The metrics are registered in `registry`.
-    pub fn new(plugins: Plugins, cluster: &Client, registry: &mut Registry) -> Self {
+    /// The plugin host, the cluster manager, and this daemon's own destinations. The metrics are registered in `registry`.
+    pub fn new(plugins: Plugins, cluster: &Client, reserved: Reserved, registry: &mut Registry) -> Self {
         Self {
             policies: Arc::new(plugins),
             agents: Some(cluster.agents()),
+            reserved,
             metrics: Metrics::register(registry),
         }
     }
@@ -85,6 +94,8 @@ impl Dependencies {
         snapshot: &Arc<ArcSwap<Snapshot>>,
         term: LeaderTerm,
     ) -> Result<(Handles, RunningTerm)> {
+        let records =
+            TypedStore::new(Arc::clone(&term.store), &config.prefix).with_timeout(config.store_timeout);
         let stored = Stored::load(term.store, config, term.scheduler.as_ref()).await?;
         // Every task of this term ends with it.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
@@ -92,18 +103,28 @@ impl Dependencies {
         let (reports_in, reports) = mpsc::channel(BATCHES);
         let bus = Bus::new(
             stored.term,
+            &config.events,
             Arc::clone(&self.policies),
             self.metrics.bus.clone(),
             tracker.clone(),
             token.clone(),
         );
         tracker.spawn(bus.clone().tell_of_plugins());
+        let callbacks = Callbacks::start(
+            &config.callbacks,
+            self.reserved.clone(),
+            records,
+            bus.clone(),
+            self.metrics.callbacks.clone(),
+            tracker.clone(),
+            token.clone(),
+        )
+        .await?;
         let limits = Limits {
             checks: config.check_concurrency,
             health: config.health_concurrency,
         };
         let checker = Checker::start(
-            &config.events,
             Arc::clone(&self.policies),
             self.agents.clone(),
             limits,
@@ -141,6 +162,7 @@ impl Dependencies {
         let handles = Handles {
             core: commands_in,
             bus,
+            callbacks,
             scheduler: term.scheduler,
             abdication: term.abdication,
         };

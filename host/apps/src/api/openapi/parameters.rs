@@ -188,6 +188,12 @@ const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
         OneOf(&["light"]),
     ),
     (
+        "callbackUrl",
+        "callbackUrl",
+        "The URL that events are posted to.",
+        Text,
+    ),
+    (
         "ids",
         "ids",
         "Gives frames an id, with which a client resumes (`Last-Event-ID`).",

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::operation::{Operation, Paths};
 use super::schemas::Schemas;
+use crate::api::callbacks::Subscribers;
 use crate::api::info::{LeaderInfo, MarathonInfo, Message};
 use crate::api::plugins::PluginList;
 
@@ -26,6 +27,26 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             )
             .answers_empty(302, "From a standby: the same at the leader.")
             .rejects(&[400, 405, 503])],
+    );
+    let callbacks = |method: &'static str, id: &str, summary: &str| {
+        Operation::new(method, id, summary)
+            .with(&["callbackUrl"])
+            .answers(200, "The event that others are sent.", &document)
+    };
+    paths.add(
+        "service",
+        "/v2/eventSubscriptions",
+        [
+            found(
+                "listCallbacks",
+                "The callback subscribers",
+                "Their URLs.",
+                &schemas.of::<Subscribers>(),
+            ),
+            callbacks("post", "addCallback", "Posts every event to a URL").rejects(&[400, 403, 503]),
+            callbacks("delete", "removeCallback", "Posts no more events to a URL")
+                .rejects(&[400, 403, 404, 503]),
+        ],
     );
     paths.add(
         "service",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -81,6 +81,7 @@ pub(crate) struct Apps {
     pub(crate) deployments: Deployments,
     pub(crate) health: Health,
     pub(crate) events: Events,
+    pub(crate) callbacks: Callbacks,
 }
 
 impl Default for Apps {
@@ -120,6 +121,7 @@ impl Default for Apps {
             deployments: Deployments::default(),
             health: Health::default(),
             events: Events::default(),
+            callbacks: Callbacks::default(),
         }
     }
 }
@@ -198,6 +200,50 @@ pub(crate) enum Maintenance {
 pub(crate) struct Events {
     /// The form of plans in deployment events.
     pub(crate) plan_format: PlanFormat,
+    /// How many past events are kept, for streams that resume.
+    pub(crate) buffer_events: NonZeroUsize,
+    /// The same in bytes.
+    pub(crate) buffer_bytes: usize,
+    /// The maximum number of open streams; further ones get 503.
+    pub(crate) max_streams: usize,
+    /// The names of further query parameters that the events component gets.
+    pub(crate) parameters: BTreeSet<String>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Events {
+            plan_format: PlanFormat::Specification,
+            buffer_events: const { NonZeroUsize::new(16_384).unwrap() },
+            buffer_bytes: 32 << 20,
+            max_streams: 10_000,
+            parameters: BTreeSet::new(),
+        }
+    }
+}
+
+/// `[apps.callbacks]`: subscribers that events are posted to.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Callbacks {
+    /// The destinations that callbacks may have, such as `hooks.example.com`, `10.0.0.0/8` or
+    /// `127.0.0.1:9000`. Loopback, link-local addresses and this daemon's own ports must be named
+    /// exactly. Without any, subscribers are rejected.
+    pub(crate) allow: Vec<String>,
+    /// Attempts to deliver an event.
+    pub(crate) attempts: NonZeroU32,
+    /// Timeout of one attempt.
+    pub(crate) timeout_seconds: NonZeroU64,
+}
+
+impl Default for Callbacks {
+    fn default() -> Self {
+        Callbacks {
+            allow: Vec::new(),
+            attempts: const { NonZeroU32::new(4).unwrap() },
+            timeout_seconds: const { NonZeroU64::new(10).unwrap() },
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

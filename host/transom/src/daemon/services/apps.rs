@@ -32,7 +32,12 @@ impl ServiceKind for Apps {
         let Some(section) = &settings.apps else {
             return Ok(None);
         };
-        let config = service_config(section, &settings.store);
+        let mut config = service_config(section, &settings.store);
+        config.callbacks.allow = transom_apps::destinations(&section.callbacks.allow).map_err(|text| {
+            anyhow::anyhow!(
+                "apps.callbacks.allow: expected a host, an address or a network, each with or without a port; found {text:?}"
+            )
+        })?;
         Ok(Some(Box::new(BoundApps {
             info: framework_info(section, settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
@@ -92,7 +97,8 @@ impl BoundService for BoundApps {
             self.maintenance,
         )?;
         let plugins = context.plugins.clone();
-        let dependencies = transom_apps::Dependencies::new(plugins, &cluster, context.registry);
+        let dependencies =
+            transom_apps::Dependencies::new(plugins, &cluster, context.reserved.clone(), context.registry);
         let started = transom_apps::start(
             self.config,
             self.port,
@@ -159,13 +165,13 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
     let mut port = section.http_port().config();
     port.limits.max_body = section.max_body;
     port.limits.max_requests = section.max_concurrent_requests;
+    port.limits.max_streams = section.events.max_streams;
     transom_apps::Config {
         port,
         prefix: section.framework_name.clone(),
         framework_name: section.framework_name.clone(),
         role: section.role.clone(),
         user: section.user.clone(),
-    port.limits.max_streams = section.events.max_streams;
         failover_timeout: Duration::from_secs(section.failover_timeout),
         shared_store: !store.server.starts_with("file:"),
         max_running_deployments: section.max_running_deployments,
@@ -199,11 +205,19 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
         },
         check_concurrency: section.checks.concurrency.get(),
         health_concurrency: section.health.concurrency.get(),
+        callbacks: transom_apps::Callbacks {
+            allow: Vec::new(),
+            attempts: section.callbacks.attempts,
+            timeout: Duration::from_secs(section.callbacks.timeout_seconds.get()),
+        },
         events: transom_apps::Events {
             plan_format: match section.events.plan_format {
                 PlanFormat::Specification => transom_apps::PlanForm::Specification,
                 PlanFormat::Upstream => transom_apps::PlanForm::Upstream,
             },
+            buffer_events: section.events.buffer_events.get(),
+            buffer_bytes: section.events.buffer_bytes,
+            parameters: section.events.parameters.clone(),
         },
         ..transom_apps::Config::default()
     }
@@ -215,9 +229,6 @@ mod tests {
 
     use super::*;
 
-            buffer_events: section.events.buffer_events.get(),
-            buffer_bytes: section.events.buffer_bytes,
-            parameters: section.events.parameters.clone(),
     #[test]
     fn maintenance_is_what_the_settings_say() {
         let seconds = Duration::from_secs;
@@ -255,6 +266,12 @@ mod tests {
         assert_eq!(config.user, "svc");
         assert_eq!(config.deployments.deadline, Some(12));
         assert_eq!(config.deployments.on_deadline, transom_apps::OnDeadline::Fail);
+        assert_eq!(
+            (config.events.buffer_events, config.events.buffer_bytes),
+            (13, 14)
+        );
+        assert_eq!(config.port.limits.max_streams, 15);
+        assert_eq!(config.events.parameters, ["tenant".to_owned()].into());
         assert!(!config.shared_store);
         let redis = config::Store::default();
         assert!(service_config(&apps, &redis).shared_store);
@@ -266,15 +283,10 @@ mod tests {
         assert_eq!(ours.port.limits, theirs.port.limits);
         assert_eq!(ours.max_running_deployments, theirs.max_running_deployments);
         assert_eq!(
-        assert_eq!(
-            (config.events.buffer_events, config.events.buffer_bytes),
-            (13, 14)
-        );
-        assert_eq!(config.port.limits.max_streams, 15);
-        assert_eq!(config.events.parameters, ["tenant".to_owned()].into());
             (ours.max_apps, ours.max_versions),
             (theirs.max_apps, theirs.max_versions)
         );
+        assert_eq!(ours.events, theirs.events);
         assert_eq!(ours.service_ports, theirs.service_ports);
         assert_eq!(ours.launch_timeout, theirs.launch_timeout);
         assert_eq!(
@@ -286,7 +298,6 @@ mod tests {
     fn section(text: &str) -> config::Apps {
         toml::from_str(text).unwrap()
     }
-        assert_eq!(ours.events, theirs.events);
 
     #[test]
     fn features_reach_the_service_and_gpus_the_master() {

@@ -1,0 +1,147 @@
+//! Posts events to one subscriber.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, header};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use transom_common::{Backoff, HostPort, error_chain};
+
+use super::Metrics;
+use super::destination::{Checked, Policy};
+
+/// Events that may wait for a subscriber; further ones are dropped.
+pub(super) const MAX_QUEUED: usize = 1000;
+/// Waits between the attempts of one event.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+
+/// One subscriber.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) checked: Checked,
+    pub(super) policy: Arc<Policy>,
+    /// Attempts for each event.
+    pub(super) attempts: u32,
+    /// Timeout of one attempt.
+    pub(super) timeout: Duration,
+    pub(super) metrics: Metrics,
+}
+
+impl Delivery {
+    /// Posts the events, one after the other, until `token` is cancelled.
+    pub(super) async fn run(self, mut events: mpsc::Receiver<Arc<str>>, token: CancellationToken) {
+        let url = self.checked.url.as_str();
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::error!(url, error, "callback subscriber gets no events");
+                return;
+            }
+        };
+        let mut failing = false;
+        let posting = async {
+            while let Some(body) = events.recv().await {
+                match self.post(&client, &body).await {
+                    Ok(()) => {
+                        self.metrics.count("delivered");
+                        if std::mem::take(&mut failing) {
+                            tracing::info!(url, "callback subscriber takes events again");
+                        }
+                    }
+                    Err(error) => {
+                        self.metrics.count("failed");
+                        // The first of a series is in the log; the metric has all.
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(url, error, "event not delivered to callback subscriber");
+                        }
+                    }
+                }
+            }
+        };
+        token.run_until_cancelled(posting).await;
+    }
+
+    fn client(&self) -> Result<reqwest::Client, String> {
+        let resolver = AllowedAddresses {
+            policy: Arc::clone(&self.policy),
+            endpoint: self.checked.endpoint.clone(),
+        };
+        let certificates = match self.checked.url.scheme() {
+            "https" => system_certificates(),
+            _ => Vec::new(),
+        };
+        reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(Arc::new(resolver))
+            .tls_certs_only(certificates)
+            .timeout(self.timeout)
+            .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| error_chain(&error))
+    }
+
+    async fn post(&self, client: &reqwest::Client, body: &str) -> Result<(), String> {
+        let mut attempt = 0;
+        loop {
+            let error = match self.post_once(client, body).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            attempt += 1;
+            if attempt >= self.attempts {
+                return Err(error);
+            }
+            tokio::time::sleep(RETRY.jittered(attempt - 1)).await;
+        }
+    }
+
+    async fn post_once(&self, client: &reqwest::Client, body: &str) -> Result<(), String> {
+        // An address in the URL is not resolved.
+        self.policy.addresses(&self.checked.endpoint).await?;
+        let request = client
+            .post(self.checked.url.clone())
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(body.to_owned());
+        let response = request.send().await.map_err(|error| error_chain(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let redirects = if status.is_redirection() {
+            "; redirects are not followed"
+        } else {
+            ""
+        };
+        Err(format!("the subscriber answered {status}{redirects}"))
+    }
+}
+
+/// Resolves the host of a subscriber to the addresses that callbacks may have.
+#[derive(Debug)]
+struct AllowedAddresses {
+    policy: Arc<Policy>,
+    endpoint: HostPort,
+}
+
+impl Resolve for AllowedAddresses {
+    fn resolve(&self, _name: Name) -> Resolving {
+        let (policy, endpoint) = (Arc::clone(&self.policy), self.endpoint.clone());
+        Box::pin(async move {
+            let addresses = policy.addresses(&endpoint).await?;
+            let sockets = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
+            Ok(Box::new(sockets.collect::<Vec<_>>().into_iter()) as Addrs)
+        })
+    }
+}
+
+fn system_certificates() -> Vec<reqwest::Certificate> {
+    let found = rustls_native_certs::load_native_certs();
+    let certificates = found.certs.iter();
+    certificates
+        .filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok())
+        .collect()
+}

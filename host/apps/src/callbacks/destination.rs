@@ -1,0 +1,166 @@
+//! Where callbacks may go.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use reqwest::Url;
+use transom_common::HostPort;
+use transom_registry::network::{Destination, Reserved, Resolver, SystemResolver, names_no_peer};
+
+/// The most bytes of a URL.
+const MAX_URL: usize = 2048;
+
+/// Why a URL is not posted to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denied {
+    /// It is no URL for callbacks.
+    #[error("callbackUrl: expected {expected}, found {found:?}")]
+    Malformed { expected: &'static str, found: String },
+    /// The settings do not allow it.
+    #[error(
+        "callbackUrl {url}: {why}; the setting apps.callbacks.allow names the destinations that callbacks may have"
+    )]
+    NotAllowed { url: String, why: String },
+}
+
+/// A URL that may be posted to. Its host is checked again for each connection.
+#[derive(Clone, Debug)]
+pub(super) struct Checked {
+    pub(super) url: Url,
+    /// Its host and port, the host without brackets.
+    pub(super) endpoint: HostPort,
+}
+
+/// The destinations that callbacks may have.
+pub(super) struct Policy {
+    allow: Vec<Destination>,
+    /// This daemon's own ports and servers.
+    reserved: Reserved,
+    names: Arc<dyn Resolver>,
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Policy")
+            .field("allow", &self.allow)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Policy {
+    pub(super) fn new(allow: Vec<Destination>, reserved: Reserved) -> Self {
+        Self {
+            allow,
+            reserved,
+            names: Arc::new(SystemResolver),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_names(self, names: Arc<dyn Resolver>) -> Self {
+        Self { names, ..self }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.allow.is_empty()
+    }
+
+    /// Checks a URL, and what its host resolves to now.
+    pub(super) async fn check(&self, text: &str) -> Result<Checked, Denied> {
+        let malformed = |expected| {
+            let found = text.chars().take(200).collect();
+            Err(Denied::Malformed { expected, found })
+        };
+        if text.len() > MAX_URL {
+            return malformed("a URL of at most 2048 bytes");
+        }
+        let Ok(url) = Url::parse(text) else {
+            return malformed("a URL such as http://host:port/path");
+        };
+        if !["http", "https"].contains(&url.scheme()) {
+            return malformed("a URL with the scheme http or https");
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            // The URL is shown in events and lists.
+            return Err(Denied::Malformed {
+                expected: "a URL without user and password",
+                found: "one with them".to_owned(),
+            });
+        }
+        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+            return malformed("a URL with a host");
+        };
+        let endpoint = HostPort {
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port,
+        };
+        let checked = Checked { url, endpoint };
+        match self.addresses(&checked.endpoint).await {
+            Ok(_) => Ok(checked),
+            Err(why) => Err(Denied::NotAllowed {
+                url: text.to_owned(),
+                why,
+            }),
+        }
+    }
+
+    /// The addresses of the endpoint that may be connected to, one at least.
+    pub(super) async fn addresses(&self, endpoint: &HostPort) -> Result<Vec<IpAddr>, String> {
+        let addresses = match endpoint.host.parse::<IpAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => match self.names.addresses(&endpoint.host).await {
+                Ok(addresses) => addresses,
+                Err(error) => return Err(error.to_string()),
+            },
+        };
+        let mut allowed = Vec::new();
+        let mut denied = String::from("the name has no address");
+        for address in addresses {
+            match self.permit(endpoint, address).await {
+                Ok(()) => allowed.push(address),
+                Err(why) => denied = why,
+            }
+        }
+        if allowed.is_empty() {
+            Err(denied)
+        } else {
+            Ok(allowed)
+        }
+    }
+
+    async fn permit(&self, endpoint: &HostPort, address: IpAddr) -> Result<(), String> {
+        if names_no_peer(address) {
+            return Err(format!("{address} is no address of a server"));
+        }
+        let guard = self
+            .reserved
+            .guard(address, endpoint.port, self.names.as_ref())
+            .await;
+        if let Some(guard) = guard {
+            let named = self
+                .allow
+                .iter()
+                .any(|destination| destination.names(endpoint, address, &guard));
+            return if named {
+                Ok(())
+            } else {
+                Err(format!("{address} is {guard}, which must be named exactly"))
+            };
+        }
+        let by_name = |destination: &Destination| match destination {
+            Destination::Name { host, port } => {
+                host.eq_ignore_ascii_case(&endpoint.host) && port.is_none_or(|port| port == endpoint.port)
+            }
+            _ => false,
+        };
+        let covered = self
+            .allow
+            .iter()
+            .any(|destination| by_name(destination) || destination.covers(address, endpoint.port));
+        if covered {
+            Ok(())
+        } else {
+            Err(format!("{address}, port {}, is not allowed", endpoint.port))
+        }
+    }
+}

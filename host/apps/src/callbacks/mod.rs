@@ -1,0 +1,337 @@
+//! Callback subscribers: every event is posted to their URLs (`/v2/eventSubscriptions`).
+//!
+//! The leader reads its own event stream as any client would, with the default query, and resumes
+//! it after an interruption. Each subscriber has a bounded queue and a task that posts one event
+//! after the other, with retries; a subscriber that does not keep up or answer loses events, which
+//! are counted, and delays nobody else. Subscribers are kept in the store.
+//!
+//! A URL must be within the destinations that the settings allow. Names are resolved for each
+//! connection, and only addresses that are allowed are connected to; redirects are not followed.
+
+mod delivery;
+mod destination;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_common::{Backoff, error_chain};
+use transom_registry::network::{Destination, Reserved};
+use transom_store::Expect;
+use transom_store::typed::{Changes, TypedStore};
+
+use crate::Error;
+use crate::bus::{Bus, Draft, StreamKey, frames, shapes};
+use crate::config::Callbacks as Settings;
+use delivery::Delivery;
+pub(crate) use destination::Denied;
+use destination::{Checked, Policy};
+
+/// The folder of the records, each under the digest of its URL.
+const FOLDER: &str = "callbacks/";
+/// The most subscribers.
+pub(crate) const MAX_SUBSCRIBERS: usize = 100;
+/// Waits before the event stream is opened again.
+const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+
+/// A subscriber in the store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    callback_url: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// Counters, kept across terms. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    events: Family<OutcomeLabel, Counter>,
+    subscribers: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "transom_apps_callback_events",
+            "Events for callback subscribers, by outcome: delivered, failed (after all attempts), dropped (the \
+             subscriber's queue was full)",
+            metrics.events.clone(),
+        );
+        registry.register(
+            "transom_apps_callback_subscribers",
+            "Callback subscribers",
+            metrics.subscribers.clone(),
+        );
+        metrics
+    }
+
+    fn count(&self, outcome: &'static str) {
+        self.events.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+}
+
+/// Why a subscriber is not added or removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// No destination is allowed.
+    #[error("Callback subscribers are off: the setting apps.callbacks.allow names no destination")]
+    Off,
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("There are {MAX_SUBSCRIBERS} callback subscribers, the most that are possible")]
+    TooMany,
+    #[error("No subscriber has the callbackUrl {0}")]
+    Unknown(String),
+    #[error("the store failed: {}", error_chain(.0))]
+    Store(#[from] transom_store::typed::Error),
+}
+
+/// The subscribers of a term. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Callbacks {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    policy: Arc<Policy>,
+    store: TypedStore,
+    bus: Bus,
+    subscribers: Mutex<BTreeMap<String, Subscriber>>,
+    metrics: Metrics,
+    attempts: u32,
+    timeout: Duration,
+    tracker: TaskTracker,
+    token: CancellationToken,
+}
+
+/// A running subscriber. Dropping it ends its task after the attempt that is under way.
+#[derive(Debug)]
+struct Subscriber {
+    queue: mpsc::Sender<Arc<str>>,
+    /// Whether the last event found no room.
+    is_full: bool,
+    _running: tokio_util::sync::DropGuard,
+}
+
+impl Callbacks {
+    /// Reads the subscribers and starts to post events to them.
+    ///
+    /// # Errors
+    /// [`Error::Store`], and [`Error::Record`] if a record cannot be decoded.
+    pub(crate) async fn start(
+        settings: &Settings,
+        reserved: Reserved,
+        store: TypedStore,
+        bus: Bus,
+        metrics: Metrics,
+        tracker: TaskTracker,
+        token: CancellationToken,
+    ) -> Result<Self, Error> {
+        let stored = store.load_all::<Record>(FOLDER).await;
+        let stored = stored.map_err(|error| Error::of_store("reading callback subscribers", error))?;
+        let callbacks = Self {
+            shared: Arc::new(Shared {
+                policy: Arc::new(Policy::new(settings.allow.clone(), reserved)),
+                store,
+                bus,
+                subscribers: Mutex::default(),
+                metrics,
+                attempts: settings.attempts.get(),
+                timeout: settings.timeout,
+                tracker,
+                token,
+            }),
+        };
+        for record in stored.into_iter().take(MAX_SUBSCRIBERS) {
+            let url = record.value.callback_url;
+            match callbacks.shared.policy.check(&url).await {
+                Ok(checked) => {
+                    let subscriber = callbacks.begin(checked);
+                    callbacks.shared.subscribers.lock().await.insert(url, subscriber);
+                }
+                Err(denied) => tracing::warn!(url, "callback subscriber gets no events: {denied}"),
+            }
+        }
+        let count = callbacks.shared.subscribers.lock().await.len();
+        callbacks.shared.metrics.subscribers.set(count as i64);
+        if !callbacks.shared.policy.is_empty() {
+            callbacks.shared.tracker.spawn(callbacks.clone().feed());
+        }
+        Ok(callbacks)
+    }
+
+    /// The URLs of the subscribers.
+    pub(crate) async fn list(&self) -> Vec<String> {
+        self.shared.subscribers.lock().await.keys().cloned().collect()
+    }
+
+    /// Adds a subscriber, stored; returns the event that others are sent. Adding it again changes
+    /// nothing.
+    pub(crate) async fn add(&self, url: &str, client: &str) -> Result<Draft, Refused> {
+        if self.shared.policy.is_empty() {
+            return Err(Refused::Off);
+        }
+        let checked = self.shared.policy.check(url).await?;
+        let mut subscribers = self.shared.subscribers.lock().await;
+        if !subscribers.contains_key(url) {
+            if subscribers.len() >= MAX_SUBSCRIBERS {
+                return Err(Refused::TooMany);
+            }
+            let mut changes = Changes::default();
+            let record = Record {
+                callback_url: url.to_owned(),
+            };
+            changes.put(key(url), &record, Expect::Any)?;
+            self.shared.store.commit(changes).await?;
+            subscribers.insert(url.to_owned(), self.begin(checked));
+            self.shared.metrics.subscribers.set(subscribers.len() as i64);
+        }
+        drop(subscribers);
+        Ok(self.told(shapes::subscribed(client, url)))
+    }
+
+    /// Removes a subscriber; returns the event that others are sent.
+    pub(crate) async fn remove(&self, url: &str, client: &str) -> Result<Draft, Refused> {
+        if self.shared.policy.is_empty() {
+            return Err(Refused::Off);
+        }
+        let mut subscribers = self.shared.subscribers.lock().await;
+        if !subscribers.contains_key(url) {
+            return Err(Refused::Unknown(url.to_owned()));
+        }
+        let mut changes = Changes::default();
+        changes.delete(key(url), Expect::Any);
+        self.shared.store.commit(changes).await?;
+        subscribers.remove(url);
+        self.shared.metrics.subscribers.set(subscribers.len() as i64);
+        drop(subscribers);
+        Ok(self.told(shapes::unsubscribed(client, url)))
+    }
+
+    fn told(&self, event: Draft) -> Draft {
+        self.shared.bus.publish(event.clone());
+        event
+    }
+
+    fn begin(&self, checked: Checked) -> Subscriber {
+        let shared = &self.shared;
+        let (queue, events) = mpsc::channel(delivery::MAX_QUEUED);
+        let token = shared.token.child_token();
+        let delivery = Delivery {
+            checked,
+            policy: Arc::clone(&shared.policy),
+            attempts: shared.attempts,
+            timeout: shared.timeout,
+            metrics: shared.metrics.clone(),
+        };
+        shared.tracker.spawn(delivery.run(events, token.clone()));
+        Subscriber {
+            queue,
+            is_full: false,
+            _running: token.drop_guard(),
+        }
+    }
+
+    /// Reads the event stream and queues each event for each subscriber, until the term ends.
+    async fn feed(self) {
+        let key = StreamKey {
+            query: transom_plugin_host::events::Query::default(),
+            light: false,
+            ids: true,
+        };
+        let mut last = self.shared.bus.beginning();
+        let mut failures = 0;
+        loop {
+            match self
+                .shared
+                .bus
+                .attach_internal(key.clone(), &last.to_string())
+                .await
+            {
+                Ok(mut stream) => {
+                    while let Some(Ok(bytes)) = stream.next().await {
+                        for (id, body) in frames(&bytes) {
+                            failures = 0;
+                            last = id.unwrap_or(last);
+                            self.queue(body).await;
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!("callback subscribers get no events at the moment: {error}");
+                }
+            }
+            let pause = tokio::time::sleep(REOPEN.after(failures));
+            if self.shared.token.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
+            failures += 1;
+        }
+    }
+
+    async fn queue(&self, body: &str) {
+        let mut subscribers = self.shared.subscribers.lock().await;
+        if subscribers.is_empty() {
+            return;
+        }
+        let body: Arc<str> = body.into();
+        for (url, subscriber) in &mut *subscribers {
+            let queued = subscriber.queue.try_send(Arc::clone(&body)).is_ok();
+            if !queued {
+                self.shared.metrics.count("dropped");
+                if !subscriber.is_full {
+                    tracing::warn!(
+                        url,
+                        "callback subscriber does not keep up: {} events wait, further ones are dropped",
+                        delivery::MAX_QUEUED
+                    );
+                }
+            }
+            subscriber.is_full = !queued;
+        }
+    }
+}
+
+/// The destinations that settings name: as those of plugins, and an address or a name without a
+/// port, which stands for any port.
+///
+/// # Errors
+/// The text that is none.
+pub fn destinations(texts: &[String]) -> Result<Vec<Destination>, String> {
+    let destination = |text: &String| {
+        let with_any_port = || {
+            let address = text.parse::<std::net::Ipv6Addr>();
+            let host = address.map_or_else(|_| text.clone(), |address| format!("[{address}]"));
+            Destination::parse(&format!("{host}:*"))
+        };
+        let found = Destination::parse(text).or_else(with_any_port);
+        found
+            .filter(|found| *found != Destination::Task)
+            .ok_or_else(|| text.clone())
+    };
+    texts.iter().map(destination).collect()
+}
+
+fn key(url: &str) -> String {
+    format!("{FOLDER}{:x}", Sha256::digest(url))
+}
+
+#[cfg(test)]
+mod tests;
