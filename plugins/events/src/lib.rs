@@ -1,13 +1,18 @@
 //! Filters the event stream: subscribers receive the kinds that they name with `event_type`, or
-//! every kind that is not opt-in.
+//! every kind that is not opt-in. Of these they receive the events that match their `filter`, an
+//! expression in CEL (see [`cel`]).
 //!
 //! Names match exactly. An unknown name matches nothing and is not an error, because a client may
-//! be newer or older than the daemon. There is no filter language yet: a query with a `filter`
-//! expression is refused.
+//! be newer or older than the daemon. A `filter` does not select kinds that are opt-in: a client gets
+//! these only if it names them, so that a filter such as `event.appId == "/a"` is as safe for old
+//! clients as no filter.
+
+pub mod cel;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use cel::{Input, Program};
 use serde::Deserialize;
 use transom_sdk::events::{Decision, Event, Filter, Query, View};
 use transom_sdk::{ConfigError, Description, Plugin, export_filter};
@@ -50,7 +55,7 @@ impl Plugin for Events {
         Description {
             name: env!("CARGO_PKG_NAME"),
             version: env!("CARGO_PKG_VERSION"),
-            summary: "event stream: the kinds that a subscriber names, or all that are not opt-in",
+            summary: "event stream: the kinds that a subscriber names, or all that are not opt-in, and a filter in CEL",
             config_schema: Some(include_str!("config.schema.json")),
         }
     }
@@ -113,38 +118,56 @@ impl Filter for Events {
     type View = Wanted;
 
     fn open(&self, query: Query) -> Result<Wanted, String> {
-        if let Some(expression) = query
-            .expression
-            .filter(|expression| !expression.trim().is_empty())
-        {
-            return Err(format!(
-                "filter: expressions are not understood here, found {expression:?}; choose kinds with event_type, \
-                 which may be given several times"
-            ));
-        }
-        Ok(if query.event_types.is_empty() {
-            Wanted::AllBut(Rc::clone(&self.opt_in))
+        // An empty parameter asks for nothing.
+        let expression = query.expression.filter(|text| !text.trim().is_empty());
+        let program = match expression {
+            Some(text) => Some(Program::compile(&text).map_err(|refusal| format!("filter, {refusal}"))?),
+            None => None,
+        };
+        let kinds = if query.event_types.is_empty() {
+            Kinds::AllBut(Rc::clone(&self.opt_in))
         } else {
-            Wanted::Only(query.event_types.into_iter().collect())
-        })
+            Kinds::Only(query.event_types.into_iter().collect())
+        };
+        Ok(Wanted { kinds, program })
     }
+}
+
+/// The events of one query.
+#[derive(Debug)]
+pub struct Wanted {
+    kinds: Kinds,
+    program: Option<Program>,
 }
 
 /// The kinds of one query.
 #[derive(Debug)]
-pub enum Wanted {
+enum Kinds {
     /// The kinds that it named.
     Only(BTreeSet<String>),
     /// Every kind that is not opt-in.
     AllBut(Rc<[Pattern]>),
 }
 
-impl Wanted {
-    fn wants(&self, kind: &str) -> bool {
+impl Kinds {
+    fn have(&self, kind: &str) -> bool {
         match self {
             Self::Only(kinds) => kinds.contains(kind),
             Self::AllBut(opt_in) => !opt_in.iter().any(|pattern| pattern.matches(kind)),
         }
+    }
+}
+
+impl Wanted {
+    fn has(&self, event: &Event) -> bool {
+        let matches = |program: &Program| {
+            program.matches(Input {
+                kind: &event.kind,
+                subject: event.subject.as_deref(),
+                body: &event.body,
+            })
+        };
+        self.kinds.have(&event.kind) && self.program.as_ref().is_none_or(matches)
     }
 }
 
@@ -153,7 +176,7 @@ impl View for Wanted {
         events
             .iter()
             .map(|event| {
-                if self.wants(&event.kind) {
+                if self.has(event) {
                     Decision::Pass
                 } else {
                     Decision::Drop
@@ -230,21 +253,53 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_expression_is_refused_and_not_ignored() {
-        let events = plugin::<Events>("{}").unwrap();
-        let with = |expression: &str| {
-            events.open(Query {
-                expression: Some(expression.to_owned()),
-                ..query(&["api_post_event"])
-            })
+    fn filtered(event_types: &[&str], expression: &str) -> Result<Wanted, String> {
+        let query = Query {
+            expression: Some(expression.to_owned()),
+            ..query(event_types)
         };
-        let refusal = with("appId == \"/a\"").unwrap_err();
-        assert!(
-            refusal.contains("appId") && refusal.contains("event_type"),
-            "{refusal}"
+        plugin::<Events>("{}").unwrap().open(query)
+    }
+
+    #[test]
+    fn filter_and_kinds_must_both_match() {
+        let posts = |app: &str| Event {
+            body: format!(r#"{{"eventType": "api_post_event", "appId": "{app}"}}"#),
+            subject: Some(app.to_owned()),
+            ..event(1, "api_post_event")
+        };
+        let events = [
+            posts("/a"),
+            posts("/b"),
+            event(2, "status_update_event"),
+            event(3, "plugin_refused_event"),
+        ];
+        let cases: [(&[&str], &str, [bool; 4]); 8] = [
+            (&[], "event.appId == '/a'", [true, false, false, false]),
+            (&[], "subject == '/a'", [true, false, false, false]),
+            (&["status_update_event"], "event.appId == '/a'", [false; 4]),
+            (&["api_post_event"], "true", [true, true, false, false]),
+            // Opt-in kinds only by name, whatever the filter is.
+            (&[], "true", [true, true, true, false]),
+            (&[], "kind == 'plugin_refused_event'", [false; 4]),
+            (&["plugin_refused_event"], "true", [false, false, false, true]),
+            // An empty parameter asks for nothing.
+            (&[], " \n", [true, true, true, false]),
+        ];
+        for (event_types, expression, expected) in cases {
+            let decisions = filtered(event_types, expression).unwrap().decide(&events);
+            let passed: Vec<_> = decisions.iter().map(|it| *it == Decision::Pass).collect();
+            assert_eq!(passed, expected, "{event_types:?} {expression}");
+        }
+    }
+
+    #[test]
+    fn wrong_expression_is_refused_with_its_position() {
+        let refusal = filtered(&["api_post_event"], "kind == 'a' &&\n  appId == '/a'").unwrap_err();
+        assert_eq!(
+            refusal,
+            "filter, line 2, column 3: unknown variable `appId`, expected one of: event, kind, subject"
         );
-        assert!(with("  ").is_ok(), "an empty parameter asks for nothing");
     }
 
     #[test]

@@ -195,16 +195,116 @@ async fn events_filters_by_kind() {
         .await
         .unwrap();
     assert_eq!(decisions, [Decision::Pass, Decision::Drop, Decision::Pass]);
-    let refused = plugins
-        .open_view(Query {
-            expression: Some("x == 1".into()),
-            ..query
-        })
-        .await;
+    let filtered = |expression: &str| Query {
+        expression: Some(expression.into()),
+        ..query.clone()
+    };
+    let view = plugins
+        .open_view(filtered("event.eventType.startsWith(kind)"))
+        .await
+        .unwrap();
+    let decisions = view.decide(&[event(1, "a"), event(2, "b")]).await.unwrap();
+    assert_eq!(decisions, [Decision::Pass, Decision::Drop]);
+    let refused = plugins.open_view(filtered("kind == 'a' &&\n  x == 1")).await;
     assert!(
-        matches!(&refused, Err(OpenError::Refused(text)) if text.contains("x == 1")),
+        matches!(&refused, Err(OpenError::Refused(text)) if text.contains("line 2, column 3: unknown variable `x`")),
         "{refused:?}"
     );
+    token.cancel();
+    plugins.stopped().await;
+}
+
+/// As many filters as there can be, none of which the component may be blamed for: it reaches no
+/// limit of its manifest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_stays_within_its_limits_for_expensive_filters() {
+    let dir = TempDir::new().unwrap();
+    install(dir.path(), "events", "events", None);
+    let token = CancellationToken::new();
+    let plugins = Config::new(dir.path())
+        .start(&mut Registry::default(), token.clone())
+        .await
+        .unwrap();
+    let expressions = [
+        // Time: loops, copies, comparisons, searches.
+        "event.n.all(x, event.n.all(y, x == y))".to_owned(),
+        "event.n.map(x, event.n.map(y, x + y)).size() > 0".to_owned(),
+        "event.n.all(x, x in event.n + event.n)".to_owned(),
+        "event.n.all(x, event == event)".to_owned(),
+        "event.m.all(k, event.m[k] == 1)".to_owned(),
+        "event.n.all(x, event.t.matches('((a|b|ab)*c){10}') || true)".to_owned(),
+        // Memory: lists and texts.
+        "event.n.map(x, [x, x, x, x, x, x]).size() > 0".to_owned(),
+        "event.n.map(x, event.t + event.t).size() > 0".to_owned(),
+        "event.n.map(x, 'a' + string(x)).size() > 0".to_owned(),
+        "(event.n + event.n + event.n).size() > 0".to_owned(),
+        // Stack: nested parentheses, negations and conditions.
+        format!("{}true{}", "(".repeat(31), ")".repeat(31)),
+        format!("{}true", "!".repeat(30)),
+        format!("{}true", "event.z == 1 ? true : ".repeat(15)),
+    ];
+    let large = [
+        format!(
+            r#"{{"n": [{}1], "m": {{{}"z": 1}}, "t": "{}"}}"#,
+            "1,".repeat(100_000),
+            (0..20_000)
+                .map(|key| format!("\"k{key}\": 1,"))
+                .collect::<String>(),
+            "ab".repeat(200_000)
+        ),
+        format!(r#"{{"n": [{}1]}}"#, "[0],".repeat(100_000)),
+        format!(r#"{{"n": [{}1]}}"#, r#"{"":0},"#.repeat(60_000)),
+        format!(r#"{{"n": [{}1]}}"#, r#""\n","#.repeat(200_000)),
+        format!(r#"{{"n": {}{}}}"#, "[".repeat(120), "]".repeat(120)),
+        format!(r#"{{"n": {}"#, "[".repeat(500_000)),
+    ];
+    let event = |sequence, body: &String| Event {
+        sequence,
+        kind: "a".into(),
+        subject: None,
+        body: body.clone(),
+    };
+    // Batches as the bus makes them: many small events, or a mebibyte and one more event.
+    let small = r#"{"n": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "t": "a text of some length, as messages have"}"#;
+    let batches: Vec<Vec<Event>> = large
+        .iter()
+        .map(|body| vec![event(1, body), event(2, body)])
+        .chain([(1..=256)
+            .map(|sequence| event(sequence, &small.to_owned()))
+            .collect()])
+        .collect();
+    // Each remains open, with an expression as large as it can be.
+    let mut views = Vec::new();
+    for number in 0..240 {
+        let mut expression = format!(
+            "kind == '{number}' || {}",
+            expressions[number % expressions.len()]
+        );
+        while expression.len() < 3_900 {
+            expression.push_str(
+                " || kind in ['a','b','c','d','e','f','g','h','i','j','k','l','m','n','o','p','q']",
+            );
+            if expression.matches("','").count() > 300 {
+                break;
+            }
+        }
+        let query = Query {
+            expression: Some(expression),
+            ..Query::default()
+        };
+        views.push(plugins.open_view(query).await.unwrap());
+    }
+    for (view, expression) in views.iter().zip(&expressions) {
+        for batch in &batches {
+            let begun = std::time::Instant::now();
+            let decided = view.decide(batch).await;
+            assert!(
+                decided.is_ok(),
+                "{expression}: {decided:?} after {:?}",
+                begun.elapsed()
+            );
+        }
+    }
     token.cancel();
     plugins.stopped().await;
 }

@@ -1,0 +1,115 @@
+//! Filter expressions: a subset of CEL, the Common Expression Language, with bounded cost.
+//!
+//! [`Program::compile`] reads an expression once, resolves its names and refuses it with a position
+//! if it cannot be evaluated. [`Program::matches`] evaluates it for one event.
+//!
+//! Expressions are written by clients, one instance evaluates those of all subscribers, and a fault
+//! is counted against the component. Therefore everything is bounded: the text, its nesting, its
+//! nodes, its regular expressions, and the steps of an evaluation ([`Input::budget`]). No input
+//! panics. This is why parser and evaluator are written here and not taken from a library: those
+//! that exist do not count the steps of an evaluation.
+//!
+//! The language is that of CEL's specification without bytes, timestamps, durations, types as values,
+//! messages and optional values. JSON numbers without a fraction are `int`, or `uint` if they are too
+//! large for it; all others are `double`.
+
+mod document;
+mod eval;
+mod lex;
+mod parse;
+mod tree;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use tree::Node;
+
+/// Bytes of an expression.
+pub const MAX_LENGTH: usize = 4096;
+/// Nodes of an expression: literals, names, operators, calls.
+pub const MAX_NODES: usize = 512;
+/// Levels of an expression. Parser and evaluator call themselves once for each.
+pub const MAX_DEPTH: usize = 32;
+/// Macros (`all`, `exists`, `exists_one`, `filter`, `map`) within each other.
+pub const MAX_MACROS: usize = 2;
+/// Bytes of the compiled regular expressions of one expression.
+pub const MAX_PATTERNS: usize = 16 << 10;
+/// Values and keys in the JSON of an event that an expression reads.
+pub const MAX_VALUES: usize = 250_000;
+/// Steps that every evaluation may take; the bytes of the event are added.
+pub const BASE_STEPS: usize = 10_000;
+
+/// Why an expression is refused, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The character in this line, counted from 1.
+    pub column: usize,
+    /// What was found, and what was expected.
+    pub reason: String,
+}
+
+impl Refusal {
+    /// A refusal for what is at a byte of the text.
+    fn at(text: &str, byte: usize, reason: String) -> Self {
+        let mut end = byte.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = text.get(..end).unwrap_or_default();
+        let last = before.rsplit('\n').next().unwrap_or_default();
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: last.chars().count() + 1,
+            reason,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.reason)
+    }
+}
+
+/// What an expression is evaluated over.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// The variable `kind`.
+    pub kind: &'a str,
+    /// The variable `subject`; null if there is none.
+    pub subject: Option<&'a str>,
+    /// The variable `event`, as JSON.
+    pub body: &'a str,
+}
+
+impl Input<'_> {
+    /// Steps that an evaluation may take. They depend on the event alone, so that a decision does not
+    /// depend on the other events of its batch.
+    pub fn budget(&self) -> usize {
+        BASE_STEPS.saturating_add(self.body.len())
+    }
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub struct Program(Node);
+
+impl Program {
+    /// Compiles an expression.
+    pub fn compile(text: &str) -> Result<Self, Refusal> {
+        parse::program(text).map(Self)
+    }
+
+    /// Whether the event matches. An event does not match if the evaluation fails, needs more steps
+    /// than its budget, or results in anything but a bool.
+    ///
+    /// The JSON is read when the evaluation first needs it, and at most once.
+    pub fn matches(&self, input: Input<'_>) -> bool {
+        eval::matches(&self.0, input)
+    }
+}

@@ -1,0 +1,627 @@
+//! Parser: from the text to a [`Node`], with names resolved.
+//!
+//! Recursive descent over CEL's grammar. Everything that can be known before there is an event is
+//! checked here: names, numbers of arguments, types of operands where they are fixed, patterns.
+
+use regex_lite::RegexBuilder;
+
+use super::lex::{self, Spanned, Token, clip};
+use super::tree::{Expression, Function, Macro, Node, Operator, Pattern};
+use super::{MAX_DEPTH, MAX_LENGTH, MAX_MACROS, MAX_NODES, MAX_PATTERNS, Refusal};
+
+/// Compiles a text to an expression that results in a bool.
+pub(super) fn program(text: &str) -> Result<Node, Refusal> {
+    if text.len() > MAX_LENGTH {
+        let reason = format!(
+            "the expression has {} bytes, the limit is {MAX_LENGTH}",
+            text.len()
+        );
+        return Err(Refusal::at(text, MAX_LENGTH, reason));
+    }
+    let mut parser = Parser {
+        text,
+        tokens: lex::tokens(text)?,
+        next: 0,
+        variables: Vec::new(),
+        depth: 0,
+        nodes: 0,
+        patterns: 0,
+    };
+    let node = parser.expression()?;
+    if parser.peek() != &Token::End {
+        return parser.expected("an operator or the end");
+    }
+    parser.bool(&node, "the filter results in a bool")?;
+    Ok(node)
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    tokens: Vec<Spanned<'t>>,
+    /// Index of the next token.
+    next: usize,
+    /// Variables of the macros around the present place, outermost first.
+    variables: Vec<&'t str>,
+    depth: usize,
+    nodes: usize,
+    /// Bytes of compiled patterns.
+    patterns: usize,
+}
+
+type Parsed = Result<Node, Refusal>;
+
+const RELATIONS: [(&str, Operator); 6] = [
+    ("==", Operator::Equal),
+    ("!=", Operator::NotEqual),
+    ("<", Operator::Less),
+    ("<=", Operator::LessOrEqual),
+    (">", Operator::Greater),
+    (">=", Operator::GreaterOrEqual),
+];
+const SUMS: [(&str, Operator); 2] = [("+", Operator::Add), ("-", Operator::Subtract)];
+const PRODUCTS: [(&str, Operator); 3] = [
+    ("*", Operator::Multiply),
+    ("/", Operator::Divide),
+    ("%", Operator::Remainder),
+];
+/// What CEL reserves. Fields may have these names.
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+
+impl<'t> Parser<'t> {
+    fn peek(&self) -> &Token<'t> {
+        self.tokens
+            .get(self.next)
+            .map_or(&Token::End, |spanned| &spanned.token)
+    }
+
+    /// Where the next token begins.
+    fn here(&self) -> usize {
+        self.tokens
+            .get(self.next)
+            .map_or(self.text.len(), |spanned| spanned.start)
+    }
+
+    fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// Takes a symbol if it is next.
+    fn take(&mut self, symbol: &str) -> bool {
+        let found = matches!(self.peek(), Token::Symbol(it) if *it == symbol);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn need(&mut self, symbol: &str) -> Result<(), Refusal> {
+        if self.take(symbol) {
+            Ok(())
+        } else {
+            self.expected(&format!("`{symbol}`"))
+        }
+    }
+
+    fn refuse<T>(&self, at: usize, reason: impl Into<String>) -> Result<T, Refusal> {
+        Err(Refusal::at(self.text, at, reason.into()))
+    }
+
+    /// Refuses the next token.
+    fn expected<T>(&self, expected: &str) -> Result<T, Refusal> {
+        let found = match self.tokens.get(self.next) {
+            Some(Spanned { token, start, end }) if *token != Token::End => {
+                clip(self.text.get(*start..*end).unwrap_or_default())
+            }
+            _ => "the end".to_owned(),
+        };
+        self.refuse(self.here(), format!("found {found}, expected {expected}"))
+    }
+
+    fn node(&mut self, at: usize, expression: Expression) -> Parsed {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            let reason = format!("the expression has too many parts, the limit is {MAX_NODES}");
+            return self.refuse(at, reason);
+        }
+        let depth = Node::deepest(&expression) + 1;
+        if depth > MAX_DEPTH {
+            return self.too_deep(at);
+        }
+        Ok(Node {
+            at,
+            depth,
+            expression,
+        })
+    }
+
+    fn too_deep<T>(&self, at: usize) -> Result<T, Refusal> {
+        let reason = format!("the expression is nested too deeply, the limit is {MAX_DEPTH} levels");
+        self.refuse(at, reason)
+    }
+
+    /// Runs a rule one level deeper.
+    fn deeper(&mut self, rule: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
+        if self.depth >= MAX_DEPTH {
+            return self.too_deep(self.here());
+        }
+        self.depth += 1;
+        let result = rule(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Refuses an operand that is never of the type.
+    fn kind(&self, node: &Node, expected: &str, what: &str) -> Result<(), Refusal> {
+        match node.kind() {
+            Some(found) if found != expected => self.refuse(node.at, format!("found a {found}, but {what}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn bool(&self, node: &Node, what: &str) -> Result<(), Refusal> {
+        self.kind(node, "bool", what)
+    }
+
+    /// `a ? b : c`, or less.
+    fn expression(&mut self) -> Parsed {
+        self.deeper(|it| {
+            let condition = it.any()?;
+            let at = it.here();
+            if !it.take("?") {
+                return Ok(condition);
+            }
+            it.bool(&condition, "`?` follows a bool")?;
+            let then = it.any()?;
+            it.need(":")?;
+            let otherwise = it.expression()?;
+            it.node(at, Expression::If(Box::new([condition, then, otherwise])))
+        })
+    }
+
+    fn any(&mut self) -> Parsed {
+        self.series("||", Self::every, Expression::Or)
+    }
+
+    fn every(&mut self) -> Parsed {
+        self.series("&&", Self::relation, Expression::And)
+    }
+
+    fn series(
+        &mut self,
+        symbol: &str,
+        operand: fn(&mut Self) -> Parsed,
+        make: fn(Box<[Node]>) -> Expression,
+    ) -> Parsed {
+        let first = operand(self)?;
+        let at = self.here();
+        if !self.take(symbol) {
+            return Ok(first);
+        }
+        let mut operands = vec![first];
+        loop {
+            operands.push(operand(self)?);
+            if !self.take(symbol) {
+                break;
+            }
+        }
+        for operand in &operands {
+            self.bool(operand, &format!("`{symbol}` joins bools"))?;
+        }
+        self.node(at, make(operands.into()))
+    }
+
+    /// The operator of a table that is next.
+    fn operator(&mut self, table: &[(&str, Operator)]) -> Option<Operator> {
+        let Token::Symbol(symbol) = self.peek() else {
+            return None;
+        };
+        let (_, operator) = table.iter().find(|(name, _)| name == symbol)?;
+        self.advance();
+        Some(*operator)
+    }
+
+    fn relation(&mut self) -> Parsed {
+        let mut left = self.sum()?;
+        loop {
+            let at = self.here();
+            let operator = if matches!(self.peek(), Token::Name("in")) {
+                self.advance();
+                Operator::In
+            } else if let Some(operator) = self.operator(&RELATIONS) {
+                operator
+            } else {
+                return Ok(left);
+            };
+            let right = self.sum()?;
+            self.comparable(operator, &left, &right)?;
+            left = self.node(at, Expression::Binary(operator, Box::new([left, right])))?;
+        }
+    }
+
+    /// Refuses operands that are never comparable: they are a mistake, such as a missing quote.
+    fn comparable(&self, operator: Operator, left: &Node, right: &Node) -> Result<(), Refusal> {
+        let Some(second) = right.kind() else {
+            return Ok(());
+        };
+        if operator == Operator::In {
+            if matches!(second, "list" | "map") {
+                return Ok(());
+            }
+            let reason = format!("found a {second}, expected a list or map after `in`");
+            return self.refuse(right.at, reason);
+        }
+        let Some(first) = left.kind() else {
+            return Ok(());
+        };
+        match operator {
+            _ if first == second => Ok(()),
+            // Everything may be compared with null.
+            Operator::Equal | Operator::NotEqual if first == "null" || second == "null" => Ok(()),
+            _ => self.refuse(
+                right.at,
+                format!("found a {second}, expected a {first} to compare with"),
+            ),
+        }
+    }
+
+    fn sum(&mut self) -> Parsed {
+        self.chain(&SUMS, Self::product)
+    }
+
+    fn product(&mut self) -> Parsed {
+        self.chain(&PRODUCTS, Self::unary)
+    }
+
+    fn chain(&mut self, table: &[(&str, Operator)], operand: fn(&mut Self) -> Parsed) -> Parsed {
+        let mut left = operand(self)?;
+        loop {
+            let at = self.here();
+            let Some(operator) = self.operator(table) else {
+                return Ok(left);
+            };
+            let right = operand(self)?;
+            left = self.node(at, Expression::Binary(operator, Box::new([left, right])))?;
+        }
+    }
+
+    fn unary(&mut self) -> Parsed {
+        let at = self.here();
+        if self.take("!") {
+            let operand = self.deeper(Self::unary)?;
+            self.bool(&operand, "`!` negates a bool")?;
+            return self.node(at, Expression::Not(Box::new(operand)));
+        }
+        if !self.take("-") {
+            return self.member();
+        }
+        // Part of the number, because the least integer has no positive counterpart.
+        let literal = match *self.peek() {
+            Token::Int(value) => match 0_i64.checked_sub_unsigned(value) {
+                Some(value) => Expression::Int(value),
+                None => return self.expected("an integer of 64 bits"),
+            },
+            Token::Double(value) => Expression::Double(-value),
+            _ => {
+                let operand = self.deeper(Self::unary)?;
+                self.kind(&operand, "number", "`-` negates a number")?;
+                return self.node(at, Expression::Negate(Box::new(operand)));
+            }
+        };
+        self.advance();
+        let literal = self.node(at, literal)?;
+        self.members(literal)
+    }
+
+    fn member(&mut self) -> Parsed {
+        let primary = self.primary()?;
+        self.members(primary)
+    }
+
+    /// The fields, elements and methods of a value.
+    fn members(&mut self, mut value: Node) -> Parsed {
+        loop {
+            let at = self.here();
+            if self.take("[") {
+                let index = self.expression()?;
+                self.need("]")?;
+                value = self.node(at, Expression::Index(Box::new([value, index])))?;
+            } else if self.take(".") {
+                let at = self.here();
+                let name = match *self.peek() {
+                    Token::Name(name) if !KEYWORDS.contains(&name) => name,
+                    _ => return self.expected("the name of a field or function"),
+                };
+                self.advance();
+                value = if self.take("(") {
+                    self.method(at, name, value)?
+                } else {
+                    self.node(at, Expression::Select(Box::new(value), name.into()))?
+                };
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Parsed {
+        const EXPECTED: &str = "a value";
+        let at = self.here();
+        let literal = match self.peek().clone() {
+            Token::Name("true") => Expression::Bool(true),
+            Token::Name("false") => Expression::Bool(false),
+            Token::Name("null") => Expression::Null,
+            Token::Name("in") | Token::End => return self.expected(EXPECTED),
+            Token::Name(name) => {
+                self.advance();
+                return if self.take("(") {
+                    self.function(at, name)
+                } else {
+                    self.variable(at, name)
+                };
+            }
+            Token::Int(value) => match i64::try_from(value) {
+                Ok(value) => Expression::Int(value),
+                Err(_) => return self.expected("an integer of 64 bits"),
+            },
+            Token::Uint(value) => Expression::Uint(value),
+            Token::Double(value) => Expression::Double(value),
+            Token::Text(value) => Expression::Text(value.into()),
+            Token::Symbol("(") => {
+                self.advance();
+                let inner = self.expression()?;
+                self.need(")")?;
+                return Ok(inner);
+            }
+            Token::Symbol("[") => {
+                self.advance();
+                let elements = self.elements("]", Self::expression)?;
+                return self.node(at, Expression::List(elements.into()));
+            }
+            Token::Symbol("{") => {
+                self.advance();
+                return self.map(at);
+            }
+            Token::Symbol(_) => return self.expected(EXPECTED),
+        };
+        self.advance();
+        self.node(at, literal)
+    }
+
+    /// Elements separated by commas up to the end; the last one may have a comma too.
+    fn elements<T>(
+        &mut self,
+        end: &str,
+        element: fn(&mut Self) -> Result<T, Refusal>,
+    ) -> Result<Vec<T>, Refusal> {
+        let mut elements = Vec::new();
+        while !self.take(end) {
+            elements.push(element(self)?);
+            if !self.take(",") {
+                if self.take(end) {
+                    break;
+                }
+                return self.expected(&format!("`,` or `{end}`"));
+            }
+        }
+        Ok(elements)
+    }
+
+    fn map(&mut self, at: usize) -> Parsed {
+        let entries = self.elements("}", |it| {
+            let key = it.expression()?;
+            if !matches!(key.kind(), None | Some("string" | "number" | "bool")) {
+                return it.refuse(key.at, "expected a string, number or bool as key");
+            }
+            it.need(":")?;
+            Ok([key, it.expression()?])
+        })?;
+        let entries: Vec<Node> = entries.into_iter().flatten().collect();
+        self.node(at, Expression::Map(entries.into()))
+    }
+
+    fn variable(&mut self, at: usize, name: &str) -> Parsed {
+        // The innermost one hides the others.
+        if let Some(index) = self.variables.iter().rposition(|it| *it == name) {
+            return self.node(at, Expression::Local(index));
+        }
+        match name {
+            "event" => self.node(at, Expression::Event),
+            "kind" => self.node(at, Expression::Kind),
+            "subject" => self.node(at, Expression::Subject),
+            _ => {
+                let mut known = vec!["event", "kind", "subject"];
+                known.extend(&self.variables);
+                let known = known.join(", ");
+                let reason = format!("unknown variable {}, expected one of: {known}", clip(name));
+                self.refuse(at, reason)
+            }
+        }
+    }
+
+    /// A call without a value before it, after the parenthesis.
+    fn function(&mut self, at: usize, name: &str) -> Parsed {
+        let function = match name {
+            "has" => return self.has(at),
+            "matches" => {
+                let [text, pattern] = self.arguments(at, name)?;
+                return self.matches(at, text, &pattern);
+            }
+            "size" => Function::Size,
+            "bool" => Function::Bool,
+            "int" => Function::Int,
+            "uint" => Function::Uint,
+            "double" => Function::Double,
+            "string" => Function::Text,
+            "dyn" => Function::Dyn,
+            _ => {
+                let reason = if METHODS.contains(&name) {
+                    format!("`{name}` is called on a value: `value.{name}(…)`")
+                } else {
+                    format!(
+                        "unknown function {}, expected one of: has, size, matches, bool, int, uint, double, \
+                         string, dyn",
+                        clip(name)
+                    )
+                };
+                return self.refuse(at, reason);
+            }
+        };
+        let arguments: [Node; 1] = self.arguments(at, name)?;
+        self.node(at, Expression::Call(function, Box::new(arguments)))
+    }
+
+    /// The arguments of a call up to its end.
+    fn arguments<const COUNT: usize>(&mut self, at: usize, name: &str) -> Result<[Node; COUNT], Refusal> {
+        let arguments = self.elements(")", Self::expression)?;
+        let found = arguments.len();
+        arguments.try_into().or_else(|_| {
+            let reason = format!("`{name}` has {found} arguments, expected {COUNT}");
+            self.refuse(at, reason)
+        })
+    }
+
+    fn has(&mut self, at: usize) -> Parsed {
+        let [argument] = self.arguments(at, "has")?;
+        let place = argument.at;
+        match argument.expression {
+            Expression::Select(value, field) => self.node(at, Expression::Has(value, field)),
+            _ => self.refuse(
+                place,
+                "`has` expects a field, as in `has(event.appId)`; for other keys write `\"key\" in map`",
+            ),
+        }
+    }
+
+    /// A call on a value, after the parenthesis.
+    fn method(&mut self, at: usize, name: &'t str, target: Node) -> Parsed {
+        let function = match name {
+            "size" => {
+                let []: [Node; 0] = self.arguments(at, name)?;
+                return self.node(at, Expression::Call(Function::Size, Box::new([target])));
+            }
+            "matches" => {
+                let [pattern] = self.arguments(at, name)?;
+                return self.matches(at, target, &pattern);
+            }
+            "contains" => Function::Contains,
+            "startsWith" => Function::StartsWith,
+            "endsWith" => Function::EndsWith,
+            "all" => return self.macro_(at, name, Macro::All, target),
+            "exists" => return self.macro_(at, name, Macro::Exists, target),
+            "exists_one" | "existsOne" => return self.macro_(at, name, Macro::ExistsOne, target),
+            "filter" => return self.macro_(at, name, Macro::Filter, target),
+            "map" => return self.macro_(at, name, Macro::Map, target),
+            _ => {
+                let reason = format!(
+                    "unknown function {}, expected one of: {}",
+                    clip(name),
+                    METHODS.join(", ")
+                );
+                return self.refuse(at, reason);
+            }
+        };
+        let [argument] = self.arguments(at, name)?;
+        for operand in [&target, &argument] {
+            self.kind(operand, "string", &format!("`{name}` compares strings"))?;
+        }
+        self.node(at, Expression::Call(function, Box::new([target, argument])))
+    }
+
+    /// A macro: its variable, a comma, and what is evaluated with it.
+    fn macro_(&mut self, at: usize, name: &str, which: Macro, range: Node) -> Parsed {
+        if !matches!(range.kind(), None | Some("list" | "map")) {
+            return self.refuse(range.at, format!("`{name}` expects a list or map before it"));
+        }
+        if self.variables.len() >= MAX_MACROS {
+            let reason = format!("`{name}` is within {MAX_MACROS} other macros, which is the limit");
+            return self.refuse(at, reason);
+        }
+        let variable = match *self.peek() {
+            Token::Name(name) if !KEYWORDS.contains(&name) && !RESERVED.contains(&name) => name,
+            _ => return self.expected("the name of a variable"),
+        };
+        self.advance();
+        self.need(",")?;
+        self.variables.push(variable);
+        let body = self.elements(")", Self::expression);
+        self.variables.pop();
+        let body = body?;
+        let which = match (which, body.len()) {
+            (Macro::Map, 2) => Macro::FilterMap,
+            (which, 1) => which,
+            (_, found) => {
+                let found = found + 1;
+                return self.refuse(at, format!("`{name}` has {found} arguments, expected 2"));
+            }
+        };
+        if let (false, Some(condition)) = (which == Macro::Map, body.first()) {
+            self.bool(condition, &format!("`{name}` expects a condition"))?;
+        }
+        self.node(at, Expression::Macro(which, Box::new(range), body.into()))
+    }
+
+    fn matches(&mut self, at: usize, text: Node, pattern: &Node) -> Parsed {
+        self.kind(&text, "string", "`matches` searches a string")?;
+        let Expression::Text(written) = &pattern.expression else {
+            return self.refuse(pattern.at, "`matches` expects a regular expression in quotes");
+        };
+        // The least limit with which it compiles is close to the size of the automaton, on which the
+        // time of a search depends.
+        let mut limit = 1 << 8;
+        let regex = loop {
+            match RegexBuilder::new(written).size_limit(limit).build() {
+                Ok(regex) => break regex,
+                Err(_) if limit < MAX_PATTERNS => limit *= 2,
+                Err(error) => {
+                    let reason = format!(
+                        "the regular expression does not compile within {MAX_PATTERNS} bytes: {error}"
+                    );
+                    return self.refuse(pattern.at, reason);
+                }
+            }
+        };
+        self.patterns += limit;
+        if self.patterns > MAX_PATTERNS {
+            let reason = format!(
+                "the regular expressions together need more than {MAX_PATTERNS} bytes, which is the limit"
+            );
+            return self.refuse(pattern.at, reason);
+        }
+        let steps = limit / 64;
+        let pattern = Box::new(Pattern { regex, steps });
+        self.node(at, Expression::Matches(Box::new(text), pattern))
+    }
+}
+
+/// Functions that are called on a value.
+const METHODS: [&str; 10] = [
+    "size",
+    "matches",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "all",
+    "exists",
+    "exists_one",
+    "filter",
+    "map",
+];
