@@ -26,6 +26,7 @@ mod drain;
 mod event_callbacks;
 mod event_kinds;
 mod event_resume;
+mod event_filters;
 mod example_plugins;
 mod examples;
 mod executors;
