@@ -12,6 +12,8 @@ enum Values {
     Text,
     /// A text with a pattern.
     Pattern(&'static str),
+    /// A text, shown with examples.
+    Examples(&'static [&'static str]),
     OneOf(&'static [&'static str]),
     /// A number of this or more.
     From(u32),
@@ -21,7 +23,7 @@ enum Values {
     ListOf(&'static [&'static str]),
 }
 
-use Values::{Flag, From, List, ListOf, OneOf, Pattern, Text};
+use Values::{Examples, Flag, From, List, ListOf, OneOf, Pattern, Text};
 
 impl Values {
     fn schema(&self) -> Value {
@@ -29,6 +31,7 @@ impl Values {
             Flag(default) => json!({"type": "boolean", "default": default}),
             Text => json!({"type": "string"}),
             Pattern(pattern) => json!({"type": "string", "pattern": pattern}),
+            Examples(examples) => json!({"type": "string", "examples": examples}),
             OneOf(values) => json!({"type": "string", "enum": values}),
             From(least) => json!({"type": "integer", "minimum": least}),
             List => json!({"type": "array", "items": {"type": "string"}}),
@@ -178,8 +181,15 @@ const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
     (
         "filter",
         "filter",
-        "An expression for the component that filters events.",
-        Text,
+        "Only events that match this expression of CEL over `event` (the JSON of the event), `kind` and `subject`. An \
+         event on which the evaluation fails, as for a field that it does not have, does not match. A wrong expression \
+         is rejected with its line and column. This is the language of the component that is part of Transom; another \
+         one may define its own.",
+        Examples(&[
+            r#"event.appId == "/shop/web""#,
+            r#"subject.startsWith("/shop/") && event.taskStatus in ["TASK_FAILED", "TASK_LOST"]"#,
+            r#"has(event.appDefinition) && event.appDefinition.labels.team == "ops""#,
+        ]),
     ),
     (
         "plan-format",
