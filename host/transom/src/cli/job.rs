@@ -13,8 +13,9 @@ use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
+use super::http::Failure;
 use crate::exit::{Misconfigured, Unavailable};
-use client::{Api, Failure};
+use client::Api;
 
 /// How long to wait for the end of a killed job.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -4,6 +4,7 @@ mod cluster;
 mod config;
 mod dev;
 mod discovery;
+mod http;
 mod import;
 mod job;
 mod plugin;

@@ -13,11 +13,13 @@ mod work;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::http::{self, Client, Failure, Place};
 use crate::config;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
@@ -94,6 +96,9 @@ pub(super) struct Rollback {
     daemon: Daemon,
 }
 
+/// Timeout of one request. A restored version is compiled again if its compiled form is not kept,
+/// within the daemon's timeout.
+const TIMEOUT: Duration = Duration::from_mins(5);
 /// Columns of tables, which are keys of the admin API's answers.
 const PLUGIN: [&str; 8] = [
     "name", "world", "version", "state", "calls", "traps", "source", "refusal",
@@ -137,13 +142,6 @@ impl PluginCommand {
     }
 }
 
-/// The daemon's URL and credentials.
-struct Place {
-    url: String,
-    credentials: Option<(String, String)>,
-    certificates: Vec<reqwest::Certificate>,
-}
-
 impl Daemon {
     /// From the options, then from the daemon's own configuration.
     fn place(&self) -> anyhow::Result<Place> {
@@ -168,12 +166,13 @@ impl Daemon {
         });
         // Only the daemon's own certificate is trusted, or one that it issued.
         let certificates = match &section.tls_certificate {
-            None => Vec::new(),
+            None => None,
             Some(file) => {
                 let content = std::fs::read(file)
                     .with_context(|| format!("admin.tls_certificate: cannot read {}", file.display()))?;
-                reqwest::Certificate::from_pem_bundle(&content)
-                    .with_context(|| format!("admin.tls_certificate: {} is no PEM file", file.display()))?
+                let bundle = reqwest::Certificate::from_pem_bundle(&content);
+                let wrong = || format!("admin.tls_certificate: {} is no PEM file", file.display());
+                Some(bundle.with_context(wrong)?)
             }
         };
         let username = self.username.clone().or(section.username);
@@ -187,7 +186,7 @@ impl Daemon {
             ),
         };
         Ok(Place {
-            url,
+            url: http::url("--admin", &url, "http://127.0.0.1:9990")?,
             credentials,
             certificates,
         })
@@ -218,39 +217,27 @@ impl Daemon {
         path: &[&str],
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
-        let Place {
-            url,
-            credentials,
-            certificates,
-        } = self.place().context(Misconfigured)?;
-        let url = below(&url, path)?;
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .tls_certs_only(certificates)
-            // A restored version is compiled again if its compiled form is not kept, within the
-            // daemon's timeout.
-            .timeout(std::time::Duration::from_mins(5))
-            .build()?;
-        let mut request = client.request(method, url.clone());
-        if let Some((username, password)) = credentials {
-            request = request.basic_auth(username, Some(password));
-        }
+        let client = Client::new(self.place().context(Misconfigured)?, TIMEOUT)?;
+        let mut request = client.request(method, ["v1", "plugins"].iter().chain(path).copied());
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let answer = request
-            .send()
-            .await
-            .with_context(|| {
-                format!("no daemon answers at {url}: is one running, and is --admin its admin port?")
-            })
-            .context(Unavailable)?;
+        let answer = client.send(request).await.map_err(|failure| {
+            let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
+            let url = client.base();
+            anyhow::anyhow!("{why}")
+                .context(format!(
+                    "no daemon answers at {url}: is one running, and is --admin its admin port?"
+                ))
+                .context(Unavailable)
+        })?;
         let status = answer.status();
-        let document: Value = answer.json().await.unwrap_or_default();
+        let text = http::text(answer).await.unwrap_or_default();
+        let document: Value = serde_json::from_str(&text).unwrap_or_default();
         if !status.is_success() {
             match document["message"].as_str() {
                 Some(message) => anyhow::bail!("{message}"),
-                None => anyhow::bail!("{url} answered {status}"),
+                None => anyhow::bail!("{} answered {status}", client.base()),
             }
         }
         Ok(document)
@@ -266,21 +253,6 @@ impl Daemon {
         });
         output::print(self.output, &entries, columns, rows)
     }
-}
-
-/// The URL of a path below the plugins of that admin port; a name may contain any characters.
-fn below(admin: &str, path: &[&str]) -> anyhow::Result<reqwest::Url> {
-    let wrong = || format!("--admin is {admin:?}: expected an address such as http://127.0.0.1:9990");
-    let mut url = reqwest::Url::parse(admin)
-        .with_context(wrong)
-        .context(Misconfigured)?;
-    {
-        let Ok(mut segments) = url.path_segments_mut() else {
-            return Err(anyhow::anyhow!(wrong()).context(Misconfigured));
-        };
-        segments.pop_if_empty().extend(["v1", "plugins"]).extend(path);
-    }
-    Ok(url)
 }
 
 /// Every value in a document, one row each: `last_trap.fault`, and its value.

@@ -1,0 +1,304 @@
+//! The HTTP client of the commands that use a running daemon.
+//!
+//! * Bodies of responses are bounded.
+//! * A redirect to the same path, as a standby sends it to its leader, is followed with the
+//!   credentials. Every other redirect is an answer like others.
+//! * No proxy is used: a daemon is addressed directly.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, Url, header};
+
+/// The largest body of a response, in bytes: a list of 10,000 apps with their tasks has about 40 MB.
+const MAX_BODY: usize = 1 << 30;
+/// Redirects of one request.
+const MAX_REDIRECTS: usize = 5;
+/// Time for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The daemon cannot be reached; a retry may help.
+    Unreachable(String),
+    /// The daemon refused the request; a retry does not help.
+    Refused(String),
+}
+
+/// Where the daemon is, and who asks.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) url: Url,
+    pub(super) credentials: Option<(String, String)>,
+    /// The certificates to trust. None: those of the system.
+    pub(super) certificates: Option<Vec<Certificate>>,
+}
+
+/// See the module.
+pub(super) struct Client {
+    http: reqwest::Client,
+    place: Place,
+    timeout: Duration,
+}
+
+/// The URL in the option called `option`.
+pub(super) fn url(option: &str, text: &str, example: &str) -> anyhow::Result<Url> {
+    let wrong = || format!("{option} is {text:?}: expected an address such as {example}");
+    let url = Url::parse(text).with_context(wrong)?;
+    anyhow::ensure!(
+        matches!(url.scheme(), "http" | "https") && url.has_host(),
+        wrong()
+    );
+    Ok(url)
+}
+
+impl Client {
+    /// A client whose requests may take `timeout` each.
+    pub(super) fn new(place: Place, timeout: Duration) -> anyhow::Result<Self> {
+        let builder = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none());
+        let builder = match &place.certificates {
+            Some(certificates) => builder.tls_certs_only(certificates.clone()),
+            None if place.url.scheme() == "http" => builder.tls_certs_only([]),
+            None => builder,
+        };
+        Ok(Self {
+            http: builder.build().context("the HTTP client")?,
+            place,
+            timeout,
+        })
+    }
+
+    /// The daemon's URL.
+    pub(super) fn base(&self) -> &Url {
+        &self.place.url
+    }
+
+    /// A request to the path of these segments, with the credentials.
+    pub(super) fn request<'a>(
+        &self,
+        method: Method,
+        path: impl IntoIterator<Item = &'a str>,
+    ) -> RequestBuilder {
+        self.stream(method, path).timeout(self.timeout)
+    }
+
+    /// The same without a limit of time, for a response that stays open.
+    pub(super) fn stream<'a>(
+        &self,
+        method: Method,
+        path: impl IntoIterator<Item = &'a str>,
+    ) -> RequestBuilder {
+        let mut url = self.place.url.clone();
+        // A URL with a host has a path.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        let request = self.http.request(method, url);
+        match &self.place.credentials {
+            Some((username, password)) => request.basic_auth(username, Some(password)),
+            None => request,
+        }
+    }
+
+    /// Sends a request, and once more for each redirect.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let wrong = |error: reqwest::Error| Failure::Refused(chain(&error));
+        let mut request = request.build().map_err(wrong)?;
+        for _ in 0..MAX_REDIRECTS {
+            let mut again = request.try_clone();
+            let from = request.url().clone();
+            let answer = self.http.execute(request).await;
+            let answer = answer.map_err(|error| Failure::Unreachable(chain(&error)))?;
+            let target = redirected(&from, &answer);
+            match (target, again.take()) {
+                (Some(target), Some(mut again)) => {
+                    *again.url_mut() = target;
+                    request = again;
+                }
+                _ => return Ok(answer),
+            }
+        }
+        Err(Failure::Refused(format!("more than {MAX_REDIRECTS} redirects")))
+    }
+}
+
+/// The target of a redirect to the same path of another daemon, which gets the same credentials: so
+/// never from TLS to none.
+fn redirected(from: &Url, answer: &Response) -> Option<Url> {
+    if !matches!(
+        answer.status(),
+        StatusCode::FOUND | StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+    ) {
+        return None;
+    }
+    let target = answer.headers().get(header::LOCATION)?.to_str().ok()?;
+    let target = from.join(target).ok()?;
+    let same = target.path() == from.path() && target.query() == from.query();
+    let secure = target.scheme() == from.scheme() || target.scheme() == "https";
+    (same && secure && target != *from).then_some(target)
+}
+
+/// The body of a response as text.
+pub(super) async fn text(mut answer: Response) -> Result<String, Failure> {
+    let mut body = Vec::new();
+    loop {
+        let chunk = answer.chunk().await;
+        let Some(chunk) = chunk.map_err(|error| Failure::Unreachable(chain(&error)))? else {
+            break;
+        };
+        if body.len() + chunk.len() > MAX_BODY {
+            return Err(Failure::Refused(format!(
+                "the response has more than {} MB",
+                MAX_BODY >> 20
+            )));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(match String::from_utf8(body) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// The body of a successful response.
+pub(super) async fn checked(answer: Response) -> Result<String, Failure> {
+    let status = answer.status();
+    let text = text(answer).await?;
+    match status {
+        status if status.is_success() => Ok(text),
+        // The daemon, or a proxy before it, is starting.
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
+            Err(Failure::Unreachable(format!("{status}: {text}")))
+        }
+        status => Err(Failure::Refused(format!("{status}: {text}"))),
+    }
+}
+
+/// An error with its whole chain.
+pub(super) fn chain(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(location: &str) -> Response {
+        let mut answer = axum::http::Response::new(String::new());
+        *answer.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+        let location = location.parse().expect("a header");
+        answer.headers_mut().insert(header::LOCATION, location);
+        answer.into()
+    }
+
+    #[test]
+    fn redirect_is_followed_to_the_same_path_and_never_from_tls_to_none() {
+        let plain: Url = "http://a:1/v2/events?ids=true".parse().expect("a URL");
+        let secure: Url = "https://a:1/v2/events?ids=true".parse().expect("a URL");
+        for (from, location, followed) in [
+            (&plain, "http://b:2/v2/events?ids=true", true),
+            (&plain, "https://b:2/v2/events?ids=true", true),
+            (&secure, "http://b:2/v2/events?ids=true", false),
+            (&plain, "http://b:2/v2/apps?ids=true", false),
+            (&plain, "http://b:2/v2/events", false),
+            (&plain, "/v2/events?ids=true", false),
+        ] {
+            let target = redirected(from, &answer(location));
+            assert_eq!(target.is_some(), followed, "{from} {location}");
+        }
+    }
+
+    #[test]
+    fn url_needs_scheme_and_host() {
+        for wrong in ["127.0.0.1:8080", "ftp://a", "data:x", "", "http://"] {
+            let error = url("--url", wrong, "http://127.0.0.1:8080").expect_err(wrong);
+            assert!(format!("{error:#}").contains("--url is"), "{error:#}");
+        }
+    }
+
+    /// A server that answers every request with `answer`.
+    async fn server<T: axum::response::IntoResponse>(
+        answer: impl Fn(axum::extract::Request) -> T + Clone + Send + Sync + 'static,
+    ) -> (Url, tokio::task::JoinHandle<()>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let routes =
+            axum::Router::new().fallback(async move |request: axum::extract::Request| answer(request));
+        let serving = tokio::spawn(async move { drop(axum::serve(listener, routes).await) });
+        (format!("http://{address}").parse().expect("a URL"), serving)
+    }
+
+    fn client(url: Url) -> Client {
+        // As `main` does.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let place = Place {
+            url,
+            credentials: Some(("ops".to_owned(), "secret".to_owned())),
+            certificates: None,
+        };
+        Client::new(place, Duration::from_secs(30)).expect("a client")
+    }
+
+    #[tokio::test]
+    async fn credentials_reach_the_leader_to_which_a_standby_redirects() {
+        let (leader, serving) = server(|request: axum::extract::Request| {
+            let given = request.headers().get(header::AUTHORIZATION);
+            format!("{} {given:?}", request.uri())
+        })
+        .await;
+        let (standby, redirecting) = server(move |request: axum::extract::Request| {
+            let target = leader.join(&request.uri().to_string()).expect("a URL");
+            (
+                StatusCode::TEMPORARY_REDIRECT,
+                [(header::LOCATION, target.to_string())],
+            )
+        })
+        .await;
+        let client = client(standby);
+        let request = client
+            .request(Method::POST, ["v2", "a b"])
+            .query(&[("force", "true")])
+            .body("x");
+        let answer = client.send(request).await.expect("an answer");
+        let text = checked(answer).await.expect("a success");
+        assert!(text.starts_with("/v2/a%20b?force=true"), "{text}");
+        assert!(text.contains("Basic ") || text.contains("Sensitive"), "{text}");
+        serving.abort();
+        redirecting.abort();
+    }
+
+    #[tokio::test]
+    async fn redirects_in_a_circle_end() {
+        let (url, serving) = server(|request: axum::extract::Request| {
+            let host = request.headers().get(header::HOST).cloned();
+            let host = host
+                .and_then(|host| host.to_str().map(str::to_owned).ok())
+                .unwrap_or_default();
+            // Another name of the same server.
+            let other = if host.starts_with("127") {
+                host.replace("127.0.0.1", "localhost")
+            } else {
+                host.replace("localhost", "127.0.0.1")
+            };
+            let target = format!("http://{other}{}", request.uri());
+            (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, target)])
+        })
+        .await;
+        let client = client(url);
+        let ended = client.send(client.request(Method::GET, ["v2"])).await;
+        assert!(matches!(ended, Err(Failure::Refused(why)) if why.contains("redirects")));
+        serving.abort();
+    }
+}
