@@ -30,17 +30,37 @@ pub(crate) fn print<T: Serialize>(
             let text = serde_json::to_string_pretty(document)?;
             writeln!(out, "{}", shown_json(&text))?;
         }
+        Output::Table => writeln!(out, "{}", table(headings, rows))?,
+    }
+    Ok(())
+}
+
+/// `rows` as a table under `headings`; hidden characters of a guest's or a client's text are
+/// escaped.
+pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
+    for row in rows {
+        table.add_row(row.iter().map(|cell| shown(cell)));
+    }
+    table.trim_fmt()
+}
+
+/// Prints `document` as JSON, or `text`, whose lines are escaped.
+pub(crate) fn print_text<T: Serialize>(output: Output, document: &T, text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match output {
+        Output::Json => {
+            let json = serde_json::to_string_pretty(document)?;
+            writeln!(out, "{}", shown_json(&json))?;
+        }
         Output::Table => {
-            let mut table = Table::new();
-            table
-                .load_preset(presets::NOTHING)
-                .set_content_arrangement(ContentArrangement::Disabled);
-            table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
-            for row in rows {
-                // A value may contain a guest's text.
-                table.add_row(row.iter().map(|cell| shown(cell)));
+            for line in text.lines() {
+                writeln!(out, "{}", shown(line))?;
             }
-            writeln!(out, "{}", table.trim_fmt())?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The command line: one file per command.
 
+mod apps;
 mod cluster;
 mod config;
 mod dev;
@@ -43,6 +44,8 @@ enum Command {
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
+    #[command(subcommand)]
+    Apps(apps::AppsCommand),
     #[command(subcommand, visible_alias = "operator")]
     Job(job::JobCommand),
     Completions(shell::Completions),
@@ -58,6 +61,7 @@ impl CommandLine {
             Command::Cluster(command) => command.run().await,
             Command::Config(command) => command.run(),
             Command::Plugin(command) => command.run().await,
+            Command::Apps(command) => Box::pin(command.run()).await,
             Command::Job(command) => command.run().await,
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),

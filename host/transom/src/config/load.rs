@@ -276,8 +276,8 @@ fn refuse_timeouts(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command's variable that looks like a setting: the URL of a running daemon's admin port.
-const NOT_A_SETTING: &str = "ADMIN_URL";
+/// Variables of commands that look like settings: the URLs of a running daemon's ports.
+const NO_SETTINGS: [&str; 2] = ["ADMIN_URL", "APPS_URL"];
 
 /// `TRANSOM_APPS_PORT=8081` is `apps.port`.
 fn environment() -> Env {
@@ -289,7 +289,8 @@ fn environment() -> Env {
 /// Whether a variable, without its prefix, sets a key. One without a section (`STATE`) does not.
 fn is_setting(variable: &str) -> bool {
     let section = variable.split_once('_').map(|(section, _)| section);
-    section.is_some_and(is_section) && !variable.eq_ignore_ascii_case(NOT_A_SETTING)
+    let is_url = |name: &&str| variable.eq_ignore_ascii_case(name);
+    section.is_some_and(is_section) && !NO_SETTINGS.iter().any(|name| is_url(&name))
 }
 
 fn is_section(name: &str) -> bool {
@@ -535,6 +536,7 @@ mod tests {
             ("APPS_PORT", true),
             ("admin_port", true),
             ("ADMIN_URL", false),
+            ("apps_url", false),
             ("STATE", false),
             ("COMPONENTS_DIR", false),
         ] {

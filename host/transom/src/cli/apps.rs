@@ -1,0 +1,85 @@
+//! `transom apps`: a client of the apps port, one file a topic.
+//!
+//! Every command prints one table or, with `--output json`, one JSON document. Progress and
+//! messages go to standard error.
+
+mod api;
+mod change;
+mod create;
+mod delete;
+mod deployments;
+mod diff;
+mod diff_command;
+mod document;
+mod events;
+mod explain;
+mod explain_command;
+mod follow;
+mod id;
+mod kill;
+mod list;
+mod progress;
+mod queue;
+mod set;
+mod show;
+mod stream;
+mod tasks;
+mod update;
+mod versions;
+mod wait;
+
+use clap::Subcommand;
+
+/// Create, change and watch apps, pods and groups of a running daemon, through its apps port.
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "The daemon is the one at --url or TRANSOM_APPS_URL; every daemon of a group will do, because standbys \
+                  ask the leader. If it requires credentials, set TRANSOM_APPS_USER and TRANSOM_APPS_PASSWORD.\n\n\
+                  Examples:\n  \
+                  transom apps create -f web.json\n  \
+                  transom apps list\n  \
+                  transom apps scale web 3\n  \
+                  transom apps update web --set env.COLOUR=blue\n  \
+                  transom apps explain web"
+)]
+pub(super) enum AppsCommand {
+    List(list::List),
+    Show(show::Show),
+    Create(create::Create),
+    Update(update::Update),
+    Scale(update::Scale),
+    Restart(update::Restart),
+    Delete(delete::Delete),
+    Tasks(tasks::Tasks),
+    Kill(kill::Kill),
+    Deployments(deployments::Deployments),
+    Queue(queue::Queue),
+    Explain(explain_command::Explain),
+    Events(events::Events),
+    Versions(versions::Versions),
+    Diff(diff_command::Diff),
+    Wait(wait::Wait),
+}
+
+impl AppsCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::List(command) => command.run().await,
+            Self::Show(command) => command.run().await,
+            Self::Create(command) => command.run().await,
+            Self::Update(command) => command.run().await,
+            Self::Scale(command) => command.run().await,
+            Self::Restart(command) => command.run().await,
+            Self::Delete(command) => command.run().await,
+            Self::Tasks(command) => command.run().await,
+            Self::Kill(command) => command.run().await,
+            Self::Deployments(command) => command.run().await,
+            Self::Queue(command) => command.run().await,
+            Self::Explain(command) => command.run().await,
+            Self::Events(command) => command.run().await,
+            Self::Versions(command) => command.run().await,
+            Self::Diff(command) => command.run().await,
+            Self::Wait(command) => command.run().await,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What commands that change definitions have in common: files, dry runs and where to send them.
+
+use anyhow::bail;
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::api::{Api, Query};
+use super::document::{self, Document};
+use super::follow::{Follow, Rollout, Waiting, misuse};
+use super::id::Kind;
+use super::progress;
+use crate::output::{self, Output};
+
+/// The options of a change that starts a deployment.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    #[command(flatten)]
+    pub(super) rollout: Rollout,
+    #[command(flatten)]
+    pub(super) waiting: Waiting,
+}
+
+/// A request that changes definitions.
+pub(super) struct Change {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) body: Option<Value>,
+    pub(super) query: Query,
+    /// What the output says about it: `kind` and `id`, or `ids`.
+    pub(super) document: Value,
+}
+
+impl Change {
+    /// Sends it, and waits for its deployment.
+    pub(super) async fn run(self, api: &Api, options: &Options, output: Output) -> anyhow::Result<()> {
+        let mut query = options.rollout.query();
+        query.extend(self.query);
+        let follow = Follow::before(api, &options.waiting, output).await?;
+        let answer = api
+            .send(self.method, &self.path, &query, self.body.as_ref())
+            .await?;
+        follow.finish(answer, self.document).await
+    }
+}
+
+/// What an output says about one app, pod or group.
+pub(super) fn about(kind: Kind, id: &str) -> Value {
+    json!({"kind": kind.name(), "id": id})
+}
+
+/// What an output says about a list of apps.
+pub(super) fn about_all(apps: &[Value]) -> Value {
+    let ids: Vec<String> = apps.iter().filter_map(document::id).collect();
+    json!({"kind": "apps", "ids": ids})
+}
+
+/// The steps of the deployment that a change of a group would have; nothing is changed.
+pub(super) async fn dry_run(api: &Api, document: &Document, output: Output) -> anyhow::Result<()> {
+    let Document::One(Kind::Group, group) = document else {
+        return Err(misuse(
+            "--dry-run is for groups; `transom apps diff -f FILE` compares an app or a pod",
+        ));
+    };
+    let Some(id) = document::id(group) else {
+        bail!("the group has no id");
+    };
+    let query = Query::from([("dryRun", "true".to_owned())]);
+    let path = group_path(&id);
+    let mut body = group.clone();
+    body["id"] = json!(id);
+    let answer = api.send(Method::PUT, &path, &query, Some(&body)).await?;
+    let steps = answer.document["steps"].as_array().cloned().unwrap_or_default();
+    let mut rows = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        for action in step["actions"].as_array().into_iter().flatten() {
+            if let Some((verb, id)) = progress::verb(action) {
+                rows.push(vec![(index + 1).to_string(), verb.to_owned(), id.to_owned()]);
+            }
+        }
+    }
+    if rows.is_empty() && output == Output::Table {
+        eprintln!("nothing would change");
+        return Ok(());
+    }
+    output::print(output, &answer.document, &["step", "action", "id"], rows)
+}
+
+/// The path of a group in the API.
+pub(super) fn group_path(id: &str) -> String {
+    format!("v2/groups{}", id.trim_end_matches('/'))
+}

@@ -1,0 +1,75 @@
+//! `transom apps delete`.
+
+use anyhow::bail;
+use clap::Args;
+use reqwest::Method;
+use serde_json::Value;
+
+use super::api::{Daemon, Query};
+use super::change::{Change, about};
+use super::follow::{Follow, Waiting};
+use super::id::{self, Kind};
+
+/// Delete an app, a pod, or a group with everything in it, and wait until its tasks have ended.
+///
+/// Deleting an app or a pod cancels other deployments of it. Its persistent volumes are destroyed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  transom apps delete web\n  transom apps delete /shop --recursive")]
+pub(in crate::cli) struct Delete {
+    /// Id of the app, pod or group.
+    #[arg(value_parser = id::parse)]
+    id: String,
+    /// Delete a group although apps or pods are in it.
+    #[arg(long)]
+    recursive: bool,
+    /// Of a group: cancel other deployments of what is in it.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+impl Delete {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let api = self.daemon.api()?;
+        let target = id::find(&api, &self.id).await?;
+        if target.kind == Kind::Group && !self.recursive {
+            let (apps, pods) = count(&target.document);
+            if apps + pods > 0 {
+                bail!(
+                    "{} is a group with {apps} apps and {pods} pods: add --recursive to delete all of them \
+                     (`transom apps list {0}` shows them)",
+                    target.id
+                );
+            }
+        }
+        let mut query = Query::new();
+        if self.force {
+            query.push(("force", "true".to_owned()));
+        }
+        let change = Change {
+            method: Method::DELETE,
+            path: target.path(),
+            body: None,
+            query,
+            document: about(target.kind, &target.id),
+        };
+        let follow = Follow::before(&api, &self.waiting, self.daemon.output).await?;
+        let answer = api.send(change.method, &change.path, &change.query, None).await?;
+        follow.finish(answer, change.document).await
+    }
+}
+
+/// How many apps and pods are in a group.
+fn count(group: &Value) -> (usize, usize) {
+    let (mut apps, mut pods, mut below) = (0, 0, vec![group]);
+    while let Some(group) = below.pop() {
+        let list = |key: &str| group[key].as_array().map_or(&[][..], Vec::as_slice);
+        apps += list("apps").len();
+        pods += list("pods").len();
+        below.extend(list("groups"));
+    }
+    (apps, pods)
+}

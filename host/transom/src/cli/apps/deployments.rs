@@ -1,0 +1,128 @@
+//! `transom apps deployments`.
+
+use anyhow::bail;
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::api::{Api, Daemon, Query, is_missing};
+use super::follow::{Follow, Waiting, affected_by};
+use super::{id, progress};
+use crate::output;
+
+/// List running deployments; or revert, cancel or continue one.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom apps deployments\n  \
+    transom apps deployments --rollback 5f3c2a10-0b1c-4d6e-8f00-0123456789ab\n  \
+    transom apps deployments --continue 5f3c2a10-0b1c-4d6e-8f00-0123456789ab")]
+pub(in crate::cli) struct Deployments {
+    /// Revert this deployment by another one that restores the definitions before it, and wait for
+    /// that.
+    #[arg(long, value_name = "ID", group = "what")]
+    rollback: Option<String>,
+    /// Stop this deployment in its current step; instances are left as they are.
+    #[arg(long, value_name = "ID", group = "what")]
+    cancel: Option<String>,
+    /// Continue this deployment, which is held by its canary, and wait for its end.
+    #[arg(long = "continue", value_name = "ID", group = "what")]
+    go_on: Option<String>,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+const HEADINGS: [&str; 5] = ["id", "step", "current", "changes", "version"];
+
+impl Deployments {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let api = self.daemon.api()?;
+        let output = self.daemon.output;
+        let none = Query::new();
+        if let Some(id) = &self.rollback {
+            let follow = Follow::before(&api, &self.waiting, output).await?;
+            let answer = api.send(Method::DELETE, &path(id), &none, None).await;
+            let answer = known(&api, id, answer).await?;
+            return follow.finish(answer, json!({"reverts": id})).await;
+        }
+        if let Some(id) = &self.cancel {
+            let query = Query::from([("force", "true".to_owned())]);
+            let answer = api.send(Method::DELETE, &path(id), &query, None).await;
+            known(&api, id, answer).await?;
+            let document = json!({"deploymentId": id, "state": "cancelled"});
+            return output::print_text(output, &document, &format!("deployment {id} cancelled"));
+        }
+        if let Some(id) = &self.go_on {
+            let follow = Follow::before(&api, &self.waiting, output).await?;
+            let answer = api
+                .send(Method::POST, &format!("{}/continue", path(id)), &none, None)
+                .await;
+            let mut answer = known(&api, id, answer).await?;
+            answer.deployment = Some(id.clone());
+            return follow.finish(answer, json!({})).await;
+        }
+        let list = api.get("v2/deployments?embed=deadline&embed=canary").await?;
+        let rows = list.as_array().into_iter().flatten().map(row);
+        output::print(output, &list, &HEADINGS, rows)
+    }
+}
+
+/// The path of a deployment; its id is one segment.
+fn path(id: &str) -> String {
+    format!("v2/deployments/{}", id.replace('/', ""))
+}
+
+/// The result of a request about a deployment; one that does not run is answered with those that do.
+async fn known<T>(api: &Api, id: &str, answer: anyhow::Result<T>) -> anyhow::Result<T> {
+    let error = match answer {
+        Err(error) if is_missing(&error) => error,
+        answer => return answer,
+    };
+    let list = api.get("v2/deployments").await?;
+    let running: Vec<&str> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["id"].as_str())
+        .collect();
+    let nearest = id::nearest(id, running.iter().copied());
+    if let Some(nearest) = nearest.first() {
+        bail!("no deployment {id} runs; did you mean {nearest}?");
+    }
+    let running = if running.is_empty() {
+        "none".to_owned()
+    } else {
+        running.join(", ")
+    };
+    Err(error.context(format!(
+        "no deployment {id} runs (running: {running}); it may be over"
+    )))
+}
+
+fn row(deployment: &Value) -> Vec<String> {
+    let number = |key: &str| deployment[key].as_u64().unwrap_or(0);
+    let text = |key: &str| deployment[key].as_str().unwrap_or("-").to_owned();
+    let actions = deployment["currentActions"].as_array().into_iter().flatten();
+    let actions: Vec<String> = actions
+        .filter_map(progress::verb)
+        .take(3)
+        .map(|(verb, id)| format!("{verb} {id}"))
+        .collect();
+    let affected = affected_by(deployment);
+    let mut changes = affected.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    if affected.len() > 3 {
+        changes += &format!(" and {} more", affected.len() - 3);
+    }
+    let mut current = actions.join(", ");
+    if let Some(state) = deployment["canary"]["state"].as_str() {
+        current += &format!(" (canary {state})");
+    }
+    vec![
+        text("id"),
+        format!("{}/{}", number("currentStep"), number("totalSteps")),
+        current,
+        changes,
+        text("version"),
+    ]
+}

@@ -1,0 +1,161 @@
+//! Definitions in files: which kind each is, and which members are not part of a definition.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use super::id::Kind;
+use crate::exit::{Misconfigured, Unavailable};
+
+/// The largest file, in bytes. The daemon's own limit is `apps.max_body`.
+const MAX_FILE: u64 = 256 << 20;
+
+/// Members of the API's documents that are no part of a definition. Without them the output of
+/// `transom apps show --output json` is a definition again.
+const NO_PART: [&str; 14] = [
+    "version",
+    "versionInfo",
+    "tasks",
+    "tasksStaged",
+    "tasksRunning",
+    "tasksHealthy",
+    "tasksUnhealthy",
+    "tasksStats",
+    "deployments",
+    "lastTaskFailure",
+    "readinessCheckResults",
+    "uris",
+    "ports",
+    "ipAddress",
+];
+/// How many of them the service itself sets; the others are older forms of other members.
+const SET_BY_SERVICE: usize = 11;
+
+/// The content of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Document {
+    /// One app, pod or group.
+    One(Kind, Value),
+    /// A list of apps.
+    Apps(Vec<Value>),
+}
+
+/// Reads a file; `-` is standard input.
+pub(super) fn read(file: &str) -> anyhow::Result<Document> {
+    let text = text(file)?;
+    let document = serde_json::from_str(&text)
+        .with_context(|| format!("{file} is not JSON"))
+        .context(Misconfigured)?;
+    sorted(document)
+        .with_context(|| file.to_owned())
+        .context(Misconfigured)
+}
+
+fn text(file: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut read = |input: &mut dyn Read| input.take(MAX_FILE + 1).read_to_string(&mut text);
+    let read = if file == "-" {
+        read(&mut io::stdin().lock())
+    } else {
+        File::open(file).and_then(|mut file| read(&mut file))
+    };
+    read.with_context(|| format!("cannot read {file}"))
+        .context(Unavailable)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(anyhow::anyhow!("{file} has more than {} MB", MAX_FILE >> 20).context(Misconfigured));
+    }
+    Ok(text)
+}
+
+/// What a document is: containers make a pod; apps, pods or groups make a group.
+fn sorted(document: Value) -> anyhow::Result<Document> {
+    match document {
+        Value::Array(list) => {
+            for (at, one) in list.iter().enumerate() {
+                if kind(one)? != Kind::App {
+                    bail!("number {at} of the list is no app; only apps can be changed together as a list");
+                }
+            }
+            Ok(Document::Apps(list.into_iter().map(definition).collect()))
+        }
+        document => Ok(Document::One(kind(&document)?, definition(document))),
+    }
+}
+
+fn kind(document: &Value) -> anyhow::Result<Kind> {
+    let Some(members) = document.as_object() else {
+        bail!("expected a definition: an app, a list of apps, a pod or a group");
+    };
+    let any = |names: &[&str]| names.iter().any(|name| members.contains_key(*name));
+    Ok(if any(&["containers", "scaling"]) {
+        Kind::Pod
+    } else if any(&["apps", "groups", "pods", "enforceRole", "scaleBy"]) {
+        Kind::Group
+    } else {
+        Kind::App
+    })
+}
+
+/// A document of the API without the members that the service sets.
+pub(super) fn definition(mut document: Value) -> Value {
+    let is_version_alone = document.as_object().is_some_and(|members| {
+        members.contains_key("version") && members.keys().all(|key| matches!(key.as_str(), "version" | "id"))
+    });
+    // `{"version": …}` returns to an earlier definition.
+    if let Some(members) = document.as_object_mut()
+        && !is_version_alone
+    {
+        members.retain(|name, _| !NO_PART[..SET_BY_SERVICE].contains(&name.as_str()));
+    }
+    document
+}
+
+/// The same for a comparison, without the older forms of members, too.
+pub(super) fn comparable(document: Value) -> Value {
+    let mut document = definition(document);
+    if let Some(members) = document.as_object_mut() {
+        members.retain(|name, _| !NO_PART.contains(&name.as_str()));
+    }
+    document
+}
+
+/// The id in a document, beginning with a slash.
+pub(super) fn id(document: &Value) -> Option<String> {
+    let id = document["id"].as_str()?;
+    Some(format!("/{}", id.trim_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn documents_are_sorted_by_their_members() {
+        for (document, kind) in [
+            (json!({"id": "/a", "cmd": "x"}), Kind::App),
+            (json!({"id": "/a", "container": {}}), Kind::App),
+            (json!({"id": "/a", "containers": []}), Kind::Pod),
+            (json!({"id": "/a", "apps": []}), Kind::Group),
+            (json!({"id": "/a", "groups": []}), Kind::Group),
+        ] {
+            assert_eq!(
+                sorted(document.clone()).expect("sorted"),
+                Document::One(kind, document)
+            );
+        }
+        assert!(sorted(json!([{"id": "/a"}, {"id": "/b", "containers": []}])).is_err());
+        assert!(sorted(json!("text")).is_err());
+    }
+
+    #[test]
+    fn shown_document_becomes_a_definition_again() {
+        let shown = json!({"id": "/a", "cmd": "x", "version": "2026", "tasksRunning": 1, "tasks": []});
+        assert_eq!(definition(shown), json!({"id": "/a", "cmd": "x"}));
+        let back = json!({"id": "/a", "version": "2026"});
+        assert_eq!(definition(back.clone()), back, "a return to a version");
+    }
+}

@@ -1,0 +1,92 @@
+//! `transom apps explain`: why instances are not launched or not healthy, and what to do.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::api::Daemon;
+use super::follow::affected_by;
+use super::id::{self, Kind, Target};
+use super::{explain, wait};
+use crate::output;
+
+/// Explain why instances of an app or pod wait: condition by condition, with the offers counted.
+///
+/// Each condition is tested with the offers that passed those before it, in the last round of
+/// offers. Below the table are constraints with the agents that each rejected, the delay after
+/// failures, the deployments that wait for it, and what to do.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom apps explain web\n  \
+    transom apps explain /shop/web --output json | jq '.conditions[] | select(.declined > 0)'")]
+pub(in crate::cli) struct Explain {
+    /// Id of the app or pod.
+    #[arg(value_parser = id::parse)]
+    id: String,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+impl Explain {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let api = self.daemon.api()?;
+        let target = id::find_one(&api, &self.id).await?;
+        let (queue, deployments) = (
+            explain::queue(&api).await?,
+            api.get("v2/deployments?embed=canary").await?,
+        );
+        let locks: Vec<&Value> = deployments
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|deployment| affected_by(deployment).contains(&target.id))
+            .collect();
+        let Some(item) = explain::item_of(&queue, &target.id) else {
+            let missing = wait::missing(&api, std::slice::from_ref(&target.id), true).await?;
+            return self.not_waiting(&target, &missing);
+        };
+        let failure = last_failure(&target);
+        let mut document = explain::document(item, &locks);
+        document["lastTaskFailure"] = json!(failure);
+        let shown = explain::for_people(item, &locks, jiff::Timestamp::now());
+        let mut blocks = vec![shown.before.join("\n")];
+        if !shown.rows.is_empty() {
+            blocks.push(output::table(&explain::HEADINGS, shown.rows));
+        }
+        let failure = failure.map(described);
+        let after: Vec<String> = failure.into_iter().chain(shown.after).collect();
+        blocks.push(after.join("\n"));
+        output::print_text(self.daemon.output, &document, &blocks.join("\n\n"))
+    }
+
+    /// Nothing is in the queue; instances may still be missing.
+    fn not_waiting(&self, target: &Target, missing: &[String]) -> anyhow::Result<()> {
+        let failure = last_failure(target);
+        let document = json!({
+            "id": target.id, "waiting": 0, "missing": missing, "lastTaskFailure": failure,
+        });
+        let mut lines = vec![format!("{}: no instance waits for an offer.", target.id)];
+        lines.extend(missing.iter().map(|what| format!("* {what}")));
+        lines.extend(failure.map(described));
+        if missing.is_empty() {
+            lines.push("Everything that is wanted runs, and no deployment changes it.".to_owned());
+        }
+        output::print_text(self.daemon.output, &document, &lines.join("\n"))
+    }
+}
+
+/// The last failure of an app's task.
+fn last_failure(target: &Target) -> Option<&Value> {
+    let failure = target.document.get("lastTaskFailure");
+    failure.filter(|failure| target.kind == Kind::App && failure.is_object())
+}
+
+fn described(failure: &Value) -> String {
+    let text = |key: &str| failure[key].as_str().unwrap_or_default();
+    format!(
+        "Last failure: {} on {} at {}: {}",
+        text("state"),
+        text("host"),
+        text("timestamp"),
+        text("message")
+    )
+}

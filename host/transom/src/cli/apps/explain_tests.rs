@@ -1,0 +1,132 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The entry of an app that needs 100 CPUs and one agent each, in a cluster of two agents.
+fn recorded() -> Value {
+    let step = |reason: &str, declined: u64, processed: u64| json!({"reason": reason, "declined": declined, "processed": processed});
+    let offer = |host: &str, cpus: f64| {
+        json!({
+            "offer": {
+                "id": "o", "hostname": host, "agentId": format!("agent-{host}"), "attributes": [],
+                "resources": [
+                    {"name": "cpus", "role": "*", "scalar": cpus}, {"name": "mem", "role": "*", "scalar": 4096.0},
+                    {"name": "ports", "role": "*", "ranges": [{"begin": 31000, "end": 31009}]},
+                ],
+            },
+            "timestamp": "2026-01-01T00:00:05.000Z", "reason": ["InsufficientCpus"],
+        })
+    };
+    let steps = json!([
+        step("UnfulfilledRole", 0, 3),
+        step("UnfulfilledConstraint", 1, 3),
+        step("InsufficientCpus", 2, 2),
+        step("InsufficientMemory", 0, 0),
+        step("SomethingNew", 1, 1),
+    ]);
+    json!({
+        "app": {
+            "id": "/big", "cpus": 100, "mem": 32, "constraints": [["@hostname", "UNIQUE"]],
+            "portDefinitions": [{"port": 0}],
+        },
+        "count": 1, "role": "*", "delay": {"timeLeftSeconds": 0, "overdue": true}, "since": "2026-01-01T00:00:00.000Z",
+        "processedOffersSummary": {
+            "processedOffersCount": 12, "unusedOffersCount": 12, "rejectSummaryLastOffers": steps,
+            "rejectSummaryLaunchAttempt": [],
+        },
+        "lastUnusedOffers": [offer("127.0.0.1", 4.0), offer("127.0.0.2", 3.9)],
+        "reasons": {
+            "last": {"InsufficientCpus": 2, "UnfulfilledConstraint": 1}, "last_offers": 3,
+            "last_constraints": {"0": 1}, "message": null,
+        },
+    })
+}
+
+#[test]
+fn conditions_are_shown_with_counts_needs_and_the_largest_offer() {
+    let item = recorded();
+    let now: jiff::Timestamp = "2026-01-01T00:00:10Z".parse().expect("a time");
+    let lock = json!({"id": "d1", "currentStep": 1, "totalSteps": 1, "currentActions": []});
+    let shown = for_people(&item, &[&lock], now);
+    assert_eq!(
+        shown.before,
+        [
+            "/big: 1 instance waits for 10 s: constraints: 1 of 3 offers do not match, cpus: 2 of 2 offers have less than 100"
+        ]
+    );
+    assert_eq!(shown.rows.len(), 4, "an unknown reason is left out");
+    assert_eq!(shown.rows[2], ["cpus", "2", "2", "100", "4 (127.0.0.1)"]);
+    let after = shown.after.join("\n");
+    for part in [
+        "Constraint [@hostname UNIQUE] rejected 1 agents",
+        "3 in the last round, from 2 agents; 12 since it waits, 12 of them unused",
+        "Deployment d1: step 1 of 1",
+        "It needs 100 cpus, and the largest offer has 4 (127.0.0.1)",
+        "[@hostname UNIQUE] rejects 1",
+        "deployments --rollback d1",
+    ] {
+        assert!(after.contains(part), "{part}: {after}");
+    }
+}
+
+#[test]
+fn document_has_the_same_for_programs() {
+    let item = recorded();
+    let document = document(&item, &[]);
+    assert_eq!(document["id"], "/big");
+    let cpus = &document["conditions"][2];
+    assert_eq!(
+        (&cpus["condition"], &cpus["declined"]),
+        (&json!("cpus"), &json!(2))
+    );
+    assert_eq!(
+        (&cpus["needed"], &cpus["largestOffer"]),
+        (&json!(100.0), &json!(4.0))
+    );
+    assert_eq!(document["constraints"][0]["rejectedAgents"], 1);
+    assert_eq!(document["agents"], 2);
+}
+
+#[test]
+fn delay_and_obstacles_come_before_offers() {
+    let mut item = recorded();
+    item["delay"] = json!({"timeLeftSeconds": 12, "overdue": false});
+    assert_eq!(in_short(&item), "the next launch is in 12 s, after failures");
+    let document = document(&item, &[]);
+    assert!(
+        document["advice"][0]
+            .as_str()
+            .is_some_and(|text| text.contains("--reset-delay"))
+    );
+    let mut item = recorded();
+    item["reasons"]["last"] = json!({"Disconnected": 1});
+    assert!(in_short(&item).contains("not subscribed"));
+}
+
+#[test]
+fn needs_of_a_pod_are_those_of_its_containers_and_its_executor() {
+    let pod = json!({
+        "id": "/p", "executorResources": {"cpus": 0.1, "mem": 32},
+        "containers": [
+            {"resources": {"cpus": 0.5, "mem": 64}, "endpoints": [{"hostPort": 0}, {"name": "no host port"}]},
+            {"resources": {"cpus": 0.2}},
+        ],
+    });
+    assert_eq!(needed(&pod, "cpus").map(super::shown).as_deref(), Some("0.8"));
+    assert_eq!(needed(&pod, "mem"), Some(96.0));
+    assert_eq!(needed(&pod, "ports"), Some(1.0));
+}
+
+#[test]
+fn unexpected_documents_are_explained_without_details() {
+    for item in [Value::Null, json!([]), json!({"app": 1, "count": "x"})] {
+        assert_eq!(in_short(&item), "for an offer");
+        assert!(
+            for_people(&item, &[], jiff::Timestamp::UNIX_EPOCH)
+                .rows
+                .is_empty()
+        );
+    }
+    assert!(item_of(&json!({"queue": [recorded()]}), "/big").is_some());
+    assert!(item_of(&json!({"queue": [recorded()]}), "/other").is_none());
+}

@@ -1,0 +1,352 @@
+//! Waits for the end of a deployment, with progress.
+//!
+//! The API keeps no finished deployments: whether one succeeded is only in its last event. So the
+//! event stream is opened before the request that starts the deployment.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::api::{Answer, Api, Query};
+use super::explain;
+use super::progress::{self, Progress};
+use super::stream::Stream;
+use super::wait;
+use crate::exit::{Misconfigured, Unavailable};
+use crate::output::{self, Output};
+
+/// Interval of the requests for the running deployments.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long the last event may take after the deployment is gone from the list.
+const LAST_EVENT: Duration = Duration::from_secs(5);
+/// When to say why nothing changes.
+const STUCK: Duration = Duration::from_secs(10);
+/// How long a daemon may be unreachable meanwhile, as between two leaders.
+const OUTAGE: Duration = Duration::from_mins(1);
+/// Results of other deployments that are remembered until ours has an id.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// Whether and how long to wait.
+#[derive(Debug, Args)]
+pub(super) struct Waiting {
+    /// Return as soon as the daemon has accepted the change, and print the id of the deployment.
+    #[arg(long)]
+    detach: bool,
+    /// Give up waiting after so many seconds, with exit code 1; the deployment continues. Default:
+    /// no limit.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "detach", value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: Option<u32>,
+}
+
+/// How a deployment is carried out.
+#[derive(Debug, Args)]
+pub(super) struct Rollout {
+    /// Cancel other deployments that change the same apps.
+    #[arg(long)]
+    force: bool,
+    /// The deployment has to be done within so many seconds; otherwise it fails.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    deadline: Option<u32>,
+    /// What a missed deadline does: `rollback` (the daemon's default) or `fail`, which stops in the
+    /// current step.
+    #[arg(long, value_name = "WHAT", requires = "deadline", value_parser = ["rollback", "fail"])]
+    on_deadline: Option<String>,
+    /// Restart with so many new instances first (2 or 10%), and hold the others.
+    #[arg(long, value_name = "AMOUNT")]
+    canary: Option<String>,
+    /// Continue automatically when the canary has been healthy for so many seconds.
+    #[arg(long, value_name = "SECONDS", requires = "canary")]
+    canary_seconds: Option<u32>,
+}
+
+impl Rollout {
+    /// The parameters of the request.
+    pub(super) fn query(&self) -> Query {
+        let mut query = Query::new();
+        if self.force {
+            query.push(("force", "true".to_owned()));
+        }
+        let mut add = |name, value: Option<String>| query.extend(value.map(|value| (name, value)));
+        add("deadline", self.deadline.map(|seconds| seconds.to_string()));
+        add("onDeadline", self.on_deadline.clone());
+        add("canary", self.canary.clone());
+        add(
+            "canarySeconds",
+            self.canary_seconds.map(|seconds| seconds.to_string()),
+        );
+        query
+    }
+}
+
+/// How a deployment ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Finished,
+    Failed(String),
+    /// The deployment is over, its last event was not received, and this is missing.
+    Unknown(String),
+    /// The first instances are healthy, and the others wait for a command.
+    Held,
+    TimedOut(String),
+}
+
+/// A deployment that is about to start.
+pub(super) struct Follow<'a> {
+    api: &'a Api,
+    output: Output,
+    stream: Option<Stream>,
+    deadline: Option<Instant>,
+    detach: bool,
+    /// The last events of deployments: the reason of a failure.
+    ended: HashMap<String, Option<String>>,
+}
+
+impl<'a> Follow<'a> {
+    /// Before the request that starts it.
+    pub(super) async fn before(api: &'a Api, waiting: &Waiting, output: Output) -> anyhow::Result<Self> {
+        let timeout = waiting.timeout.map(|seconds| Duration::from_secs(seconds.into()));
+        Self::within(api, timeout, waiting.detach, output).await
+    }
+
+    pub(super) async fn within(
+        api: &'a Api,
+        timeout: Option<Duration>,
+        detach: bool,
+        output: Output,
+    ) -> anyhow::Result<Self> {
+        // Without a stream the list of deployments has to do.
+        let stream = if detach {
+            None
+        } else {
+            Stream::open(api, &ended_events(), None).await.ok()
+        };
+        Ok(Self {
+            api,
+            output,
+            stream,
+            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            detach,
+            ended: HashMap::new(),
+        })
+    }
+
+    /// Waits for the end of the deployment that a request started, unless it is detached, and
+    /// prints `document` with the deployment and its state.
+    pub(super) async fn finish(mut self, answer: Answer, mut document: Value) -> anyhow::Result<()> {
+        let Some(id) = answer.deployment else {
+            bail!("the daemon answered without a deployment");
+        };
+        document["deploymentId"] = json!(id);
+        if let Some(version) = answer.document.get("version") {
+            document["version"] = version.clone();
+        }
+        if self.detach {
+            document["state"] = json!("started");
+            return output::print_text(self.output, &document, &id);
+        }
+        let end = self.until_end(&id).await?;
+        self.report(&id, document, &end)
+    }
+
+    /// Waits for a deployment that runs already.
+    pub(super) async fn until(mut self, id: &str) -> anyhow::Result<()> {
+        let end = self.until_end(id).await?;
+        self.report(id, json!({"deploymentId": id}), &end)
+    }
+
+    fn report(&self, id: &str, mut document: Value, end: &End) -> anyhow::Result<()> {
+        let (state, text) = match end {
+            End::Finished => ("finished", format!("deployment {id} finished")),
+            End::Failed(_) => ("failed", String::new()),
+            End::Unknown(_) => ("over", String::new()),
+            End::Held => (
+                "held",
+                format!(
+                    "deployment {id} is held: its canary is healthy. Replace the others with `transom apps deployments \
+                     --continue {id}`, or return with `transom apps deployments --rollback {id}`."
+                ),
+            ),
+            End::TimedOut(_) => ("running", String::new()),
+        };
+        document["state"] = json!(state);
+        if let End::Failed(reason) = end {
+            document["reason"] = json!(reason);
+        }
+        if self.output == Output::Json {
+            output::print_text(self.output, &document, "")?;
+        }
+        match end {
+            End::Failed(reason) => bail!("deployment {id} failed: {reason}"),
+            End::TimedOut(missing) => bail!(
+                "deployment {id} is not done yet: {missing}\nIt continues: `transom apps wait {id}` waits for it, `transom \
+                 apps deployments --rollback {id}` reverts it."
+            ),
+            End::Unknown(missing) => {
+                bail!("deployment {id} is over, and how it ended was not received: {missing}")
+            }
+            _ if self.output == Output::Json => Ok(()),
+            _ => output::print_text(self.output, &document, &text),
+        }
+    }
+
+    async fn until_end(&mut self, id: &str) -> anyhow::Result<End> {
+        let mut progress = Progress::new();
+        let end = self.watch(id, &mut progress).await;
+        progress.end();
+        end
+    }
+
+    async fn watch(&mut self, id: &str, progress: &mut Progress) -> anyhow::Result<End> {
+        let mut text = String::new();
+        let (mut changed, mut reachable) = (Instant::now(), Instant::now());
+        let mut explained = String::new();
+        let mut gone: Option<Instant> = None;
+        let mut affected = Vec::new();
+        loop {
+            if let Some(reason) = self.ended.remove(id) {
+                return Ok(reason.map_or(End::Finished, End::Failed));
+            }
+            match self.current(id).await {
+                Ok(Some((deployment, line))) => {
+                    (gone, reachable) = (None, Instant::now());
+                    affected = affected_by(&deployment);
+                    if deployment["canary"]["state"] == "held" && deployment["canary"]["seconds"].is_null() {
+                        return Ok(End::Held);
+                    }
+                    if progress.show(&line) {
+                        changed = Instant::now();
+                    }
+                    text = line;
+                    if changed.elapsed() >= STUCK
+                        && let Some(why) = self.stuck(&deployment).await
+                    {
+                        text = format!("{text}; {why}");
+                        if explained != why {
+                            progress.note(&why);
+                            explained = why;
+                        }
+                    }
+                }
+                Ok(None) => {
+                    reachable = Instant::now();
+                    let since = *gone.get_or_insert_with(Instant::now);
+                    if self.stream.is_none() || since.elapsed() >= LAST_EVENT {
+                        let missing = wait::missing(self.api, &affected, false).await?;
+                        return Ok(match missing.is_empty() {
+                            true if affected.is_empty() => End::Unknown("it was over before".to_owned()),
+                            true => End::Finished,
+                            false => End::Unknown(missing.join("; ")),
+                        });
+                    }
+                }
+                Err(error) if error.is::<Unavailable>() && reachable.elapsed() < OUTAGE => {
+                    progress.show("the daemon does not answer; trying again");
+                }
+                Err(error) => return Err(error),
+            }
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(End::TimedOut(text));
+            }
+            self.pause().await;
+        }
+    }
+
+    /// Reads events until it is time for the next request, or one of them ends a deployment.
+    async fn pause(&mut self) {
+        let next = Instant::now() + INTERVAL;
+        let until = self.deadline.map_or(next, |deadline| next.min(deadline));
+        let Some(stream) = &mut self.stream else {
+            sleep_until(until).await;
+            self.stream = Stream::open(self.api, &ended_events(), None).await.ok();
+            return;
+        };
+        tokio::select! {
+            () = sleep_until(until) => {}
+            event = stream.next() => match event {
+                Ok(frame) => {
+                    let event: Value = serde_json::from_str(&frame.data).unwrap_or_default();
+                    let failed = frame.kind == "deployment_failed";
+                    let reason = event["reason"].as_str().unwrap_or("no reason was given");
+                    if let Some(id) = event["id"].as_str() && self.ended.len() < MAX_REMEMBERED {
+                        self.ended.insert(id.to_owned(), failed.then(|| reason.to_owned()));
+                    }
+                }
+                Err(_) => {
+                    self.stream = None;
+                    sleep(INTERVAL).await;
+                }
+            },
+        }
+    }
+
+    /// The deployment, if it runs, and how far it is.
+    async fn current(&self, id: &str) -> anyhow::Result<Option<(Value, String)>> {
+        let Some(deployment) = running(self.api, id).await? else {
+            return Ok(None);
+        };
+        let mut counts = Vec::new();
+        for action in deployment["currentActions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .take(3)
+        {
+            let Some(app) = action["app"].as_str() else {
+                continue;
+            };
+            if let Some(found) = self.api.find(&format!("v2/apps{app}")).await? {
+                counts.push((app.to_owned(), progress::instances(&found["app"])));
+            }
+        }
+        let line = progress::line(&deployment, &counts);
+        Ok(Some((deployment, line)))
+    }
+
+    /// Why an instance of the current step is not launched.
+    async fn stuck(&self, deployment: &Value) -> Option<String> {
+        let queue = explain::queue(self.api).await.ok()?;
+        let actions = deployment["currentActions"].as_array()?;
+        let ids = actions
+            .iter()
+            .filter_map(|action| progress::verb(action).map(|(_, id)| id));
+        let reasons: Vec<String> = ids
+            .filter_map(|id| {
+                let item = explain::item_of(&queue, id)?;
+                Some(format!("{id} waits: {}", explain::in_short(item)))
+            })
+            .take(3)
+            .collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+}
+
+/// The query for the last events of deployments.
+fn ended_events() -> Query {
+    let kinds = ["deployment_success", "deployment_failed"].map(|kind| ("event_type", kind.to_owned()));
+    let mut query = Query::from(kinds);
+    query.push(("plan-format", "light".to_owned()));
+    query
+}
+
+/// The ids of the apps and pods that a deployment changes.
+pub(super) fn affected_by(deployment: &Value) -> Vec<String> {
+    let ids = ["affectedApps", "affectedPods"].map(|key| deployment[key].as_array());
+    let ids = ids.into_iter().flatten().flatten();
+    ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
+}
+
+/// The running deployment with this id.
+pub(super) async fn running(api: &Api, id: &str) -> anyhow::Result<Option<Value>> {
+    let list = api.get("v2/deployments?embed=deadline&embed=canary").await?;
+    let mut list = list.as_array().into_iter().flatten();
+    Ok(list.find(|deployment| deployment["id"] == id).cloned())
+}
+
+/// An error of the command line.
+pub(super) fn misuse(text: impl Into<String>) -> anyhow::Error {
+    anyhow::anyhow!(text.into()).context(Misconfigured)
+}

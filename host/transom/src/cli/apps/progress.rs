@@ -1,0 +1,161 @@
+//! Progress on standard error: one line that changes on a terminal, otherwise one line a change.
+
+use std::io::{IsTerminal, Write};
+
+use serde_json::Value;
+use transom_plugin_host::shown;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Progress {
+    terminal: bool,
+    last: String,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            last: String::new(),
+        }
+    }
+
+    /// Shows where things are, if that changed. Returns whether it did.
+    pub(super) fn show(&mut self, text: &str) -> bool {
+        if text == self.last || text.is_empty() {
+            return false;
+        }
+        text.clone_into(&mut self.last);
+        let text = shown(text);
+        if self.terminal {
+            // To the beginning of the line, and clear it. A longer line would leave its rest.
+            let line: String = text.chars().take(columns().saturating_sub(1)).collect();
+            eprint!("\r\u{1b}[2K{line}");
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("{text}");
+        }
+        true
+    }
+
+    /// Prints a line that stays.
+    pub(super) fn note(&mut self, text: &str) {
+        self.end();
+        eprintln!("{}", shown(text));
+    }
+
+    /// Ends the line that changes.
+    pub(super) fn end(&mut self) {
+        if self.terminal && !self.last.is_empty() {
+            eprintln!();
+        }
+        self.last.clear();
+    }
+}
+
+/// The width of the terminal, if the shell exports it.
+fn columns() -> usize {
+    let columns = std::env::var("COLUMNS").ok();
+    columns.and_then(|text| text.parse().ok()).unwrap_or(80)
+}
+
+/// A deployment in one line: its step, and the actions of that step with their instances, which
+/// `counts` has for some ids.
+pub(super) fn line(deployment: &Value, counts: &[(String, String)]) -> String {
+    const SHOWN: usize = 3;
+    let number = |key: &str| deployment[key].as_u64().unwrap_or(0);
+    let actions = deployment["currentActions"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let mut parts: Vec<String> = actions
+        .iter()
+        .take(SHOWN)
+        .filter_map(|action| {
+            let (verb, id) = verb(action)?;
+            let count = counts.iter().find(|(counted, _)| counted == id);
+            Some(match count {
+                Some((_, count)) => format!("{verb} {id} ({count})"),
+                None => format!("{verb} {id}"),
+            })
+        })
+        .collect();
+    if actions.len() > SHOWN {
+        parts.push(format!("{} more", actions.len() - SHOWN));
+    }
+    let mut text = format!("step {} of {}", number("currentStep"), number("totalSteps"));
+    if !parts.is_empty() {
+        text = format!("{text}: {}", parts.join(", "));
+    }
+    if deployment["canary"]["state"] == "held" {
+        text += "; the canary is healthy and holds the rest";
+    }
+    text
+}
+
+/// `scale` and the id, of an action of a deployment.
+pub(super) fn verb(action: &Value) -> Option<(&'static str, &str)> {
+    let id = action["app"].as_str().or_else(|| action["pod"].as_str())?;
+    let verb = match action["action"].as_str()? {
+        "StartApplication" | "StartPod" => "start",
+        "StopApplication" | "StopPod" => "stop",
+        "ScaleApplication" | "ScalePod" => "scale",
+        "RestartApplication" | "RestartPod" => "restart",
+        _ => "change",
+    };
+    Some((verb, id))
+}
+
+/// The instances of an app in a few words: `2/3 run, 1 healthy`.
+pub(super) fn instances(app: &Value) -> String {
+    let number = |key: &str| app[key].as_u64().unwrap_or(0);
+    let mut text = format!("{}/{} run", number("tasksRunning"), number("instances"));
+    if app["healthChecks"]
+        .as_array()
+        .is_some_and(|checks| !checks.is_empty())
+    {
+        text += &format!(", {} healthy", number("tasksHealthy"));
+    }
+    // During a restart some tasks still have the configuration before. All times have one form, so
+    // that their order is that of the texts.
+    let changed = app["versionInfo"]["lastConfigChangeAt"]
+        .as_str()
+        .unwrap_or_default();
+    let tasks = app["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+    let versions = tasks.iter().filter_map(|task| task["version"].as_str());
+    let old = versions.filter(|version| *version < changed).count();
+    if old > 0 {
+        text += &format!(", {old} to replace");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn deployment_is_shown_with_its_step_and_some_actions() {
+        let action = |verb: &str, id: &str| json!({"action": verb, "app": id});
+        let deployment = json!({"currentStep": 2, "totalSteps": 3, "currentActions": [
+            action("ScaleApplication", "/a"), action("RestartApplication", "/b"), {"action": "StopPod", "pod": "/c"},
+            action("StartApplication", "/d"),
+        ]});
+        let counts = [("/a".to_owned(), "1/3 run".to_owned())];
+        assert_eq!(
+            line(&deployment, &counts),
+            "step 2 of 3: scale /a (1/3 run), restart /b, stop /c, 1 more"
+        );
+    }
+
+    #[test]
+    fn instances_are_counted_with_health_and_earlier_versions() {
+        let app = json!({
+            "instances": 3, "tasksRunning": 2, "tasksHealthy": 1, "healthChecks": [{}],
+            "tasks": [{"version": "1"}, {"version": "2"}], "versionInfo": {"lastConfigChangeAt": "2"},
+        });
+        assert_eq!(instances(&app), "2/3 run, 1 healthy, 1 to replace");
+        assert_eq!(instances(&json!({"instances": 0})), "0/0 run");
+    }
+}

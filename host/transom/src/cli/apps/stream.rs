@@ -1,0 +1,141 @@
+//! The event stream: frames of server-sent events, with bounds.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use super::api::{Api, Query};
+use crate::exit::Unavailable;
+
+/// The largest frame, in bytes: an event may contain the plan of a large deployment.
+const MAX_FRAME: usize = 256 << 20;
+/// The daemon sends an empty line every ten seconds.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) id: Option<String>,
+    pub(super) kind: String,
+    pub(super) data: String,
+}
+
+/// Splits bytes into frames.
+#[derive(Debug, Default)]
+struct Parser {
+    buffer: Vec<u8>,
+    /// How much of the buffer has no line end.
+    searched: usize,
+    frame: Frame,
+    frames: VecDeque<Frame>,
+    /// The last comment: the reason for the end, if the daemon ends the stream.
+    comment: Option<String>,
+}
+
+impl Parser {
+    fn push(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        let mut start = 0;
+        while let Some(end) = self.buffer[self.searched..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+        {
+            let end = self.searched + end;
+            let line = String::from_utf8_lossy(&self.buffer[start..end]).into_owned();
+            self.line(line.trim_end_matches('\r'));
+            start = end + 1;
+            self.searched = start;
+        }
+        self.buffer.drain(..start);
+        self.searched = self.buffer.len();
+        if self.buffer.len() + self.frame.data.len() > MAX_FRAME {
+            bail!("an event has more than {} MB", MAX_FRAME >> 20);
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str) {
+        if line.is_empty() {
+            let frame = std::mem::take(&mut self.frame);
+            if !frame.data.is_empty() {
+                self.frames.push_back(frame);
+            }
+            return;
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "" => self.comment = Some(value.to_owned()),
+            "id" => self.frame.id = Some(value.to_owned()),
+            "event" => value.clone_into(&mut self.frame.kind),
+            "data" => {
+                if !self.frame.data.is_empty() {
+                    self.frame.data.push('\n');
+                }
+                self.frame.data.push_str(value);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An open stream.
+pub(super) struct Stream {
+    answer: reqwest::Response,
+    parser: Parser,
+}
+
+impl Stream {
+    pub(super) async fn open(api: &Api, query: &Query, last: Option<&str>) -> anyhow::Result<Self> {
+        Ok(Self {
+            answer: api.open(query, last).await?,
+            parser: Parser::default(),
+        })
+    }
+
+    /// The next event. An error is the end of the stream and says why. Cancelling this loses
+    /// nothing.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Frame> {
+        loop {
+            if let Some(frame) = self.parser.frames.pop_front() {
+                return Ok(frame);
+            }
+            let Ok(chunk) = tokio::time::timeout(SILENCE, self.answer.chunk()).await else {
+                let text = format!("the stream was silent for {} s", SILENCE.as_secs());
+                return Err(anyhow::anyhow!(text).context(Unavailable));
+            };
+            match chunk {
+                Ok(Some(bytes)) => self.parser.push(&bytes)?,
+                Ok(None) => {
+                    let why = self.parser.comment.take();
+                    let why = why.unwrap_or_else(|| "the daemon ended the stream".to_owned());
+                    return Err(anyhow::anyhow!(why).context(Unavailable));
+                }
+                Err(error) => return Err(anyhow::Error::new(error).context(Unavailable)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_from_any_pieces_and_comments_are_not_events() {
+        let text = "\r\nid: 1-7\r\nevent: a_event\r\ndata: {\"x\":\r\ndata: 1}\r\n\r\n: slow client\r\n\r\nevent: b\ndata: {}\n\n";
+        for size in [1, 2, 5, 1000] {
+            let mut parser = Parser::default();
+            for piece in text.as_bytes().chunks(size) {
+                parser.push(piece).expect("small");
+            }
+            let frames: Vec<Frame> = parser.frames.into_iter().collect();
+            assert_eq!(frames.len(), 2, "{size}");
+            assert_eq!(frames[0].id.as_deref(), Some("1-7"));
+            assert_eq!(frames[0].data, "{\"x\":\n1}");
+            assert_eq!((frames[1].kind.as_str(), frames[1].data.as_str()), ("b", "{}"));
+            assert_eq!(parser.comment.as_deref(), Some("slow client"));
+        }
+    }
+}
