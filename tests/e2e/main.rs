@@ -11,6 +11,7 @@
 
 mod app_lifecycle;
 mod apps;
+mod apps_cli;
 mod bad_input;
 mod client_patterns;
 mod components_taken_away;
