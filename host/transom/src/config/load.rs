@@ -290,7 +290,7 @@ fn environment() -> Env {
 fn is_setting(variable: &str) -> bool {
     let section = variable.split_once('_').map(|(section, _)| section);
     let is_url = |name: &&str| variable.eq_ignore_ascii_case(name);
-    section.is_some_and(is_section) && !NO_SETTINGS.iter().any(|name| is_url(&name))
+    section.is_some_and(is_section) && !NO_SETTINGS.iter().any(is_url)
 }
 
 fn is_section(name: &str) -> bool {

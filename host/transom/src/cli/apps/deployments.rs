@@ -112,11 +112,11 @@ fn row(deployment: &Value) -> Vec<String> {
     let affected = affected_by(deployment);
     let mut changes = affected.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
     if affected.len() > 3 {
-        changes += &format!(" and {} more", affected.len() - 3);
+        changes = format!("{changes} and {} more", affected.len() - 3);
     }
     let mut current = actions.join(", ");
     if let Some(state) = deployment["canary"]["state"].as_str() {
-        current += &format!(" (canary {state})");
+        current = format!("{current} (canary {state})");
     }
     vec![
         text("id"),

@@ -146,7 +146,7 @@ fn needed(definition: &Value, resource: &str) -> Option<f64> {
     if resource == "ports" {
         let endpoints = containers
             .iter()
-            .flat_map(|one| one["endpoints"].as_array())
+            .filter_map(|one| one["endpoints"].as_array())
             .flatten();
         return Some(endpoints.filter(|one| !one["hostPort"].is_null()).count() as f64);
     }

@@ -47,16 +47,16 @@ fn conditions_are_shown_with_counts_needs_and_the_largest_offer() {
     let item = recorded();
     let now: jiff::Timestamp = "2026-01-01T00:00:10Z".parse().expect("a time");
     let lock = json!({"id": "d1", "currentStep": 1, "totalSteps": 1, "currentActions": []});
-    let shown = for_people(&item, &[&lock], now);
+    let lines = for_people(&item, &[&lock], now);
     assert_eq!(
-        shown.before,
+        lines.before,
         [
             "/big: 1 instance waits for 10 s: constraints: 1 of 3 offers do not match, cpus: 2 of 2 offers have less than 100"
         ]
     );
-    assert_eq!(shown.rows.len(), 4, "an unknown reason is left out");
-    assert_eq!(shown.rows[2], ["cpus", "2", "2", "100", "4 (127.0.0.1)"]);
-    let after = shown.after.join("\n");
+    assert_eq!(lines.rows.len(), 4, "an unknown reason is left out");
+    assert_eq!(lines.rows[2], ["cpus", "2", "2", "100", "4 (127.0.0.1)"]);
+    let after = lines.after.join("\n");
     for part in [
         "Constraint [@hostname UNIQUE] rejected 1 agents",
         "3 in the last round, from 2 agents; 12 since it waits, 12 of them unused",
@@ -112,7 +112,7 @@ fn needs_of_a_pod_are_those_of_its_containers_and_its_executor() {
             {"resources": {"cpus": 0.2}},
         ],
     });
-    assert_eq!(needed(&pod, "cpus").map(super::shown).as_deref(), Some("0.8"));
+    assert_eq!(needed(&pod, "cpus").map(shown).as_deref(), Some("0.8"));
     assert_eq!(needed(&pod, "mem"), Some(96.0));
     assert_eq!(needed(&pod, "ports"), Some(1.0));
 }

@@ -266,20 +266,21 @@ impl<'a> Follow<'a> {
         };
         tokio::select! {
             () = sleep_until(until) => {}
-            event = stream.next() => match event {
-                Ok(frame) => {
+            event = stream.next() => {
+                if let Ok(frame) = event {
                     let event: Value = serde_json::from_str(&frame.data).unwrap_or_default();
                     let failed = frame.kind == "deployment_failed";
                     let reason = event["reason"].as_str().unwrap_or("no reason was given");
-                    if let Some(id) = event["id"].as_str() && self.ended.len() < MAX_REMEMBERED {
+                    if let Some(id) = event["id"].as_str()
+                        && self.ended.len() < MAX_REMEMBERED
+                    {
                         self.ended.insert(id.to_owned(), failed.then(|| reason.to_owned()));
                     }
-                }
-                Err(_) => {
+                } else {
                     self.stream = None;
                     sleep(INTERVAL).await;
                 }
-            },
+            }
         }
     }
 

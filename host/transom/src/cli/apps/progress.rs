@@ -113,7 +113,7 @@ pub(super) fn instances(app: &Value) -> String {
         .as_array()
         .is_some_and(|checks| !checks.is_empty())
     {
-        text += &format!(", {} healthy", number("tasksHealthy"));
+        text = format!("{text}, {} healthy", number("tasksHealthy"));
     }
     // During a restart some tasks still have the configuration before. All times have one form, so
     // that their order is that of the texts.
@@ -124,7 +124,7 @@ pub(super) fn instances(app: &Value) -> String {
     let versions = tasks.iter().filter_map(|task| task["version"].as_str());
     let old = versions.filter(|version| *version < changed).count();
     if old > 0 {
-        text += &format!(", {old} to replace");
+        text = format!("{text}, {old} to replace");
     }
     text
 }

@@ -66,7 +66,7 @@ impl Setting {
     pub(super) fn apply(&self, definition: &mut Value) -> Result<(), String> {
         let within_texts = self.path.len() > 1 && TEXTS.contains(&self.path[self.path.len() - 2].as_str());
         let mut place = definition;
-        let (last, parents) = self.path.split_last().ok_or("an empty path")?;
+        let (name, parents) = self.path.split_last().ok_or("an empty path")?;
         for (depth, part) in parents.iter().enumerate() {
             let missing = || format!("{} does not exist", self.path[..=depth].join("."));
             place = match place {
@@ -90,7 +90,7 @@ impl Setting {
         }
         match place {
             Value::Array(list) => {
-                let at = last.parse::<usize>().ok();
+                let at = name.parse::<usize>().ok();
                 let beyond = || format!("{}: the list has {} elements", self.path.join("."), list.len());
                 let at = at.filter(|at| *at <= list.len()).ok_or_else(beyond)?;
                 match (&self.value, at < list.len()) {
@@ -108,16 +108,13 @@ impl Setting {
                 let members = place
                     .as_object_mut()
                     .ok_or_else(|| format!("{within} has no members"))?;
-                match &self.value {
-                    Some(text) => {
-                        let present = members.get(last).unwrap_or(&Value::Null);
-                        let value = read(text, present, within_texts);
-                        members.insert(last.clone(), value);
-                    }
-                    None => {
-                        let removed = members.remove(last);
-                        removed.ok_or_else(|| format!("{} does not exist", self.path.join(".")))?;
-                    }
+                if let Some(text) = &self.value {
+                    let present = members.get(name).unwrap_or(&Value::Null);
+                    let value = read(text, present, within_texts);
+                    members.insert(name.clone(), value);
+                } else {
+                    let removed = members.remove(name);
+                    removed.ok_or_else(|| format!("{} does not exist", self.path.join(".")))?;
                 }
             }
         }

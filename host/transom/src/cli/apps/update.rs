@@ -67,7 +67,7 @@ impl Update {
             if self.dry_run {
                 return change::dry_run(&api, &document, self.daemon.output).await;
             }
-            self.from_file(&api, document).await?
+            self.of_file(&api, document).await?
         } else {
             let id = self.id.as_deref().unwrap_or_default();
             let target = id::find(&api, id).await?;
@@ -77,7 +77,7 @@ impl Update {
         change.run(&api, &self.options, self.daemon.output).await
     }
 
-    async fn from_file(&self, api: &Api, document: Document) -> anyhow::Result<Change> {
+    async fn of_file(&self, api: &Api, document: Document) -> anyhow::Result<Change> {
         let partial = ("partialUpdate", (!self.replace).to_string());
         let (kind, definition) = match document {
             Document::Apps(_) if self.id.is_some() => {

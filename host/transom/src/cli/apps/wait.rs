@@ -177,7 +177,7 @@ fn of_app(app: &Value, healthy: bool) -> Option<String> {
     );
     let ids: Vec<&str> = locks.iter().filter_map(|lock| lock["id"].as_str()).collect();
     if !ids.is_empty() {
-        text += &format!(", deployment {} runs", ids.join(", "));
+        text = format!("{text}, deployment {} runs", ids.join(", "));
     }
     Some(text)
 }
@@ -198,7 +198,7 @@ fn of_pod(pod: &Value, deployments: &Value) -> Option<String> {
     let wanted = pod["spec"]["scaling"]["instances"].as_u64().unwrap_or(1);
     let mut text = format!("{id}: {stable}/{wanted} stable");
     if !ids.is_empty() {
-        text += &format!(", deployment {} runs", ids.join(", "));
+        text = format!("{text}, deployment {} runs", ids.join(", "));
     }
     Some(text)
 }
