@@ -132,3 +132,4 @@ pub use config::{Config, MaintenanceMode};
 pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;
 pub use metrics::Metrics;
+pub use store::records::{FRAMEWORK_ID_KEY, Launched, normalized};

@@ -208,7 +208,7 @@ fn location_of(offer: &v1::Offer) -> AgentLocation {
 }
 
 /// Region and zone.
-fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, Option<String>) {
+pub(crate) fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, Option<String>) {
     let known = domain.and_then(|domain| domain.fault_domain.as_ref());
     known
         .map(|known| (known.region.name.clone(), known.zone.name.clone()))

@@ -18,7 +18,9 @@ use crate::store::intern::Interner;
 use crate::{Error, InGroup, Result, TaskRecord, Tasks};
 
 /// The folder of the task records under the prefix.
-const FOLDER: &str = "tasks/";
+pub(super) const FOLDER: &str = "tasks/";
+/// The key of the framework's id under the prefix.
+pub(super) const FRAMEWORK_ID: &str = "framework-id";
 
 /// Records in one batch, except for those that must be stored together: stores limit the size of a
 /// batch.
@@ -210,7 +212,7 @@ impl Ledger {
     }
 }
 
-fn key(task: &TaskId) -> String {
+pub(super) fn key(task: &TaskId) -> String {
     format!("{FOLDER}{task}")
 }
 
@@ -225,7 +227,7 @@ impl FrameworkIdStore {
     pub(crate) fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
         Self {
             store,
-            key: format!("{prefix}/framework-id"),
+            key: format!("{prefix}/{FRAMEWORK_ID}"),
         }
     }
 

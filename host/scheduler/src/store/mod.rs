@@ -2,5 +2,6 @@
 
 pub(crate) mod intern;
 pub(crate) mod ledger;
+pub(crate) mod records;
 pub(crate) mod reservations;
 pub(crate) mod transition;

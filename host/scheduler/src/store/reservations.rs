@@ -18,7 +18,7 @@ use super::ledger::BATCH;
 use crate::{Error, Reservation, Reservations, Result};
 
 /// The folder of the reservations under the prefix.
-const FOLDER: &str = "reservations/";
+pub(super) const FOLDER: &str = "reservations/";
 
 /// All reservations, and the connection to the store.
 #[derive(Debug)]

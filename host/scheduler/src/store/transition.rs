@@ -65,6 +65,11 @@ pub(crate) fn can_be_killed(state: &TaskState) -> bool {
     kind(state) == Kind::Live && *state != TaskState::Unreachable
 }
 
+/// Whether a task in this state exists, as far as is known.
+pub(crate) fn is_live(state: &TaskState) -> bool {
+    kind(state) == Kind::Live
+}
+
 /// Whether this state is final.
 pub(crate) fn has_ended(state: &TaskState) -> bool {
     kind(state) == Kind::Ended
