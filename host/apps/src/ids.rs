@@ -4,6 +4,17 @@
 //! group `/`. An instance id is its segments joined by `_`, then
 //! `.instance-` and a version 1 UUID; a task id adds `._app.` and the incarnation, counted from 1.
 //! No segment contains a `_`, so the conversion is reversible.
+//!
+//! Tasks that Marathon launched keep their ids when they are imported. Its older versions had other
+//! forms, which are read but never made:
+//!
+//! | task id | instance id | incarnation |
+//! |---|---|---|
+//! | `shop_web.UUID` | `shop_web.marathon-UUID` | 0 |
+//! | `shop_web.UUID.3` | `shop_web.marathon-UUID` | 3 |
+//! | `shop_web.marathon-UUID` | the same | 0 |
+//! | `shop_web.instance-UUID._app`, or the name of a container | `shop_web.instance-UUID` | 0 |
+//! | `shop_web.marathon-UUID._app.3` | `shop_web.marathon-UUID` | 3 |
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -209,6 +220,10 @@ fn is_segment(segment: &str) -> bool {
     })
 }
 
+/// What the UUID in the id of an instance follows: that of this daemon and of newer versions of
+/// Marathon, and that of instances whose tasks older versions launched.
+const KINDS: [&str; 2] = ["instance-", "marathon-"];
+
 /// One instance of an app or pod: `shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -227,7 +242,8 @@ impl InstanceId {
     }
 
     /// The id of the request for the task with that `incarnation`, counted from 1: the id of an
-    /// app's task, or of the group of a pod's tasks.
+    /// app's task, or of the group of a pod's tasks. Imported tasks can have another one, which
+    /// their records show: [`Instance::task`](crate::instance::Instance::task).
     pub(crate) fn task(&self, incarnation: u32) -> TaskId {
         TaskId::from(format!("{}._app.{incarnation}", self.0))
     }
@@ -241,16 +257,39 @@ impl InstanceId {
     /// Parses the instance and the incarnation from the id of a task or group; `None` for ids that
     /// no instance has.
     pub(crate) fn of_task(task: &TaskId) -> Option<(Self, u32)> {
-        let (rest, incarnation) = task.as_str().rsplit_once('.')?;
-        let (instance, _) = rest.rsplit_once('.')?;
-        Some((Self::parse(instance)?, incarnation.parse().ok()?))
+        let text = task.as_str();
+        let (rest, last) = text.rsplit_once('.')?;
+        let number = last.parse().ok();
+        if let (Some(number), Some((instance, _))) = (number, rest.rsplit_once('.'))
+            && let Some(instance) = Self::parse(instance)
+        {
+            return Some((instance, number));
+        }
+        // The older forms.
+        if let Some(instance) = Self::parse(text) {
+            return last.starts_with("marathon-").then_some((instance, 0));
+        }
+        if let Some(instance) = Self::parse(rest) {
+            return number.is_none().then_some((instance, 0));
+        }
+        match number {
+            Some(number) => Some((Self::of_uuid(rest)?, number)),
+            None => Some((Self::of_uuid(text)?, 0)),
+        }
+    }
+
+    /// The instance of a task whose id is that of the app and a UUID.
+    fn of_uuid(text: &str) -> Option<Self> {
+        let (app, uuid) = text.rsplit_once('.')?;
+        Self::parse(&format!("{app}.marathon-{uuid}"))
     }
 
     /// Parses an instance id.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (app, rest) = text.rsplit_once('.')?;
-        let uuid = rest.strip_prefix("instance-")?;
-        (!app.is_empty() && Uuid::parse_str(uuid).is_ok()).then(|| Self(text.into()))
+        let uuid = KINDS.iter().find_map(|kind| rest.strip_prefix(kind))?;
+        let hyphenated = uuid.len() == uuid::fmt::Hyphenated::LENGTH && Uuid::parse_str(uuid).is_ok();
+        (!app.is_empty() && hyphenated).then(|| Self(text.into()))
     }
 
     /// The app or pod of this instance.
@@ -355,9 +394,34 @@ mod tests {
         for foreign in [
             "x",
             "web.instance-1._app.1",
+            "web.instance-0664256e-6771-11e5-94e1-be5b2935a987",
+            "web.instance-0664256e-6771-11e5-94e1-be5b2935a987.1",
             "web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.x",
+            "web.0664256e67711e594e1be5b2935a9877",
+            "0664256e-6771-11e5-94e1-be5b2935a987",
+            "web.0664256e-6771-11e5-94e1-be5b2935a987._app",
         ] {
             assert_eq!(InstanceId::of_task(&TaskId::from(foreign)), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn ids_of_marathons_older_versions_give_their_instance() {
+        const UUID: &str = "0664256e-6771-11e5-94e1-be5b2935a987";
+        for (task, kind, number) in [
+            ("shop_web.v2.{}", "marathon-", 0),
+            ("shop_web.v2.{}.3", "marathon-", 3),
+            ("shop_web.v2.marathon-{}", "marathon-", 0),
+            ("shop_web.v2.marathon-{}._app.2", "marathon-", 2),
+            ("shop_web.v2.instance-{}._app", "instance-", 0),
+            ("shop_web.v2.instance-{}.nginx", "instance-", 0),
+            ("shop_web.v2.instance-{}.nginx.4", "instance-", 4),
+        ] {
+            let task = TaskId::from(task.replace("{}", UUID));
+            let (instance, incarnation) = InstanceId::of_task(&task).unwrap();
+            assert_eq!(instance.as_str(), format!("shop_web.v2.{kind}{UUID}"), "{task}");
+            assert_eq!(incarnation, number, "{task}");
+            assert_eq!(instance.spec(), SpecId::parse("/shop/web.v2").ok());
         }
     }
 }

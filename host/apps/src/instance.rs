@@ -182,7 +182,17 @@ impl Instance {
 
     /// The id of the current task, or of the group of a pod's current tasks.
     pub(crate) fn task(&self) -> TaskId {
-        self.id.task(self.replica.incarnation)
+        let launched = self.record().map(|record| record.request_id().clone());
+        launched.unwrap_or_else(|| self.id.task(self.replica.incarnation))
+    }
+
+    /// The id of the task with that incarnation, or of the group of a pod's tasks.
+    pub(crate) fn task_of(&self, incarnation: u32) -> TaskId {
+        if incarnation == self.replica.incarnation {
+            self.task()
+        } else {
+            self.id.task(incarnation)
+        }
     }
 
     /// Whether `name` is the id of this instance or of its current task.

@@ -400,7 +400,7 @@ impl Core {
                 Effect::Kill { incarnation } => {
                     let grace = state.record.spec.kill_grace_seconds();
                     let grace = grace.map(|seconds| Duration::from_secs(u64::from(seconds)));
-                    let task = vec![instance.task(incarnation)];
+                    let task = vec![known.task_of(incarnation)];
                     let wanted = next.as_ref().is_some_and(transom_replicas::Replica::is_wanted);
                     if wanted {
                         self.scheduler.restart(task, grace);
@@ -414,7 +414,7 @@ impl Core {
                     restarting,
                 } => {
                     self.checker.end(instance);
-                    self.scheduler.purge(vec![instance.task(incarnation)]);
+                    self.scheduler.purge(vec![known.task_of(incarnation)]);
                     if state.record.spec.is_pod() {
                         state.ended(&known);
                         self.unstored.specs.insert(id.clone());
