@@ -28,6 +28,26 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// A later version wrote the records.
+    #[error(
+        "apps: the records in the state store have format {found}, and this version of transom knows formats up to \
+         {known}: use the version that wrote them, or a later one"
+    )]
+    Format {
+        /// The format in the store.
+        found: u32,
+        /// The greatest one that this version knows.
+        known: u32,
+    },
+    /// Records were copied into the store, but not all.
+    #[error(
+        "apps: the state store has only a part of the records of {origin}, because `transom apps import` was \
+         interrupted: repeat that command"
+    )]
+    Incomplete {
+        /// What is copied.
+        origin: String,
+    },
 }
 
 impl Error {
@@ -42,6 +62,9 @@ impl Error {
 
 impl ServiceError for Error {
     fn is_permanent(&self) -> bool {
-        matches!(self, Self::Record { .. })
+        matches!(
+            self,
+            Self::Record { .. } | Self::Format { .. } | Self::Incomplete { .. }
+        )
     }
 }

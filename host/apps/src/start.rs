@@ -12,6 +12,7 @@ use transom_store::{Leadership, Store};
 use transom_web::BoundPort;
 
 use crate::api::{self, Api, Shared};
+use crate::core::format;
 use crate::core::mirror::Mirror;
 use crate::core::persist::Repository;
 use crate::core::snapshot::Snapshot;
@@ -28,7 +29,8 @@ const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 /// the framework with the returned [`Runner`]. `election` reports the current leader.
 ///
 /// # Errors
-/// [`Error::Store`] when the store cannot be read, [`Error::Web`] when the configured hostname is
+/// [`Error::Store`] when the store cannot be read, [`Error::Format`] and [`Error::Incomplete`] when
+/// its records cannot be used, [`Error::Web`] when the configured hostname is
 /// invalid.
 pub async fn start(
     config: Config,
@@ -42,6 +44,7 @@ pub async fn start(
     let leader = Leader::new(port.advertised(), election);
     let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
     let records = TypedStore::new(Arc::clone(&store), &config.prefix).with_timeout(config.store_timeout);
+    format::check(&records).await?;
     let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));
     mirror.load().await?;
     let (syncs, syncs_in) = mpsc::channel(SYNCS);

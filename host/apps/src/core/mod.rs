@@ -10,6 +10,7 @@ mod batch;
 mod canary;
 pub(crate) mod command;
 mod follow;
+pub(crate) mod format;
 mod history;
 mod kill;
 mod kill_choice;
@@ -106,7 +107,8 @@ impl Stored {
         scheduler: &dyn SchedulerApi,
     ) -> Result<Self> {
         let store = TypedStore::new(store, &config.prefix).with_timeout(config.store_timeout);
-        let repository = Repository::new(store);
+        let format = format::check(&store).await?;
+        let repository = Repository::new(store.clone());
         let records = repository.load().await?;
         let current: BTreeSet<(&SpecId, Moment)> = records
             .specs
@@ -122,6 +124,9 @@ impl Stored {
         let past = repository.definitions(launched_from).await;
         let past = past.map_err(|error| Error::of_store("reading past definitions", error))?;
         let term = repository.next_term().await?;
+        if format.is_none() {
+            format::write(&store).await?;
+        }
         Ok(Self {
             repository,
             records,

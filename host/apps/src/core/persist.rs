@@ -6,6 +6,7 @@
 //! * `deployments/<id>`: a running deployment
 //! * `history/<version>`: one of the last changes, from which groups go back to earlier versions
 //! * `term`: the number of terms, which is part of the ids of events
+//! * `format`: the format of all this ([`format`](super::format))
 //!
 //! Instances are the scheduler's task records.
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use transom_store::Expect;
 use transom_store::typed::{self, TypedStore};
 
@@ -37,37 +39,37 @@ const READS: usize = 16;
 
 /// An app or pod in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SpecRecord {
-    pub(super) spec: Spec,
+pub(crate) struct SpecRecord {
+    pub(crate) spec: Spec,
     /// Identifies the configuration of `spec`.
-    pub(super) config: Arc<str>,
+    pub(crate) config: Arc<str>,
     /// Without the current one, oldest first.
-    pub(super) past: Vec<PastVersion>,
+    pub(crate) past: Vec<PastVersion>,
     /// Deleted; kept until its instances are gone.
     #[serde(default)]
-    pub(super) gone: bool,
+    pub(crate) gone: bool,
     #[serde(default)]
-    pub(super) last_failure: Option<TaskFailure>,
+    pub(crate) last_failure: Option<TaskFailure>,
     /// The last instances of a pod that ended, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) terminations: Vec<Termination>,
+    pub(crate) terminations: Vec<Termination>,
     /// The last request for a restart: instances of earlier versions are outdated.
     #[serde(default)]
-    pub(super) restarted_at: Option<Moment>,
+    pub(crate) restarted_at: Option<Moment>,
 }
 
 /// A past version of an app or pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PastVersion {
-    pub(super) version: Moment,
+pub(crate) struct PastVersion {
+    pub(crate) version: Moment,
     /// Identifies its configuration.
-    pub(super) config: Arc<str>,
+    pub(crate) config: Arc<str>,
 }
 
 impl SpecRecord {
     /// Whether an instance of this version has to be replaced. The content of the definition
     /// decides, not its time: after a rollback, instances of the restored content stay.
-    pub(super) fn is_outdated(&self, version: Moment) -> bool {
+    pub(crate) fn is_outdated(&self, version: Moment) -> bool {
         if self
             .restarted_at
             .is_some_and(|restarted_at| version < restarted_at)
@@ -79,14 +81,14 @@ impl SpecRecord {
     }
 
     /// The versions whose instances stay.
-    pub(super) fn current_versions(&self) -> BTreeSet<Moment> {
+    pub(crate) fn current_versions(&self) -> BTreeSet<Moment> {
         self.versions()
             .filter(|version| !self.is_outdated(*version))
             .collect()
     }
 
     /// All kept versions, the current one last.
-    pub(super) fn versions(&self) -> impl Iterator<Item = Moment> {
+    pub(crate) fn versions(&self) -> impl Iterator<Item = Moment> {
         let past = self.past.iter().map(|past| past.version);
         past.chain([self.spec.version()])
     }
@@ -156,6 +158,18 @@ impl Repository {
             deployments,
             history: self.load_all(HISTORY, "reading the history of groups").await?,
         })
+    }
+
+    /// The numbers of specs, groups, deployments and changes that [`Self::load`] reads.
+    #[cfg(test)]
+    pub(crate) async fn counts(&self) -> Result<[usize; 4]> {
+        let records = self.load().await?;
+        Ok([
+            records.specs.len(),
+            records.groups.len(),
+            records.deployments.len(),
+            records.history.len(),
+        ])
     }
 
     async fn load_all<T: DeserializeOwned>(&self, folder: &str, doing: &'static str) -> Result<Vec<T>> {
@@ -262,16 +276,40 @@ impl Changes {
     }
 }
 
+/// Reads a record as the core does, and returns it as the core writes it, with its key. `None`: no
+/// record of the service has such a key.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn normalized(key: &str, record: &Value) -> Option<serde_json::Result<(String, Value)>> {
+    fn read<T: DeserializeOwned + Serialize>(
+        record: &Value,
+        key: impl FnOnce(&T) -> String,
+    ) -> serde_json::Result<(String, Value)> {
+        let read = T::deserialize(record)?;
+        Ok((key(&read), serde_json::to_value(&read)?))
+    }
+    let (folder, _) = key.split_once('/')?;
+    Some(match folder {
+        "apps" => read::<SpecRecord>(record, |one| spec_key(one.spec.id())),
+        "versions" => read::<Spec>(record, |one| version_key(one.id(), one.version())),
+        "groups" => read::<Group>(record, |one| group_key(&one.id)),
+        "deployments" => read::<Deployment>(record, |one| deployment_key(&one.id)),
+        "history" => read::<Change>(record, |one| change_key(one.version)),
+        _ => return None,
+    })
+}
+
 /// The id begins with a slash.
-fn spec_key(id: &SpecId) -> String {
+pub(crate) fn spec_key(id: &SpecId) -> String {
     format!("apps{id}")
 }
 
-fn version_key(id: &SpecId, version: Moment) -> String {
+pub(crate) fn version_key(id: &SpecId, version: Moment) -> String {
     format!("versions{id}/{version}")
 }
 
-fn group_key(id: &GroupId) -> String {
+pub(crate) fn group_key(id: &GroupId) -> String {
     format!("groups{id}")
 }
 

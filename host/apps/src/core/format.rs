@@ -1,0 +1,67 @@
+//! The format of the service's records in the store, under the key `format`.
+//!
+//! The leader writes it in its first term. A store without it has format 1, because the first
+//! daemons wrote none. A daemon refuses a format that it does not know, and a store into which
+//! records are being copied.
+
+use serde::{Deserialize, Serialize};
+use transom_store::Expect;
+use transom_store::typed::{Changes, TypedStore};
+
+use crate::{Error, Result};
+
+/// The key under the prefix.
+pub(crate) const KEY: &str = "format";
+/// The format of this version.
+pub(crate) const CURRENT: u32 = 1;
+
+/// The record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Format {
+    pub(crate) format: u32,
+    /// What the records were copied from, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copied_from: Option<String>,
+    /// Whether only a part of the records was copied so far.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) incomplete: bool,
+}
+
+/// Whether a daemon can use the records. Returns the format, if the store has one.
+///
+/// # Errors
+/// [`Error::Format`], [`Error::Incomplete`], or the store's.
+pub(crate) async fn check(store: &TypedStore) -> Result<Option<Format>> {
+    let found = store.get::<Format>(KEY).await;
+    let found = found.map_err(|error| Error::of_store("reading the format of its records", error))?;
+    let Some(format) = found.map(|found| found.value) else {
+        return Ok(None);
+    };
+    if format.format > CURRENT {
+        return Err(Error::Format {
+            found: format.format,
+            known: CURRENT,
+        });
+    }
+    if format.incomplete {
+        return Err(Error::Incomplete {
+            origin: format.copied_from.unwrap_or_default(),
+        });
+    }
+    Ok(Some(format))
+}
+
+/// Writes the format of this version into a store without one.
+pub(super) async fn write(store: &TypedStore) -> Result<()> {
+    let format = Format {
+        format: CURRENT,
+        copied_from: None,
+        incomplete: false,
+    };
+    let mut changes = Changes::default();
+    let written = match changes.put(KEY, &format, Expect::Absent) {
+        Ok(()) => store.commit(changes).await.map(drop),
+        Err(error) => Err(error),
+    };
+    written.map_err(|error| Error::of_store("writing the format of its records", error))
+}
