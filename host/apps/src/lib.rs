@@ -18,6 +18,7 @@
 //!   them to URLs.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
 //!   `core::mirror`: the view of a standby.
+//! * [`migration`]: takes the state of a Marathon or of another store over.
 //! * `api`: HTTP, one file per resource, and its OpenAPI document, which is generated. `seams`: the
 //!   plugins as traits, so that tests can script them.
 //!
@@ -56,6 +57,7 @@ mod error;
 mod health;
 mod ids;
 mod instance;
+pub mod migration;
 mod model;
 mod probes;
 mod runner;

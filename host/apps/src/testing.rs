@@ -308,7 +308,7 @@ impl World {
         Self::with(config, scheduler, Components::new(), dir).await
     }
 
-    async fn with(
+    pub(crate) async fn with(
         mut config: Config,
         scheduler: Arc<ScriptedScheduler>,
         components: Arc<Components>,

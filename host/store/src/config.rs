@@ -101,6 +101,17 @@ impl Config {
         }
     }
 
+    /// Whether the store exists: opening the embedded store would create it. A Redis always does.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the address is invalid.
+    pub fn exists(&self) -> Result<bool> {
+        Ok(match self.place()? {
+            Place::File(dir) => FileStore::exists(&dir),
+            Place::Redis(_) => true,
+        })
+    }
+
     /// Host and port of the store's server; none for the embedded store.
     ///
     /// # Errors

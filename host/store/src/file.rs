@@ -99,6 +99,11 @@ impl FileStore {
     }
 
     /// Sends a request to the writer and waits for the result.
+    /// Whether there is a store in `dir`.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let requests = self.requests.as_ref().ok_or(Error::Closed)?;

@@ -252,6 +252,11 @@ impl ScriptedScheduler {
         });
     }
 
+    /// Adds the record of a task that another scheduler launched.
+    pub fn take_over(&self, record: TaskRecord) {
+        self.inner().tasks.insert(record.id.clone(), Arc::new(record));
+    }
+
     /// The roles that the service added to the framework, those of submitted specs among them.
     pub fn roles(&self) -> BTreeSet<String> {
         self.inner().roles.clone()

@@ -50,7 +50,12 @@ impl World {
         answer
     }
 
-    pub(super) async fn get(&self, path: &str) -> Value {
+    /// The document that the service answers to a DELETE.
+    pub(crate) async fn delete(&self, path: &str) -> Value {
+        self.call("DELETE", path, None).await.body
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
         let answer = self.call("GET", path, None).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         answer.body

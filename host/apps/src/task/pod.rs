@@ -152,7 +152,7 @@ pub(crate) fn reached(pod: &Pod, record: &TaskRecord, port: &InstancePort<'_>) -
 
 /// The id of the executor of an instance, in upstream's form: `instance-shop_web.` and the
 /// instance's UUID, and the incarnation from the second on.
-fn executor_id(group: &TaskId) -> ExecutorId {
+pub(crate) fn executor_id(group: &TaskId) -> ExecutorId {
     let Some((instance, incarnation)) = InstanceId::of_task(group) else {
         return group.as_str().into();
     };

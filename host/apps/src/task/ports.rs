@@ -73,7 +73,7 @@ impl InstancePort<'_> {
 }
 
 /// The ports to request from the scheduler.
-pub(super) fn requests(app: &App) -> Vec<PortRequest> {
+pub(crate) fn requests(app: &App) -> Vec<PortRequest> {
     let required = app.require_ports;
     let defined = app.port_definitions().iter().map(|port| match port.port {
         0 => PortRequest::Random,

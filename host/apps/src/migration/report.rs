@@ -1,0 +1,85 @@
+//! What a translation carries, and what it does not.
+
+use serde::Serialize;
+
+/// The outcome of a translation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The framework whose tasks are taken over.
+    pub framework_id: Option<String>,
+    /// The apps, pods and groups, in the order of their ids.
+    pub carried: Vec<Carried>,
+    /// What differs, and what cannot be carried.
+    pub findings: Vec<Finding>,
+}
+
+/// An app, pod or group that is carried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Carried {
+    /// `app`, `pod` or `group`.
+    pub kind: &'static str,
+    /// Its path.
+    pub id: String,
+    /// The number of its definitions, the current one among them.
+    pub versions: usize,
+    /// The number of its tasks.
+    pub tasks: usize,
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What follows.
+    pub kind: Kind,
+    /// A path, a task, a setting or a URL.
+    pub subject: String,
+    /// What differs, as a sentence.
+    pub text: String,
+}
+
+/// What follows from a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Nothing is imported.
+    Refused,
+    /// It is imported with this difference.
+    Differs,
+}
+
+impl Kind {
+    /// The word for people and programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Differs => "differs",
+        }
+    }
+}
+
+impl Report {
+    /// Whether everything can be imported.
+    pub fn is_accepted(&self) -> bool {
+        self.findings.iter().all(|finding| finding.kind != Kind::Refused)
+    }
+
+    /// Adds something that cannot be carried.
+    pub fn refuse(&mut self, subject: impl Into<String>, text: impl Into<String>) {
+        self.find(Kind::Refused, subject.into(), text.into());
+    }
+
+    /// Adds a difference.
+    pub fn differs(&mut self, subject: impl Into<String>, text: impl Into<String>) {
+        self.find(Kind::Differs, subject.into(), text.into());
+    }
+
+    fn find(&mut self, kind: Kind, subject: String, text: String) {
+        self.findings.push(Finding { kind, subject, text });
+    }
+
+    /// With refusals first, otherwise in the order of the findings.
+    pub(super) fn sorted(mut self) -> Self {
+        self.findings.sort_by_key(|finding| finding.kind);
+        self
+    }
+}

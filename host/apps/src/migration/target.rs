@@ -1,0 +1,233 @@
+//! The store into which records are copied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use transom_framework::Framework;
+use transom_store::typed::{self, TypedStore};
+use transom_store::{Batch, Expect, Fenced, Lease, Store};
+use uuid::Uuid;
+
+use super::Records;
+use super::backup::{is_of_daemon, is_record, is_term};
+use crate::core::format::{self, Format};
+
+/// The time to live of the lease while records are written. It is renewed before each batch.
+const LEASE: Duration = Duration::from_mins(1);
+/// The timeout of one batch.
+const TIMEOUT: Duration = Duration::from_secs(50);
+/// Changes of one batch.
+const MAX_CHANGES: usize = 20_000;
+/// Bytes of one batch.
+const MAX_BYTES: usize = 32 << 20;
+/// Keys that an error names.
+const NAMED: usize = 5;
+
+/// Why a store cannot take the records.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// A daemon leads on it.
+    #[error("a daemon leads on this store ({holder}); stop all daemons of this store first")]
+    Led {
+        /// The address of the daemon.
+        holder: String,
+    },
+    /// It has records of its own.
+    #[error("the store has records already: {}; use an empty store, or another framework_name", .keys.join(", "))]
+    NotEmpty {
+        /// Some of their keys.
+        keys: Vec<String>,
+    },
+    /// A daemon has led with the records of an earlier import.
+    #[error(
+        "a daemon has led on this store since it was imported: its records are newer; use an empty store"
+    )]
+    Used,
+    /// The store failed.
+    #[error(
+        "the state store failed while {doing}; if records were written, the same command can be repeated"
+    )]
+    Store {
+        /// The operation that failed.
+        doing: &'static str,
+        /// The store's error.
+        #[source]
+        source: typed::Error,
+    },
+}
+
+type Result<T> = std::result::Result<T, TargetError>;
+
+/// A store, for the records under one prefix.
+#[derive(Debug)]
+pub struct Target {
+    store: Arc<dyn Store>,
+    prefix: String,
+}
+
+/// A change of one key.
+type Change = (String, Option<Bytes>);
+
+impl Target {
+    /// The part of `store` under `prefix`, which has no trailing slash.
+    pub fn new(store: Arc<dyn Store>, prefix: impl Into<String>) -> Self {
+        Self {
+            store,
+            prefix: prefix.into(),
+        }
+    }
+
+    /// Whether [`Self::write`] would write these records. Changes nothing.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub async fn check(&self, records: &Records) -> Result<()> {
+        let name = Framework::lease(&self.prefix);
+        let lease = typed::within(typed::TIMEOUT, self.store.lease(&name)).await;
+        let lease = lease.map_err(failed("reading who leads"))?;
+        if let Some(lease) = lease.filter(|lease| !lease.left().is_zero()) {
+            return Err(led(&lease.holder));
+        }
+        self.replaced(records).await.map(drop)
+    }
+
+    /// Writes the records, while no daemon can lead. A failure leaves a store that daemons refuse,
+    /// or an unchanged one; the same call can be repeated.
+    ///
+    /// # Errors
+    /// Why nothing was written, or not all.
+    pub async fn write(&self, records: &Records) -> Result<()> {
+        let name = Framework::lease(&self.prefix);
+        let holder = format!("{} transom-apps-import", Uuid::new_v4());
+        let acquired = typed::within(typed::TIMEOUT, self.store.acquire(&name, &holder, LEASE)).await;
+        let lease = match acquired {
+            Err(typed::Error::Store(transom_store::Error::Held { holder, .. })) => return Err(led(&holder)),
+            acquired => acquired.map_err(failed("acquiring its lease"))?,
+        };
+        let outcome = self.write_with(records, &lease).await;
+        // It expires by itself, too.
+        let _ = typed::within(typed::TIMEOUT, self.store.release(&lease)).await;
+        outcome
+    }
+
+    async fn write_with(&self, records: &Records, lease: &Lease) -> Result<()> {
+        let mut changes: Vec<Change> = Vec::new();
+        for key in self.replaced(records).await? {
+            changes.push((key, None));
+        }
+        for (key, value) in &records.records {
+            changes.push((key.clone(), Some(encoded(value)?)));
+        }
+        let origin = Some(records.origin.clone());
+        let format = |incomplete| Format {
+            format: format::CURRENT,
+            copied_from: origin.clone(),
+            incomplete,
+        };
+        let id = records.framework_id.clone().map(Bytes::from);
+        changes.push((transom_scheduler::FRAMEWORK_ID_KEY.to_owned(), id));
+        changes.push((format::KEY.to_owned(), Some(encoded(&format(false))?)));
+        let mut batches = batches(changes);
+        if batches.len() > 1 {
+            let incomplete = Some(encoded(&format(true))?);
+            let no_id = (transom_scheduler::FRAMEWORK_ID_KEY.to_owned(), None);
+            batches.insert(0, vec![(format::KEY.to_owned(), incomplete), no_id]);
+        }
+        let store: Arc<dyn Store> = Arc::new(Fenced::new(Arc::clone(&self.store), lease));
+        for batch in batches {
+            let renewed = typed::within(typed::TIMEOUT, self.store.renew(lease)).await;
+            renewed.map_err(failed("renewing its lease"))?;
+            let changes = batch.into_iter().fold(Batch::new(), |batch, (key, value)| {
+                let key = format!("{}/{key}", self.prefix);
+                match value {
+                    Some(value) => batch.put(key, value, Expect::Any),
+                    None => batch.delete(key, Expect::Any),
+                }
+            });
+            let written = typed::within(TIMEOUT, store.commit(changes)).await;
+            written.map_err(failed("writing the records"))?;
+        }
+        Ok(())
+    }
+
+    /// The keys that give way to the records: those of an earlier copy from the same place, and of
+    /// a daemon that led without any apps.
+    async fn replaced(&self, records: &Records) -> Result<Vec<String>> {
+        let doing = "reading its records";
+        let folder = format!("{}/", self.prefix);
+        let entries = typed::within(typed::TIMEOUT, self.store.scan(&folder)).await;
+        let entries = entries.map_err(failed(doing))?;
+        let keys = entries
+            .iter()
+            .filter_map(|entry| entry.key.strip_prefix(&folder))
+            .filter(|key| !is_of_daemon(key));
+        let keys: Vec<String> = keys.map(str::to_owned).collect();
+        let own: Vec<String> = keys.iter().filter(|key| is_record(key)).cloned().collect();
+        if own.is_empty() {
+            return Ok(keys);
+        }
+        let found = TypedStore::new(Arc::clone(&self.store), &self.prefix)
+            .get::<Format>(format::KEY)
+            .await
+            .map_err(failed(doing))?;
+        let origin = found.and_then(|found| found.value.copied_from);
+        if origin.as_ref() != Some(&records.origin) {
+            let keys = own.into_iter().take(NAMED).collect();
+            return Err(TargetError::NotEmpty { keys });
+        }
+        if keys.iter().any(|key| is_term(key)) {
+            return Err(TargetError::Used);
+        }
+        Ok(keys)
+    }
+}
+
+fn led(holder: &str) -> TargetError {
+    let address = holder.split_once(' ').map_or(holder, |(_, address)| address);
+    TargetError::Led {
+        holder: address.to_owned(),
+    }
+}
+
+fn failed<E: Into<typed::Error>>(doing: &'static str) -> impl Fn(E) -> TargetError {
+    move |error| TargetError::Store {
+        doing,
+        source: error.into(),
+    }
+}
+
+fn encoded<T: serde::Serialize>(record: &T) -> Result<Bytes> {
+    let text = serde_json::to_vec(record).map_err(|source| TargetError::Store {
+        doing: "encoding a record",
+        source: typed::Error::Record {
+            key: String::new(),
+            source,
+        },
+    })?;
+    Ok(text.into())
+}
+
+/// The changes in batches that every store takes. A key that is deleted and put is only put.
+fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    let put: std::collections::BTreeSet<String> = changes
+        .iter()
+        .filter(|(_, value)| value.is_some())
+        .map(|(key, _)| key.clone())
+        .collect();
+    let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for (key, value) in changes {
+        if value.is_none() && put.contains(&key) {
+            continue;
+        }
+        let size = key.len() + value.as_ref().map_or(0, Bytes::len);
+        if batch.len() == MAX_CHANGES || !batch.is_empty() && bytes + size > MAX_BYTES {
+            batches.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes += size;
+        batch.push((key, value));
+    }
+    batches.push(batch);
+    batches
+}

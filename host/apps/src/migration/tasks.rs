@@ -1,0 +1,311 @@
+//! Tasks: what Marathon knows of them joined with what the master knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use transom_cluster::operator::GetState;
+use transom_cluster::v1::{self, TaskState};
+use transom_cluster::{AgentId, TaskId};
+use transom_scheduler::{AgentLocation, InGroup, Launched, TaskRecord};
+
+use super::definitions::Definitions;
+use super::marathon::Marathon;
+use super::report::Report;
+use crate::ids::{InstanceId, SpecId};
+use crate::model::Spec;
+use crate::task;
+use crate::time::Moment;
+
+/// A task in Marathon's answers.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    spec: String,
+    version: String,
+    /// Host ports of an app's task, in the order of the definition.
+    ports: Vec<u16>,
+    /// Host ports of a pod's container, by endpoint.
+    endpoints: BTreeMap<String, u16>,
+    /// The container's name; empty for an app's task.
+    container: String,
+    host: String,
+    region: Option<String>,
+    zone: Option<String>,
+    staged_at: Option<Timestamp>,
+    started_at: Option<Timestamp>,
+}
+
+/// All tasks in Marathon's answers, by their ids.
+#[derive(Debug)]
+pub(super) struct TaskIndex(BTreeMap<String, Told>);
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+fn port(value: &Value) -> Option<u16> {
+    value.as_u64().and_then(|port| u16::try_from(port).ok())
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+impl TaskIndex {
+    pub(super) fn new(marathon: &Marathon) -> Self {
+        let mut tasks = BTreeMap::new();
+        for app in &marathon.apps {
+            for task in list(&app["tasks"]) {
+                let told = Told {
+                    spec: text(&app["id"]).unwrap_or_default(),
+                    version: text(&task["version"]).unwrap_or_default(),
+                    ports: list(&task["ports"]).filter_map(port).collect(),
+                    host: text(&task["host"]).unwrap_or_default(),
+                    region: text(&task["region"]),
+                    zone: text(&task["zone"]),
+                    staged_at: time(&task["stagedAt"]),
+                    started_at: time(&task["startedAt"]),
+                    ..Told::default()
+                };
+                tasks.extend(text(&task["id"]).map(|id| (id, told)));
+            }
+        }
+        for status in &marathon.pod_statuses {
+            for instance in list(&status["instances"]) {
+                let reference = text(&instance["specReference"]).unwrap_or_default();
+                let version = reference.rsplit_once('/').map_or("", |(_, version)| version);
+                for container in list(&instance["containers"]) {
+                    let endpoints = list(&container["endpoints"]).filter_map(|endpoint| {
+                        Some((text(&endpoint["name"])?, port(&endpoint["allocatedHostPort"])?))
+                    });
+                    let told = Told {
+                        spec: text(&status["id"]).unwrap_or_default(),
+                        version: version.to_owned(),
+                        endpoints: endpoints.collect(),
+                        container: text(&container["name"]).unwrap_or_default(),
+                        host: text(&instance["agentHostname"]).unwrap_or_default(),
+                        region: text(&instance["agentRegion"]),
+                        zone: text(&instance["agentZone"]),
+                        ..Told::default()
+                    };
+                    tasks.extend(text(&container["containerId"]).map(|id| (id, told)));
+                }
+            }
+        }
+        Self(tasks)
+    }
+
+    /// The versions from which tasks were launched, by the ids of apps and pods.
+    pub(super) fn versions(&self) -> BTreeMap<String, Vec<String>> {
+        let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for told in self.0.values().filter(|told| !told.version.is_empty()) {
+            let of_spec = versions.entry(told.spec.clone()).or_default();
+            of_spec.insert(told.version.clone());
+        }
+        let sorted = versions.into_iter();
+        sorted
+            .map(|(id, versions)| (id, versions.into_iter().collect()))
+            .collect()
+    }
+}
+
+/// The records of all tasks of the framework that run or may run.
+pub(super) fn launched(
+    index: &TaskIndex,
+    state: &GetState,
+    framework: &str,
+    definitions: &mut Definitions,
+    report: &mut Report,
+) -> Vec<TaskRecord> {
+    let agents: BTreeMap<&AgentId, &v1::AgentInfo> = state
+        .get_agents
+        .iter()
+        .flat_map(|all| &all.agents)
+        .filter_map(|agent| Some((agent.agent_info.id.as_ref()?, &agent.agent_info)))
+        .collect();
+    let all = state.get_tasks.iter();
+    let ours = |task: &&v1::Task| task.framework_id.as_str() == framework;
+    let live: Vec<&v1::Task> = all
+        .clone()
+        .flat_map(|all| {
+            all.pending_tasks
+                .iter()
+                .chain(&all.tasks)
+                .chain(&all.unreachable_tasks)
+        })
+        .filter(ours)
+        .filter(|task| !task.state.is_terminal())
+        .collect();
+    let mut found = Vec::new();
+    for task in &live {
+        match record(task, index, &agents, definitions) {
+            Ok(record) => found.extend(record),
+            // Marathon gave it up, and would kill it when its agent is back, too.
+            Err(_)
+                if task.state == TaskState::Unreachable && !index.0.contains_key(task.task_id.as_str()) =>
+            {
+                report.differs(
+                    format!("task {}", task.task_id),
+                    "Marathon has given it up; it is killed when its agent is back.",
+                );
+            }
+            Err(problem) => report.refuse(format!("task {}", task.task_id), problem),
+        }
+    }
+    // Containers of a pod that have ended while others run belong to its instance.
+    let groups: BTreeSet<TaskId> = found
+        .iter()
+        .filter_map(|record: &TaskRecord| record.group.as_ref().map(|group| group.id.clone()))
+        .collect();
+    for task in all.flat_map(|all| &all.completed_tasks).filter(ours) {
+        let known = index.0.contains_key(task.task_id.as_str());
+        if known
+            && let Ok(Some(record)) = record(task, index, &agents, definitions)
+            && record
+                .group
+                .as_ref()
+                .is_some_and(|group| groups.contains(&group.id))
+        {
+            found.push(record);
+        }
+    }
+    let ids: BTreeSet<&str> = live.iter().map(|task| task.task_id.as_str()).collect();
+    for (id, told) in index.0.iter().filter(|(id, _)| !ids.contains(id.as_str())) {
+        if !found.iter().any(|record| record.id.as_str() == id) {
+            report.differs(
+                format!("task {id}"),
+                format!(
+                    "The master does not have it (any more): an instance of {} is started in its place.",
+                    told.spec
+                ),
+            );
+        }
+    }
+    for record in &found {
+        if let Some(text) = definitions.outdated(record) {
+            report.differs(format!("task {}", record.id), text);
+        }
+    }
+    found
+}
+
+/// The record of a task; `None` if its app or pod is refused already.
+fn record(
+    task: &v1::Task,
+    index: &TaskIndex,
+    agents: &BTreeMap<&AgentId, &v1::AgentInfo>,
+    definitions: &mut Definitions,
+) -> Result<Option<TaskRecord>, String> {
+    let killed = "it would be killed as an orphan";
+    let Some((instance, incarnation)) = InstanceId::of_task(&task.task_id) else {
+        return Err(format!("Its id has a form that Marathon never used; {killed}."));
+    };
+    let Some(id) = instance.spec() else {
+        return Err(format!("Its id names no valid app; {killed}."));
+    };
+    if definitions.is_refused(&id) {
+        return Ok(None);
+    }
+    let Some(told) = index.0.get(task.task_id.as_str()) else {
+        return Err(match definitions.has(&id) {
+            true => format!(
+                "The master has it, and Marathon does not show it under {id}; {killed}. If it was just launched, try again."
+            ),
+            false => format!("Marathon has no app or pod {id}; {killed}."),
+        });
+    };
+    if SpecId::parse(&told.spec).ok().as_ref() != Some(&id) {
+        return Err(format!(
+            "Marathon shows it under {}, its id says {id}.",
+            told.spec
+        ));
+    }
+    let version: Moment = told
+        .version
+        .parse()
+        .map_err(|_| format!("Marathon shows no valid version for it: {:?}.", told.version))?;
+    let definition = definitions.of_task(&id, version).ok_or_else(|| {
+        format!(
+            "It was launched from the version {version} of {id}, which Marathon no longer has: restart {id} there first."
+        )
+    })?;
+    let info = agents.get(&task.agent_id);
+    let agent = info.and_then(|info| AgentLocation::of_agent(info));
+    let agent = agent.unwrap_or_else(|| AgentLocation {
+        id: task.agent_id.clone(),
+        hostname: told.host.clone(),
+        region: told.region.clone(),
+        zone: told.zone.clone(),
+        endpoint: None,
+    });
+    let launched = Launched {
+        run_spec: id.to_string(),
+        version: version.to_string(),
+        group: group(task, told, &instance, incarnation, &definition)?,
+        agent: Arc::new(agent),
+        agent_attributes: info.map_or_else(Arc::default, |info| info.attributes.as_slice().into()),
+        host_ports: host_ports(told, &definition)?,
+        staged_at: told.staged_at,
+        started_at: told.started_at,
+    };
+    Ok(Some(TaskRecord::of_launched(task, launched)))
+}
+
+/// The group of a pod's task.
+fn group(
+    task: &v1::Task,
+    told: &Told,
+    instance: &InstanceId,
+    incarnation: u32,
+    definition: &Spec,
+) -> Result<Option<InGroup>, String> {
+    let Spec::Pod(pod) = definition else {
+        return Ok(None);
+    };
+    if !pod
+        .containers
+        .iter()
+        .any(|container| container.name == told.container)
+    {
+        return Err(format!("Its pod has no container {:?}.", told.container));
+    }
+    let id = instance.task(incarnation);
+    let executor = task.executor_id.clone().filter(|id| !id.as_str().is_empty());
+    Ok(Some(InGroup {
+        executor: executor.unwrap_or_else(|| task::pod::executor_id(&id)),
+        member: told.container.clone(),
+        id,
+    }))
+}
+
+/// One host port for each that the definition asks for.
+fn host_ports(told: &Told, definition: &Spec) -> Result<Vec<u16>, String> {
+    match definition {
+        Spec::App(app) => {
+            let wanted = task::ports::requests(app).len();
+            if told.ports.len() != wanted {
+                return Err(format!(
+                    "It has {} ports, and its definition asks for {wanted}.",
+                    told.ports.len()
+                ));
+            }
+            Ok(told.ports.clone())
+        }
+        Spec::Pod(pod) => {
+            let container = pod.containers.iter().find(|one| one.name == told.container);
+            let endpoints = container.into_iter().flat_map(|container| &container.endpoints);
+            let ports = endpoints
+                .filter(|endpoint| endpoint.host_port.is_some())
+                .map(|endpoint| {
+                    let port = told.endpoints.get(&endpoint.name).copied();
+                    port.ok_or_else(|| format!("Marathon shows no port of its endpoint {:?}.", endpoint.name))
+                });
+            ports.collect()
+        }
+    }
+}
