@@ -14,6 +14,8 @@ mod reserved;
 pub(crate) mod services;
 
 pub(crate) use discovery_only::serve_discovery;
+pub(crate) use from_settings::{cluster_config, store_config};
+pub(crate) use services::apps_settings;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -193,8 +195,8 @@ async fn start_all(
     let reserved = Reserved::default();
     let admin = settings.admin_port().bind().await.context(Unavailable)?;
     ReservedPort::at("admin", admin.addr()).reserve(&reserved);
-    let cluster = Client::new(from_settings::cluster_config(&settings.cluster).context(Misconfigured)?)
-        .context(Misconfigured)?;
+    let cluster =
+        Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
     started.clusters.push(cluster.clone());
     let mut bound = Vec::new();
     for kind in SERVICES {

@@ -1,4 +1,5 @@
-//! `transom apps`: a client of the apps port, one file a topic.
+//! `transom apps`: a client of the apps port, one file a topic. `import` and `export` work on the
+//! store of a daemon that does not run.
 //!
 //! Every command prints one table or, with `--output json`, one JSON document. Progress and
 //! messages go to standard error.
@@ -14,14 +15,18 @@ mod document;
 mod events;
 mod explain;
 mod explain_command;
+mod export;
 mod follow;
 mod id;
+mod import;
 mod kill;
 mod list;
+mod marathon;
 mod progress;
 mod queue;
 mod set;
 mod show;
+mod site;
 mod stream;
 mod tasks;
 mod update;
@@ -30,7 +35,8 @@ mod wait;
 
 use clap::Subcommand;
 
-/// Create, change and watch apps, pods and groups of a running daemon, through its apps port.
+/// Create, change and watch apps, pods and groups of a running daemon, through its apps port;
+/// import them from Marathon or a backup, and export them.
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "The daemon is the one at --url or TRANSOM_APPS_URL; every daemon of a group will do, because standbys \
@@ -59,6 +65,8 @@ pub(super) enum AppsCommand {
     Versions(versions::Versions),
     Diff(diff_command::Diff),
     Wait(wait::Wait),
+    Import(Box<import::Import>),
+    Export(export::Export),
 }
 
 impl AppsCommand {
@@ -80,6 +88,8 @@ impl AppsCommand {
             Self::Versions(command) => command.run().await,
             Self::Diff(command) => command.run().await,
             Self::Wait(command) => command.run().await,
+            Self::Import(command) => Box::pin(command.run()).await,
+            Self::Export(command) => command.run().await,
         }
     }
 }

@@ -148,7 +148,7 @@ impl Import {
 }
 
 /// Writes a new file that only its owner may read, because of the secrets in it.
-fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
     let options = OpenOptions::new()
         .write(true)
         .create_new(true)

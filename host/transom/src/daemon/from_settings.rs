@@ -47,7 +47,7 @@ pub(super) async fn open_store(
     }
 }
 
-pub(super) fn store_config(section: &config::Store) -> transom_store::Config {
+pub(crate) fn store_config(section: &config::Store) -> transom_store::Config {
     transom_store::Config {
         user: section.user.clone(),
         password: section.password.clone(),
@@ -60,7 +60,7 @@ pub(super) fn store_config(section: &config::Store) -> transom_store::Config {
     }
 }
 
-pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transom_cluster::Config> {
+pub(crate) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transom_cluster::Config> {
     let credentials = match (&section.username, &section.password) {
         (Some(username), Some(password)) => Some(transom_cluster::Credentials {
             username: username.clone(),

@@ -21,7 +21,7 @@ use super::Addresses;
 use super::reserved::ReservedPort;
 use crate::config::Settings;
 
-pub(crate) use apps::Apps;
+pub(crate) use apps::{Apps, apps_settings};
 pub(crate) use context::{StartContext, StoreContext};
 pub(crate) use discovery::Discovery;
 pub(crate) use workflow::Workflow;

@@ -140,6 +140,15 @@ fn framework_info(section: &config::Apps, principal: Option<String>) -> v1::Fram
     }
 }
 
+/// The settings of the service and its framework; none if it is not enabled.
+pub(crate) fn apps_settings(settings: &Settings) -> Option<(transom_apps::Config, v1::FrameworkInfo)> {
+    let section = settings.apps.as_ref()?;
+    Some((
+        service_config(section, &settings.store),
+        framework_info(section, settings.cluster.principal.clone()),
+    ))
+}
+
 fn maintenance(section: &config::Apps) -> MaintenanceMode {
     match section.maintenance {
         Maintenance::Ignore => MaintenanceMode::Ignored,

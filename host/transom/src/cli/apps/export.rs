@@ -1,0 +1,57 @@
+//! `transom apps export`: the records of the apps service as one document.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use transom_apps::migration::Backup;
+
+use super::site::Site;
+use crate::cli::import::write_new;
+use crate::exit::Unavailable;
+
+/// Print all definitions, their history, running deployments and tasks as one JSON document, which
+/// `transom apps import --file` reads.
+///
+/// It reads the store that the configuration names. The embedded store is locked while its daemon
+/// runs; on a shared store the daemons may run. The document may contain secrets.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  transom apps export --config transom.toml --file apps.json")]
+pub(in crate::cli) struct Export {
+    /// Configuration file.
+    #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
+    config: PathBuf,
+    /// Write to this file, which must not exist and which only its owner may read, instead of
+    /// standard output.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Export {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let site = Site::of(&self.config)?;
+        if !site.has_store()? {
+            return Err(anyhow::anyhow!(
+                "there is no store at {}",
+                site.settings.store.server
+            ))
+            .context(Unavailable);
+        }
+        let store = site.store().await?;
+        let backup = Backup::of_store(store, &site.apps.prefix).await;
+        let backup = backup.context(Unavailable)?;
+        let text = serde_json::to_string_pretty(&backup)? + "\n";
+        if backup.is_empty() {
+            bail!(
+                "the store {} has no apps under {}",
+                site.settings.store.server,
+                site.apps.prefix
+            );
+        }
+        match &self.file {
+            Some(file) => write_new(file, &text).context(Unavailable),
+            None => Ok(std::io::stdout().lock().write_all(text.as_bytes())?),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `transom apps import`: takes over the apps and running tasks of a Marathon, or restores a backup.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde::Serialize;
+use transom_apps::migration::{self, Backup, Carried, Finding, Records, Report, Target};
+use transom_common::Secret;
+
+use super::marathon::{self, Api};
+use super::site::Site;
+use crate::exit::{Misconfigured, Unavailable};
+use crate::output::{self, Output};
+
+/// The largest backup in bytes.
+const MAX_BACKUP: u64 = 1 << 30;
+
+/// Take over the apps, pods, groups and running tasks of a Marathon, or restore a document of
+/// `transom apps export`.
+///
+/// The records go to the store that the configuration names, on which no daemon may lead and which
+/// must have no apps. Either all of them are written or, if anything cannot be carried, nothing.
+/// Until a daemon has led on the store, the import can be repeated.
+///
+/// From a Marathon: it must run, because its API is read. Stop it afterwards, then start the
+/// daemon, which subscribes with Marathon's framework id: tasks keep running.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom apps import --from http://marathon:8080 --config transom.toml --dry-run\n  \
+    transom apps import --file apps.json --config transom.toml")]
+pub(in crate::cli) struct Import {
+    /// URL of the Marathon.
+    #[arg(long, value_name = "URL", required_unless_present = "file")]
+    from: Option<String>,
+    /// A document of `transom apps export`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "master"])]
+    file: Option<PathBuf>,
+    /// The leading master of Marathon's cluster. Default: `cluster.master` of the configuration,
+    /// whose credentials are used in both cases.
+    #[arg(long, value_name = "URL")]
+    master: Option<String>,
+    /// Marathon's user (`--http_credentials`), if it requires one.
+    #[arg(long, env = "TRANSOM_MARATHON_USERNAME", value_name = "NAME")]
+    user: Option<String>,
+    /// Marathon's password. Prefer the environment variable: other users can read command lines.
+    #[arg(long, env = "TRANSOM_MARATHON_PASSWORD", hide_env_values = true)]
+    password: Option<Secret>,
+    /// Configuration file of the daemon.
+    #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
+    config: PathBuf,
+    /// Only show what would be imported and what differs.
+    #[arg(long)]
+    dry_run: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// The outcome as JSON.
+#[derive(Debug, Serialize)]
+struct Outcome<'a> {
+    /// Whether the records were written.
+    imported: bool,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+impl Import {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let site = Site::of(&self.config)?;
+        let (mut report, records) = match (&self.file, &self.from) {
+            (Some(file), _) => restored(file, &site)?,
+            (None, Some(from)) => self.translated(from, &site).await?,
+            (None, None) => bail!("either --from or --file is required"),
+        };
+        // A dry run creates no store.
+        let target = if self.dry_run && !site.has_store()? {
+            None
+        } else {
+            match site.store().await {
+                Ok(store) => Some(Target::new(store, site.apps.prefix.clone())),
+                Err(error) if self.dry_run => {
+                    report.refuse("store", format!("{}.", chain(&error)));
+                    None
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if let Some(target) = &target
+            && let Err(error) = target.check(&records).await
+        {
+            report.refuse("store", format!("{}.", chain(&error.into())));
+        }
+        let accepted = report.is_accepted();
+        let imported = match &target {
+            Some(target) if accepted && !self.dry_run => {
+                target.write(&records).await.context(Unavailable)?;
+                true
+            }
+            _ => false,
+        };
+        self.print(&report, imported)?;
+        if !accepted {
+            let refused = report
+                .findings
+                .iter()
+                .filter(|finding| finding.kind == migration::Kind::Refused);
+            bail!("nothing was imported: {} findings are refused", refused.count());
+        }
+        Ok(())
+    }
+
+    /// The records of a Marathon.
+    async fn translated(&self, from: &str, site: &Site) -> anyhow::Result<(Report, Records)> {
+        let credentials = match (&self.user, &self.password) {
+            (Some(user), password) => {
+                let password = password.as_ref().map_or("", |password| password.reveal());
+                Some((user.clone(), password.to_owned()))
+            }
+            (None, Some(_)) => bail!("--password is given without --user"),
+            (None, None) => None,
+        };
+        let api = Api::new(from, credentials).context(Misconfigured)?;
+        let marathon = marathon::read(&api, site.apps.max_versions)
+            .await
+            .context(Unavailable)?;
+        let cluster = site.cluster(self.master.as_deref())?;
+        let state = cluster.get_state().await;
+        cluster.close().await;
+        let state = state
+            .context("the master's state (GET_STATE) cannot be read")
+            .context(Unavailable)?;
+        Ok(migration::translate(
+            &marathon,
+            &state,
+            &site.apps,
+            &site.framework,
+        ))
+    }
+
+    fn print(&self, report: &Report, imported: bool) -> anyhow::Result<()> {
+        let outcome = Outcome { imported, report };
+        let word = if imported { "imported" } else { "can be imported" };
+        let carried = report.carried.iter().map(|one| row(one, word));
+        let findings = report.findings.iter().map(found);
+        let rows = findings.chain(carried);
+        output::print(self.output, &outcome, &["subject", "result", "detail"], rows)
+    }
+}
+
+fn found(finding: &Finding) -> Vec<String> {
+    vec![
+        finding.subject.clone(),
+        finding.kind.word().to_owned(),
+        finding.text.clone(),
+    ]
+}
+
+fn row(carried: &Carried, word: &str) -> Vec<String> {
+    let detail = match carried.kind {
+        "group" => carried.kind.to_owned(),
+        kind => format!(
+            "{kind}, {}, {}",
+            count(carried.versions, "version"),
+            count(carried.tasks, "task")
+        ),
+    };
+    vec![carried.id.clone(), word.to_owned(), detail]
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+/// The records of a backup.
+fn restored(file: &Path, site: &Site) -> anyhow::Result<(Report, Records)> {
+    let cannot = || format!("cannot read {}", file.display());
+    let mut text = Vec::new();
+    let opened = File::open(file).with_context(cannot).context(Unavailable)?;
+    opened
+        .take(MAX_BACKUP + 1)
+        .read_to_end(&mut text)
+        .with_context(cannot)
+        .context(Unavailable)?;
+    if text.len() as u64 > MAX_BACKUP {
+        bail!("{} is larger than {MAX_BACKUP} bytes", file.display());
+    }
+    let backup = Backup::parse(&text).with_context(|| format!("{} cannot be imported", file.display()))?;
+    let mut report = Report::default();
+    if backup.framework() != site.apps.prefix {
+        report.differs(
+            "apps.framework_name",
+            format!(
+                "The backup is of {:?}, here it is {:?}: names of tasks in DNS end with it.",
+                backup.framework(),
+                site.apps.prefix
+            ),
+        );
+    }
+    report.carried = backup.carried();
+    let records = backup.into_records();
+    report.framework_id = records.framework_id().map(str::to_owned);
+    Ok((report, records))
+}
+
+/// An error with its causes.
+fn chain(error: &anyhow::Error) -> String {
+    let texts = error.chain().map(ToString::to_string);
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    texts.join(": ")
+}

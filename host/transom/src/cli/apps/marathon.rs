@@ -1,0 +1,247 @@
+//! Reads a Marathon over its API.
+//!
+//! It may answer anything: every request has a deadline and every body a limit, redirects are not
+//! followed, and an error names the URL and what was expected there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use futures::{StreamExt, TryStreamExt};
+use reqwest::{StatusCode, Url, header, redirect};
+use serde_json::Value;
+use transom_apps::migration::Marathon;
+
+/// Timeout of one request, with its body.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
+/// The largest body in bytes: the list of all apps with their tasks.
+const MAX_BODY: usize = 256 << 20;
+/// The largest body of one definition or one list of versions.
+const MAX_DEFINITION: usize = 8 << 20;
+/// Requests for past definitions that are under way at the same time.
+const REQUESTS: usize = 8;
+/// Bytes of a wrong answer that an error shows.
+const SHOWN: usize = 200;
+
+/// A Marathon.
+pub(super) struct Api {
+    http: reqwest::Client,
+    base: Url,
+    credentials: Option<(String, String)>,
+}
+
+/// What an answer has to be.
+type Expected = (&'static str, fn(&Value) -> bool);
+
+const OBJECT: Expected = ("a JSON object", Value::is_object);
+const LIST: Expected = ("a JSON list", Value::is_array);
+const APPS: Expected = ("a JSON object with the list `apps`", |value| {
+    value["apps"].is_array()
+});
+const VERSIONS: Expected = ("a JSON object with the list `versions`", |value| {
+    value["versions"].is_array()
+});
+
+impl Api {
+    /// A Marathon at `url`.
+    pub(super) fn new(url: &str, credentials: Option<(String, String)>) -> anyhow::Result<Self> {
+        let base = Url::parse(url).with_context(|| format!("--from {url}"))?;
+        ensure!(
+            matches!(base.scheme(), "http" | "https") && base.has_host(),
+            "--from {url}: expected an address such as http://marathon:8080"
+        );
+        ensure!(
+            base.username().is_empty() && base.password().is_none(),
+            "--from has credentials: use --user and TRANSOM_MARATHON_PASSWORD"
+        );
+        let builder = reqwest::Client::builder()
+            .timeout(REQUEST_TIMEOUT)
+            .no_proxy()
+            .redirect(redirect::Policy::none());
+        let builder = if base.scheme() == "http" {
+            builder.tls_certs_only([])
+        } else {
+            builder
+        };
+        Ok(Self {
+            http: builder.build().context("the HTTP client")?,
+            base,
+            credentials,
+        })
+    }
+
+    /// The document at `path`; `None` if there is none.
+    async fn get(&self, path: &str, expected: Expected, limit: usize) -> anyhow::Result<Option<Value>> {
+        let (what, is_expected) = expected;
+        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
+        let mut request = self.http.get(&url).header(header::ACCEPT, "application/json");
+        if let Some((user, password)) = &self.credentials {
+            request = request.basic_auth(user, Some(password));
+        }
+        let cannot = || format!("{url} cannot be read");
+        let answer = request.send().await.map_err(reqwest::Error::without_url);
+        let answer = answer.with_context(cannot)?;
+        let status = answer.status();
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+            bail!(
+                "{url} answers {status}: give Marathon's credentials with --user and TRANSOM_MARATHON_PASSWORD"
+            );
+        }
+        if status.is_redirection() {
+            let location = answer.headers().get(header::LOCATION);
+            let location = location
+                .and_then(|to| to.to_str().ok())
+                .unwrap_or("an unknown address");
+            bail!(
+                "{url} redirects to {location}, which is not followed: give the leader's own address with --from"
+            );
+        }
+        let body = bounded(answer, limit).await.with_context(cannot)?;
+        let start = || {
+            let start = &body[..body.len().min(SHOWN)];
+            String::from_utf8_lossy(start).into_owned()
+        };
+        ensure!(
+            status.is_success(),
+            "{url} answers {status}, expected {what}: {:?}",
+            start()
+        );
+        let value: Value = serde_json::from_slice(&body)
+            .with_context(|| format!("{url} does not answer JSON, expected {what}: {:?}", start()))?;
+        ensure!(
+            is_expected(&value),
+            "{url} answers something else, expected {what}: {:?}",
+            start()
+        );
+        Ok(Some(value))
+    }
+
+    async fn required(&self, path: &str, expected: Expected) -> anyhow::Result<Value> {
+        let found = self.get(path, expected, MAX_BODY).await?;
+        found.with_context(|| format!("{}{} does not exist; is this a Marathon?", self.base, &path[1..]))
+    }
+}
+
+/// The whole body, if it is not too large.
+async fn bounded(answer: reqwest::Response, limit: usize) -> anyhow::Result<Vec<u8>> {
+    let (mut body, mut stream) = (Vec::new(), answer.bytes_stream());
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(reqwest::Error::without_url)?;
+        ensure!(
+            body.len() + chunk.len() <= limit,
+            "the body is larger than {limit} bytes"
+        );
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Reads everything that an import needs. Of each app and pod the newest `max_versions` definitions
+/// are read, and those of its tasks.
+pub(super) async fn read(api: &Api, max_versions: usize) -> anyhow::Result<Marathon> {
+    let list = |value: Option<Value>| match value {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    };
+    let mut apps = api
+        .required("/v2/apps?embed=apps.tasks&embed=apps.lastTaskFailure", APPS)
+        .await?;
+    let mut marathon = Marathon {
+        info: api.required("/v2/info", OBJECT).await?,
+        groups: api.required("/v2/groups?embed=group.groups", OBJECT).await?,
+        apps: list(Some(apps["apps"].take())),
+        // Older ones have no pods.
+        pods: list(api.get("/v2/pods", LIST, MAX_BODY).await?),
+        pod_statuses: list(api.get("/v2/pods/::status", LIST, MAX_BODY).await?),
+        deployments: list(Some(api.required("/v2/deployments", LIST).await?)),
+        versions: BTreeMap::new(),
+    };
+    let used = marathon.used_versions();
+    let apps = ids("apps", &marathon.apps)?.into_iter().map(|id| (id, false));
+    let pods = ids("pods", &marathon.pods)?.into_iter().map(|id| (id, true));
+    let all: Vec<(String, bool)> = apps.chain(pods).collect();
+    let versions = all.into_iter().map(|(id, is_pod)| {
+        let used = used.get(&id).cloned().unwrap_or_default();
+        async move {
+            let past = past(api, &id, is_pod, &used, max_versions).await?;
+            anyhow::Ok((id, past))
+        }
+    });
+    marathon.versions = futures::stream::iter(versions)
+        .buffer_unordered(REQUESTS)
+        .try_collect()
+        .await?;
+    Ok(marathon)
+}
+
+/// The ids of apps or pods, which become parts of paths.
+fn ids(what: &str, documents: &[Value]) -> anyhow::Result<Vec<String>> {
+    let is_path = |id: &str| {
+        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-./".contains(&byte);
+        id.len() > 1
+            && id.starts_with('/')
+            && !id.contains("//")
+            && !id.contains("..")
+            && id.bytes().all(known)
+    };
+    let id = |document: &Value| {
+        let id = document["id"].as_str().unwrap_or_default();
+        ensure!(
+            is_path(id),
+            "/v2/{what} has the id {id:?}, expected a path such as /shop/web"
+        );
+        Ok(id.to_owned())
+    };
+    documents.iter().map(id).collect()
+}
+
+/// The past definitions of an app or pod. One that was dropped meanwhile is left out.
+async fn past(
+    api: &Api,
+    id: &str,
+    is_pod: bool,
+    used: &[String],
+    max_versions: usize,
+) -> anyhow::Result<Vec<Value>> {
+    let (folder, expected) = if is_pod {
+        (format!("/v2/pods{id}::versions"), LIST)
+    } else {
+        (format!("/v2/apps{id}/versions"), VERSIONS)
+    };
+    let Some(answer) = api.get(&folder, expected, MAX_DEFINITION).await? else {
+        return Ok(Vec::new());
+    };
+    let names = if is_pod { &answer } else { &answer["versions"] };
+    let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let is_time = |name: &&str| {
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-:.".contains(&byte))
+    };
+    // Times in this form have the order of their texts.
+    let mut names: Vec<&str> = names
+        .filter(is_time)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .rev()
+        .collect();
+    let newest = names.len().min(max_versions);
+    let older = names.split_off(newest);
+    names.extend(
+        older
+            .into_iter()
+            .filter(|name| used.iter().any(|used| used == name)),
+    );
+    let mut past = Vec::new();
+    for name in names {
+        past.extend(
+            api.get(&format!("{folder}/{name}"), OBJECT, MAX_DEFINITION)
+                .await?,
+        );
+    }
+    Ok(past)
+}
