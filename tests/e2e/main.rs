@@ -12,6 +12,7 @@
 mod app_lifecycle;
 mod apps;
 mod apps_cli;
+mod apps_import;
 mod bad_input;
 mod client_patterns;
 mod components_taken_away;

@@ -41,8 +41,6 @@ enum Command {
     Discovery(discovery::Discovery),
     Cluster(cluster::ClusterCommand),
     #[command(subcommand)]
-    Apps(apps::AppsCommand),
-    #[command(subcommand)]
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
@@ -61,7 +59,6 @@ impl CommandLine {
             Command::Dev(command) => Box::pin(command.run()).await,
             Command::Discovery(command) => command.run().await,
             Command::Cluster(command) => command.run().await,
-            Command::Apps(command) => command.run().await,
             Command::Config(command) => command.run(),
             Command::Plugin(command) => command.run().await,
             Command::Apps(command) => Box::pin(command.run()).await,
