@@ -445,9 +445,12 @@ async fn credentials_come_from_the_environment_and_are_asked_for() {
     shell.site.start_daemon().await;
     shell.url = format!("http://{}", shell.site.addresses["apps"]);
     let refused = shell.fails(1, &["list"]);
-    assert!(refused.contains("TRANSOM_APPS_PASSWORD"), "{refused}");
+    assert!(refused.contains("TRANSOM_APPS_API_PASSWORD"), "{refused}");
     let output = command(&shell.url, &["list", "--output", "json"])
-        .envs([("TRANSOM_APPS_USER", "ops"), ("TRANSOM_APPS_PASSWORD", "secret")])
+        .envs([
+            ("TRANSOM_APPS_API_USERNAME", "ops"),
+            ("TRANSOM_APPS_API_PASSWORD", "secret"),
+        ])
         .output();
     let told = Told::from(output.expect("transom runs"));
     assert_eq!(told.code, Some(0), "{told:?}");

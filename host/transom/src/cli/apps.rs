@@ -40,7 +40,7 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "The daemon is the one at --url or TRANSOM_APPS_URL; every daemon of a group will do, because standbys \
-                  ask the leader. If it requires credentials, set TRANSOM_APPS_USER and TRANSOM_APPS_PASSWORD.\n\n\
+                  ask the leader. If it requires credentials, set TRANSOM_APPS_API_USERNAME and TRANSOM_APPS_API_PASSWORD.\n\n\
                   Examples:\n  \
                   transom apps create -f web.json\n  \
                   transom apps list\n  \

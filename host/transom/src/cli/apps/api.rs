@@ -29,11 +29,11 @@ pub(super) struct Daemon {
     )]
     url: String,
     /// `api_username` of the daemon, if it requires credentials.
-    #[arg(long, env = "TRANSOM_APPS_USER", value_name = "NAME")]
+    #[arg(long, env = "TRANSOM_APPS_API_USERNAME", value_name = "NAME")]
     user: Option<String>,
     /// `api_password` of the daemon. Prefer the environment variable: other users can read command
     /// lines.
-    #[arg(long, env = "TRANSOM_APPS_PASSWORD", hide_env_values = true)]
+    #[arg(long, env = "TRANSOM_APPS_API_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
@@ -47,9 +47,9 @@ impl Daemon {
             (Some(user), Some(password)) => Some((user.clone(), password.clone())),
             (None, None) => None,
             // For a daemon, this variable is `apps.user`, the user of tasks.
-            (Some(user), None) if std::env::var("TRANSOM_APPS_USER").as_ref() == Ok(user) => None,
+            (Some(user), None) if std::env::var("TRANSOM_APPS_API_USERNAME").as_ref() == Ok(user) => None,
             _ => {
-                let text = "--user and --password go together (TRANSOM_APPS_USER and TRANSOM_APPS_PASSWORD)";
+                let text = "--user and --password go together (TRANSOM_APPS_API_USERNAME and TRANSOM_APPS_API_PASSWORD)";
                 return Err(anyhow::anyhow!(text).context(Misconfigured));
             }
         };
@@ -220,8 +220,8 @@ impl fmt::Display for Rejected {
         let (status, message) = (self.status.as_u16(), self.message());
         match self.status {
             StatusCode::UNAUTHORIZED => f.write_str(
-                "the daemon requires credentials, and these are missing or wrong (401): set TRANSOM_APPS_USER and \
-                 TRANSOM_APPS_PASSWORD to `api_username` and `api_password` of its section [apps]",
+                "the daemon requires credentials, and these are missing or wrong (401): set TRANSOM_APPS_API_USERNAME and \
+                 TRANSOM_APPS_API_PASSWORD to `api_username` and `api_password` of its section [apps]",
             ),
             StatusCode::UNPROCESSABLE_ENTITY if self.document["details"].is_array() => {
                 writeln!(f, "{message} (422)")?;
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn rejection_is_shown_with_the_next_step() {
         let text = rejected(401, Value::Null);
-        assert!(text.contains("TRANSOM_APPS_USER"), "{text}");
+        assert!(text.contains("TRANSOM_APPS_API_USERNAME"), "{text}");
         let text = rejected(409, json!({"message": "locked", "deployments": [{"id": "d1"}]}));
         assert!(
             text.contains("transom apps wait d1") && text.contains("--force"),
