@@ -173,6 +173,78 @@ fn processes(cluster: &Cluster) -> BTreeMap<String, i64> {
 /// A page that answers every request, as a server for health checks.
 const SERVER: &str = "exec python3 -m http.server $PORT0";
 
+/// Creates a pod, and a group with an app that depends on it.
+async fn create(marathon: &Daemon) {
+    let health = json!([{"protocol": "HTTP", "path": "/", "portIndex": 0, "gracePeriodSeconds": 30, "intervalSeconds": 1, "timeoutSeconds": 1}]);
+    let web = json!({"id": "web", "cmd": SERVER, "cpus": 0.1, "mem": 32, "instances": 1, "healthChecks": health, "portDefinitions": [{"port": 0, "name": "http"}]});
+    let group = json!({"id": "/shop", "apps": [web], "dependencies": ["/pair"]});
+    let sleeps = |name: &str| {
+        json!({"name": name, "exec": {"command": {"shell": "sleep 1000"}}, "resources": {"cpus": 0.1, "mem": 32},
+        "endpoints": [{"name": name, "hostPort": 0}]})
+    };
+    let pod = json!({"id": "/pair", "containers": [sleeps("one"), sleeps("two")], "scaling": {"kind": "fixed", "instances": 1}});
+    marathon.send(reqwest::Method::POST, "/v2/pods", &pod).await;
+    marathon.send(reqwest::Method::POST, "/v2/groups", &group).await;
+}
+
+/// Exports the store of the daemon that has just stopped, and imports it into a Redis.
+async fn move_to_a_shared_store(dir: &Path, cluster: &Cluster, before: &[String]) {
+    let backup = documented("Backup and restore");
+    let backup: Vec<Vec<&str>> = backup.iter().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(backup.len(), 2, "{backup:?}");
+    let (running, launches) = (processes(cluster), cluster.launches());
+    succeeds(dir, &backup[0]);
+    let (_, text) = fails(dir, &backup[0]);
+    assert!(text.contains("apps.json"), "an export overwrites nothing: {text}");
+    succeeds(dir, &backup[1]);
+    let daemon = Daemon::start(dir, "other.toml").await;
+    assert_eq!(daemon.tasks(3).await, before);
+    assert_eq!(processes(cluster), running);
+    assert_eq!(cluster.launches(), launches);
+    // A shared store: a copy of it is possible while the daemon leads, and nothing may replace it.
+    let text = succeeds(dir, &["apps", "export", "--config", "other.toml"]);
+    let copy: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        (&copy["format"], &copy["framework"]),
+        (&json!(1), &json!("marathon"))
+    );
+    let (_, text) = fails(dir, &backup[1]);
+    assert!(text.contains("a daemon leads on this store"), "{text}");
+    daemon.stop();
+    let (_, text) = fails(dir, &backup[1]);
+    assert!(text.contains("has led on this store"), "{text}");
+}
+
+/// Scales the app to three instances and restarts it; returns the tasks then.
+async fn scale_and_restart(daemon: &Daemon, before: &[String]) -> Vec<String> {
+    // It is managed: a scale keeps the old instances, a restart replaces them.
+    daemon
+        .send(
+            reqwest::Method::PUT,
+            "/v2/apps/shop/web",
+            &json!({"instances": 3}),
+        )
+        .await;
+    let scaled = daemon.tasks(3).await;
+    assert!(before.iter().all(|task| scaled.contains(task)), "{scaled:?}");
+    daemon
+        .send(reqwest::Method::POST, "/v2/apps/shop/web/restart", &json!({}))
+        .await;
+    let restarted = daemon.tasks(3).await;
+    let web = |tasks: &[String]| {
+        tasks
+            .iter()
+            .filter(|task| task.starts_with("shop_web."))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        web(&restarted).iter().all(|task| !scaled.contains(task)),
+        "{restarted:?}"
+    );
+    restarted
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -185,16 +257,7 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     configure(dir, "other.toml", cluster.master, &redis.address().to_string());
 
     let marathon = Daemon::start(dir, "marathon.toml").await;
-    let health = json!([{"protocol": "HTTP", "path": "/", "portIndex": 0, "gracePeriodSeconds": 30, "intervalSeconds": 1, "timeoutSeconds": 1}]);
-    let web = json!({"id": "web", "cmd": SERVER, "cpus": 0.1, "mem": 32, "instances": 1, "healthChecks": health, "portDefinitions": [{"port": 0, "name": "http"}]});
-    let group = json!({"id": "/shop", "apps": [web], "dependencies": ["/pair"]});
-    let sleeps = |name: &str| {
-        json!({"name": name, "exec": {"command": {"shell": "sleep 1000"}}, "resources": {"cpus": 0.1, "mem": 32},
-        "endpoints": [{"name": name, "hostPort": 0}]})
-    };
-    let pod = json!({"id": "/pair", "containers": [sleeps("one"), sleeps("two")], "scaling": {"kind": "fixed", "instances": 1}});
-    marathon.send(reqwest::Method::POST, "/v2/pods", &pod).await;
-    marathon.send(reqwest::Method::POST, "/v2/groups", &group).await;
+    create(&marathon).await;
     marathon.tasks(1).await;
     marathon
         .send(
@@ -266,58 +329,10 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
         "{code:?} {text}"
     );
 
-    // It is managed: a scale keeps the old instances, a restart replaces them.
-    daemon
-        .send(
-            reqwest::Method::PUT,
-            "/v2/apps/shop/web",
-            &json!({"instances": 3}),
-        )
-        .await;
-    let scaled = daemon.tasks(3).await;
-    assert!(before.iter().all(|task| scaled.contains(task)), "{scaled:?}");
-    daemon
-        .send(reqwest::Method::POST, "/v2/apps/shop/web/restart", &json!({}))
-        .await;
-    let restarted = daemon.tasks(3).await;
-    let web = |tasks: &[String]| {
-        tasks
-            .iter()
-            .filter(|task| task.starts_with("shop_web."))
-            .cloned()
-            .collect::<Vec<_>>()
-    };
-    assert!(
-        web(&restarted).iter().all(|task| !scaled.contains(task)),
-        "{restarted:?}"
-    );
+    let restarted = scale_and_restart(&daemon, &before).await;
     daemon.stop();
 
-    // The daemon has led: its store is newer than Marathon.
-    let backup = documented("Backup and restore");
-    let backup: Vec<Vec<&str>> = backup.iter().map(|line| line.split(' ').collect()).collect();
-    assert_eq!(backup.len(), 2, "{backup:?}");
-    let (running, launches) = (processes(&cluster), cluster.launches());
-    succeeds(dir, &backup[0]);
-    let (_, text) = fails(dir, &backup[0]);
-    assert!(text.contains("apps.json"), "an export overwrites nothing: {text}");
-    succeeds(dir, &backup[1]);
-    let daemon = Daemon::start(dir, "other.toml").await;
-    assert_eq!(daemon.tasks(3).await, restarted);
-    assert_eq!(processes(&cluster), running);
-    assert_eq!(cluster.launches(), launches);
-    // A shared store: a copy of it is possible while the daemon leads, and nothing may replace it.
-    let text = succeeds(dir, &["apps", "export", "--config", "other.toml"]);
-    let copy: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(
-        (&copy["format"], &copy["framework"]),
-        (&json!(1), &json!("marathon"))
-    );
-    let (_, text) = fails(dir, &backup[1]);
-    assert!(text.contains("a daemon leads on this store"), "{text}");
-    daemon.stop();
-    let (_, text) = fails(dir, &backup[1]);
-    assert!(text.contains("has led on this store"), "{text}");
+    move_to_a_shared_store(dir, &cluster, &restarted).await;
     cluster.stop();
 }
 

@@ -17,6 +17,7 @@ pub(crate) const CURRENT: u32 = 1;
 
 /// The record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the record has the field `format`")]
 pub(crate) struct Format {
     pub(crate) format: u32,
     /// What the records were copied from, if they were.

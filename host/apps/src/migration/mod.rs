@@ -42,6 +42,7 @@ use serde_json::Value;
 
 /// Records for a store.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_field_names, reason = "the other fields are about them")]
 pub struct Records {
     /// Where they come from; the same place has the same text.
     pub(crate) origin: String,

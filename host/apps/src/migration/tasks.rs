@@ -212,11 +212,12 @@ fn record(
         return Ok(None);
     }
     let Some(told) = index.0.get(task.task_id.as_str()) else {
-        return Err(match definitions.has(&id) {
-            true => format!(
+        return Err(if definitions.has(&id) {
+            format!(
                 "The master has it, and Marathon does not show it under {id}; {killed}. If it was just launched, try again."
-            ),
-            false => format!("Marathon has no app or pod {id}; {killed}."),
+            )
+        } else {
+            format!("Marathon has no app or pod {id}; {killed}.")
         });
     };
     if SpecId::parse(&told.spec).ok().as_ref() != Some(&id) {

@@ -200,7 +200,7 @@ type Case<'a> = (&'a dyn Fn(&mut Marathon, &mut Value), &'a str, &'a str);
 fn what_cannot_be_carried_is_refused_by_name() {
     let id = format!("web_api.instance-{UUID}._app.1");
     let orphan = format!("gone.instance-{UUID}._app.1");
-    let table: [Case<'_>; 15] = [
+    let table: [Case<'_>; 14] = [
         (
             &|marathon, _| marathon.info = json!({}),
             "/v2/info",
@@ -235,17 +235,6 @@ fn what_cannot_be_carried_is_refused_by_name() {
             &|marathon, _| marathon.apps[0]["role"] = json!("prod"),
             "/web/api",
             "prod",
-        ),
-        (
-            &|marathon, _| {
-                marathon.apps[0]["container"] = json!({"type": "MESOS", "volumes": [
-                    {"containerPath": "data", "mode": "RW", "persistent": {"size": 10}}]});
-                marathon.apps[0]["upgradeStrategy"] =
-                    json!({"maximumOverCapacity": 0, "minimumHealthCapacity": 0.5});
-                marathon.apps[0]["acceptedResourceRoles"] = json!([]);
-            },
-            "/web/api",
-            "",
         ),
         (
             &|marathon, _| marathon.groups = json!({"id": "/Web"}),
@@ -305,6 +294,38 @@ fn what_cannot_be_carried_is_refused_by_name() {
             report.findings
         );
     }
+}
+
+#[test]
+fn apps_with_persistent_volumes_are_refused_once_and_their_tasks_with_them() {
+    let id = format!("web_api.marathon-{UUID}._app.1");
+    let (mut marathon, mut state) = (marathon(&id), all_tasks(&id));
+    let app = &mut marathon.apps[0];
+    app["role"] = json!("ops");
+    app["container"] = json!({"type": "MESOS", "volumes": [
+        {"containerPath": "data", "mode": "RW", "persistent": {"size": 10}}]});
+    app["upgradeStrategy"] = json!({"maximumOverCapacity": 0, "minimumHealthCapacity": 0.5});
+    app["unreachableStrategy"] = json!("disabled");
+    let framework = &mut state["get_frameworks"]["frameworks"][0]["framework_info"];
+    framework["roles"] = json!(["*", "ops"]);
+    let state: GetState = serde_json::from_value(state).unwrap();
+    let ours = FrameworkInfo {
+        roles: vec!["ops".to_owned()],
+        ..serde_json::from_value(framework_json()).unwrap()
+    };
+    let config = Config {
+        role: "ops".to_owned(),
+        ..Config::default()
+    };
+    let (report, _) = translate(&marathon, &state, &config, &ours);
+    let refused: Vec<&Finding> = report
+        .findings
+        .iter()
+        .filter(|one| one.kind == Kind::Refused)
+        .collect();
+    assert_eq!(refused.len(), 1, "{refused:#?}");
+    assert_eq!(refused[0].subject, "/web/api");
+    assert!(refused[0].text.contains("persistent volumes"), "{refused:#?}");
 }
 
 #[test]

@@ -65,11 +65,11 @@ impl Site {
         if let Some(master) = master {
             match master.split_once("://") {
                 Some(("http", address)) => {
-                    section.master = address.trim_end_matches('/').to_owned();
+                    address.trim_end_matches('/').clone_into(&mut section.master);
                     section.ssl = false;
                 }
                 Some(("https", address)) => {
-                    section.master = address.trim_end_matches('/').to_owned();
+                    address.trim_end_matches('/').clone_into(&mut section.master);
                     section.ssl = true;
                 }
                 Some((scheme, _)) if scheme != "zk" => {
