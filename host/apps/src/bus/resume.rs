@@ -23,9 +23,10 @@ impl FromStr for EventId {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => digits.parse().map_err(|_| ()),
-            false => Err(()),
+        let number = |digits: &str| {
+            // A sign is no part of a number here.
+            let digits = Some(digits).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+            digits.and_then(|digits| digits.parse().ok()).ok_or(())
         };
         let (term, sequence) = text.split_once('-').ok_or(())?;
         Ok(Self {

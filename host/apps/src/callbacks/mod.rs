@@ -81,6 +81,10 @@ impl Metrics {
         metrics
     }
 
+    fn set_subscribers(&self, count: usize) {
+        self.subscribers.set(count.try_into().unwrap_or(i64::MAX));
+    }
+
     fn count(&self, outcome: &'static str) {
         self.events.get_or_create(&OutcomeLabel { outcome }).inc();
     }
@@ -170,7 +174,7 @@ impl Callbacks {
             }
         }
         let count = callbacks.shared.subscribers.lock().await.len();
-        callbacks.shared.metrics.subscribers.set(count as i64);
+        callbacks.shared.metrics.set_subscribers(count);
         if !callbacks.shared.policy.is_empty() {
             callbacks.shared.tracker.spawn(callbacks.clone().feed());
         }
@@ -201,7 +205,7 @@ impl Callbacks {
             changes.put(key(url), &record, Expect::Any)?;
             self.shared.store.commit(changes).await?;
             subscribers.insert(url.to_owned(), self.begin(checked));
-            self.shared.metrics.subscribers.set(subscribers.len() as i64);
+            self.shared.metrics.set_subscribers(subscribers.len());
         }
         drop(subscribers);
         Ok(self.told(shapes::subscribed(client, url)))
@@ -220,7 +224,7 @@ impl Callbacks {
         changes.delete(key(url), Expect::Any);
         self.shared.store.commit(changes).await?;
         subscribers.remove(url);
-        self.shared.metrics.subscribers.set(subscribers.len() as i64);
+        self.shared.metrics.set_subscribers(subscribers.len());
         drop(subscribers);
         Ok(self.told(shapes::unsubscribed(client, url)))
     }

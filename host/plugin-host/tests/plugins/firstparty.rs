@@ -249,7 +249,8 @@ async fn events_stays_within_its_limits_for_expensive_filters() {
             "1,".repeat(100_000),
             (0..20_000)
                 .map(|key| format!("\"k{key}\": 1,"))
-                .collect::<String>(),
+                .collect::<Vec<_>>()
+                .concat(),
             "ab".repeat(200_000)
         ),
         format!(r#"{{"n": [{}1]}}"#, "[0],".repeat(100_000)),

@@ -102,10 +102,16 @@ impl Node {
         use Expression as E;
         Some(match &self.expression {
             E::Null => "null",
-            E::Bool(_) | E::Has(..) | E::Not(_) | E::And(_) | E::Or(_) | E::Matches(..) => "bool",
+            E::Bool(_)
+            | E::Has(..)
+            | E::Not(_)
+            | E::And(_)
+            | E::Or(_)
+            | E::Matches(..)
+            | E::Macro(Macro::All | Macro::Exists | Macro::ExistsOne, ..) => "bool",
             E::Int(_) | E::Uint(_) | E::Double(_) | E::Negate(_) => "number",
             E::Text(_) | E::Kind => "string",
-            E::List(_) => "list",
+            E::List(_) | E::Macro(Macro::Filter | Macro::Map | Macro::FilterMap, ..) => "list",
             E::Map(_) | E::Event => "map",
             E::Subject | E::Local(_) | E::Select(..) | E::Index(_) => return None,
             E::If(parts) => {
@@ -124,8 +130,6 @@ impl Node {
                 Function::Text => "string",
                 Function::Dyn => return None,
             },
-            E::Macro(Macro::All | Macro::Exists | Macro::ExistsOne, ..) => "bool",
-            E::Macro(Macro::Filter | Macro::Map | Macro::FilterMap, ..) => "list",
         })
     }
 

@@ -37,7 +37,7 @@ impl Text<'_> {
     }
 }
 
-impl<'a> From<String> for Value<'a> {
+impl From<String> for Value<'_> {
     fn from(text: String) -> Self {
         Self::Text(Text::Shared(text.into()))
     }

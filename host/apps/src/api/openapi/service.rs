@@ -13,41 +13,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     let found = |id: &str, summary: &str, description: &str, schema: &Value| {
         Operation::new("get", id, summary).answers(200, description, schema)
     };
-    let event_stream = json!({"text/event-stream": {"schema": {"type": "string"}}});
-    paths.add(
-        "service",
-        "/v2/events",
-        [Operation::new("get", "getEvents", "The event stream")
-            .description("Needs the header `Accept: text/event-stream`, and nothing else in it.")
-            .with(&["event_type", "filter", "plan-format", "ids"])
-            .answers_with(
-                200,
-                "Frames with the type of the event and a JSON document.",
-                event_stream,
-            )
-            .answers_empty(302, "From a standby: the same at the leader.")
-            .rejects(&[400, 405, 503])],
-    );
-    let callbacks = |method: &'static str, id: &str, summary: &str| {
-        Operation::new(method, id, summary)
-            .with(&["callbackUrl"])
-            .answers(200, "The event that others are sent.", &document)
-    };
-    paths.add(
-        "service",
-        "/v2/eventSubscriptions",
-        [
-            found(
-                "listCallbacks",
-                "The callback subscribers",
-                "Their URLs.",
-                &schemas.of::<Subscribers>(),
-            ),
-            callbacks("post", "addCallback", "Posts every event to a URL").rejects(&[400, 403, 503]),
-            callbacks("delete", "removeCallback", "Posts no more events to a URL")
-                .rejects(&[400, 403, 404, 503]),
-        ],
-    );
+    add_events(paths, schemas);
     paths.add(
         "service",
         "/v2/info",
@@ -114,6 +80,45 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
                 "JSON with the header `Accept: application/json`.",
                 pong,
             ),
+        ],
+    );
+}
+
+/// The event stream and callback subscribers.
+fn add_events(paths: &mut Paths, schemas: &mut Schemas) {
+    let document = json!({"type": "object"});
+    let event_stream = json!({"text/event-stream": {"schema": {"type": "string"}}});
+    paths.add(
+        "service",
+        "/v2/events",
+        [Operation::new("get", "getEvents", "The event stream")
+            .description("Needs the header `Accept: text/event-stream`, and nothing else in it.")
+            .with(&["event_type", "filter", "plan-format", "ids"])
+            .answers_with(
+                200,
+                "Frames with the type of the event and a JSON document.",
+                event_stream,
+            )
+            .answers_empty(302, "From a standby: the same at the leader.")
+            .rejects(&[400, 405, 503])],
+    );
+    let callbacks = |method: &'static str, id: &str, summary: &str| {
+        Operation::new(method, id, summary)
+            .with(&["callbackUrl"])
+            .answers(200, "The event that others are sent.", &document)
+    };
+    paths.add(
+        "service",
+        "/v2/eventSubscriptions",
+        [
+            Operation::new("get", "listCallbacks", "The callback subscribers").answers(
+                200,
+                "Their URLs.",
+                &schemas.of::<Subscribers>(),
+            ),
+            callbacks("post", "addCallback", "Posts every event to a URL").rejects(&[400, 403, 503]),
+            callbacks("delete", "removeCallback", "Posts no more events to a URL")
+                .rejects(&[400, 403, 404, 503]),
         ],
     );
 }

@@ -197,6 +197,7 @@ pub(crate) enum Maintenance {
 /// `[apps.events]`: the event stream.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the keys")]
 pub(crate) struct Events {
     /// The form of plans in deployment events.
     pub(crate) plan_format: PlanFormat,

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 use super::super::{BASE_STEPS, MAX_DEPTH, MAX_LENGTH, MAX_MACROS, MAX_NODES, MAX_PATTERNS, MAX_VALUES};
 use super::*;
 
+/// A name, an expression of a size, the largest size that is accepted, and a part of the refusal.
+type Case<'a> = (&'a str, &'a dyn Fn(usize) -> String, usize, String);
+
 #[test]
 fn expression_beyond_a_bound_is_refused() {
     let padded = |length: usize| format!("true{}", " ".repeat(length - 4));
@@ -19,7 +22,7 @@ fn expression_beyond_a_bound_is_refused() {
         })
     };
     let patterns = |count: usize| vec!["kind.matches('((a|b|ab)*c)')"; count].join("||");
-    let cases: [(&str, &dyn Fn(usize) -> String, usize, String); 8] = [
+    let cases: [Case<'_>; 8] = [
         ("bytes", &padded, MAX_LENGTH, format!("the limit is {MAX_LENGTH}")),
         // With the list, `kind` and `in`.
         ("list", &list, MAX_NODES - 3, format!("the limit is {MAX_NODES}")),
@@ -135,7 +138,8 @@ fn worst_expressions_end_within_their_steps() {
         "ab".repeat(50_000),
         (0..10_000)
             .map(|number| format!("\"k{number}\": 1,"))
-            .collect::<String>(),
+            .collect::<Vec<_>>()
+            .concat(),
     );
     let input = with(&body);
     let budget = input.budget();

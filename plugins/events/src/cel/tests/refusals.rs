@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn wrong_expression_is_refused_where_it_is_wrong() {
     for (expression, line, column, reason) in [
         // Syntax.
