@@ -104,7 +104,6 @@ async fn callbacks_reach_only_what_the_settings_allow() {
         "",
         "nonsense",
         "http://",
-        "http:///x",
         &format!("http://h/{}", "x".repeat(3000)),
     ] {
         let denied = policy(&["hooks.test"]).check(text).await.unwrap_err();
