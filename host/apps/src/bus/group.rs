@@ -4,17 +4,17 @@
 //! position gets them in batches of its own, together with others that want the same ones, until
 //! it has reached that position.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 use transom_plugin_host::events::Decision;
 
 use super::filter::Filter;
 use super::resume::{EventId, Gap};
 use super::ring::Evicted;
 use super::shard::Shards;
+use super::signals::Signals;
 use super::stream::{Chunk, Subscriber};
 use super::{Bus, Published, StreamKey, frame, shapes};
 use crate::seams::View;
@@ -33,10 +33,7 @@ pub(super) struct Group {
     pub(super) filter: Filter,
     /// Subscribers that the group's task has not seen yet.
     joining: Mutex<Vec<Subscriber>>,
-    pub(super) wake: Notify,
-    /// Cancelled when the last subscriber has left, or all are closed with a reason.
-    pub(super) stop: CancellationToken,
-    pub(super) reason: OnceLock<String>,
+    pub(super) signals: Arc<Signals>,
 }
 
 impl Group {
@@ -44,9 +41,7 @@ impl Group {
         Self {
             filter: Filter::new(key, view),
             joining: Mutex::default(),
-            wake: Notify::new(),
-            stop: CancellationToken::new(),
-            reason: OnceLock::new(),
+            signals: Arc::default(),
         }
     }
 
@@ -56,13 +51,7 @@ impl Group {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(subscriber);
-        self.wake.notify_one();
-    }
-
-    /// Closes every stream of the group with a reason.
-    pub(super) fn close(&self, reason: &str) {
-        let _ = self.reason.set(reason.to_owned());
-        self.stop.cancel();
+        self.signals.wake.notify_one();
     }
 
     fn joined(&self) -> Vec<Subscriber> {
@@ -135,7 +124,7 @@ pub(super) fn gap_chunk(gap: &Gap) -> Chunk {
 /// Serves a group until its last subscriber has left or the bus ends. `next` is the number of the
 /// first event that the group decides.
 pub(super) async fn run(group: Arc<Group>, latest: watch::Receiver<u64>, next: u64, bus: Bus) {
-    let shards = Shards::start(&group, &bus.shared.metrics, &bus.shared.tracker);
+    let shards = Shards::start(&group.signals, &bus.shared.metrics, &bus.shared.tracker);
     let mut reader = Reader {
         group,
         bus,
@@ -150,7 +139,7 @@ pub(super) async fn run(group: Arc<Group>, latest: watch::Receiver<u64>, next: u
     if let Some(reason) = &reason {
         bus.dissolve(&group, reason);
     }
-    let reason = reason.as_ref().or(group.reason.get());
+    let reason = reason.as_deref().or(group.signals.reason());
     for subscriber in joining.into_iter().chain(group.joined()) {
         if let Some(reason) = reason {
             subscriber.close(reason);
@@ -175,7 +164,7 @@ impl Reader {
         let mut changes = self.bus.shared.policies.changes();
         let mut replayed = false;
         loop {
-            if self.group.stop.is_cancelled() {
+            if self.group.signals.stop.is_cancelled() {
                 return None;
             }
             self.take_joining().await;
@@ -187,11 +176,11 @@ impl Reader {
                 (Some(first), _) => self.replay(first).await,
                 (None, true) => self.deliver().await,
                 (None, false) => tokio::select! {
-                    () = self.group.stop.cancelled() => return None,
+                    () = self.group.signals.stop.cancelled() => return None,
                     () = self.bus.shared.token.cancelled() => Err(STOPPING.to_owned()),
                     // The sender lives as long as the bus.
                     _ = latest.changed() => Ok(()),
-                    () = self.group.wake.notified() => Ok(()),
+                    () = self.group.signals.wake.notified() => Ok(()),
                     // A plugin has changed: an empty batch checks whether the view still works.
                     _ = changes.recv() => self.decide(&[]).await.map(|_| ()),
                 },
@@ -307,7 +296,7 @@ impl Reader {
     /// Asks the component. A stop does not wait for its answer.
     async fn decide(&self, batch: &[Arc<Published>]) -> Result<Vec<Decision>, String> {
         tokio::select! {
-            () = self.group.stop.cancelled() => Ok(vec![Decision::Drop; batch.len()]),
+            () = self.group.signals.stop.cancelled() => Ok(vec![Decision::Drop; batch.len()]),
             () = self.bus.shared.token.cancelled() => Err(STOPPING.to_owned()),
             decided = self.group.filter.decide(batch, &self.bus.shared.metrics) => decided,
         }

@@ -26,6 +26,7 @@ mod resume;
 mod ring;
 pub(crate) mod shapes;
 mod shard;
+mod signals;
 mod stream;
 
 use std::collections::HashMap;
@@ -48,6 +49,7 @@ pub(crate) use metrics::Metrics;
 pub(crate) use resume::{EventId, Gap};
 use ring::{Bounds, Evicted, Ring};
 pub(crate) use shapes::Draft;
+use signals::Signals;
 use stream::Membership;
 pub(crate) use stream::Subscription;
 
@@ -335,7 +337,8 @@ impl Bus {
         };
         let membership = Membership {
             bus: self.clone(),
-            group: Arc::clone(group),
+            key: group.filter.key.clone(),
+            signals: Arc::clone(&group.signals),
             listener,
         };
         let (subscriber, subscription) = stream::open(next, last.is_some(), membership);
@@ -348,16 +351,15 @@ impl Bus {
     }
 
     /// Removes a subscriber and publishes its detach event.
-    fn detach(&self, group: &Arc<Group>, listener: Option<&Listener>) {
+    fn detach(&self, key: &StreamKey, signals: &Arc<Signals>, listener: Option<&Listener>) {
         let announced = {
             let mut state = self.state();
-            let key = &group.filter.key;
             if let Some(members) = state.groups.get_mut(key)
-                && Arc::ptr_eq(&members.group, group)
+                && Arc::ptr_eq(&members.group.signals, signals)
             {
                 members.count -= 1;
                 if members.count == 0 {
-                    members.group.stop.cancel();
+                    signals.stop.cancel();
                     state.groups.remove(key);
                 }
             }
@@ -385,7 +387,7 @@ impl Bus {
                 state.groups.remove(key);
             }
         }
-        group.close(reason);
+        group.signals.close(reason);
         self.shared.metrics.closed.inc_by(closed as u64);
         if closed > 0 {
             tracing::warn!(streams = closed, reason, "event streams closed");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::group::Group;
 use super::metrics::Metrics;
+use super::signals::Signals;
 use super::stream::{Chunk, Subscriber};
 
 /// Chunks that may wait for a part; then the group waits.
@@ -34,14 +34,14 @@ pub(super) struct Shards {
 impl Shards {
     /// Starts one part for each core.
     pub(super) fn start(
-        group: &Arc<Group>,
+        signals: &Arc<Signals>,
         metrics: &Metrics,
         tracker: &tokio_util::task::TaskTracker,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = (0..cores.min(MAX_SHARDS)).map(|_| {
             let (queue, messages) = mpsc::channel(WAITING);
-            tracker.spawn(run(Arc::clone(group), messages, metrics.clone()));
+            tracker.spawn(run(Arc::clone(signals), messages, metrics.clone()));
             queue
         });
         Self {
@@ -76,7 +76,7 @@ impl Shards {
 }
 
 /// Serves a part until its group drops the queue.
-async fn run(group: Arc<Group>, mut messages: mpsc::Receiver<Message>, metrics: Metrics) {
+async fn run(signals: Arc<Signals>, mut messages: mpsc::Receiver<Message>, metrics: Metrics) {
     let mut subscribers: Vec<Subscriber> = Vec::new();
     let mut pruned = MIN_PRUNED;
     while let Some(message) = messages.recv().await {
@@ -105,7 +105,7 @@ async fn run(group: Arc<Group>, mut messages: mpsc::Receiver<Message>, metrics: 
             }
         }
     }
-    if let Some(reason) = group.reason.get() {
+    if let Some(reason) = signals.reason() {
         for subscriber in &subscribers {
             subscriber.close(reason);
         }

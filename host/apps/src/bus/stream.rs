@@ -12,8 +12,8 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
-use super::group::Group;
-use super::{Bus, Listener, frame};
+use super::signals::Signals;
+use super::{Bus, Listener, StreamKey, frame};
 
 /// Events that may be queued for a subscriber; one more closes its stream.
 pub(crate) const MAX_QUEUED_EVENTS: usize = 8192;
@@ -125,7 +125,8 @@ impl Subscriber {
 #[derive(Debug)]
 pub(super) struct Membership {
     pub(super) bus: Bus,
-    pub(super) group: Arc<Group>,
+    pub(super) key: StreamKey,
+    pub(super) signals: Arc<Signals>,
     /// None for a part of this daemon.
     pub(super) listener: Option<Listener>,
 }
@@ -180,7 +181,7 @@ impl Subscription {
         self.shared.waiting.fetch_sub(events, Ordering::AcqRel);
         self.shared.bytes.fetch_sub(bytes, Ordering::AcqRel);
         if self.shared.replaying.swap(false, Ordering::SeqCst) {
-            self.leaving.0.group.wake.notify_one();
+            self.leaving.0.signals.wake.notify_one();
         }
         match chunks.as_slice() {
             [only] => only.bytes.clone(),
@@ -248,6 +249,12 @@ struct Leaving(Membership);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.bus.detach(&self.0.group, self.0.listener.as_ref());
+        let Membership {
+            bus,
+            key,
+            signals,
+            listener,
+        } = &self.0;
+        bus.detach(key, signals, listener.as_ref());
     }
 }
