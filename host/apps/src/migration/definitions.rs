@@ -11,7 +11,7 @@ use transom_web::Problems;
 use super::difference::differences;
 use super::marathon::Marathon;
 use super::report::{Carried, Report};
-use super::tasks::TaskIndex;
+use super::task_index::TaskIndex;
 use crate::Config;
 use crate::core::persist::{PastVersion, SpecRecord, group_key, spec_key, version_key};
 use crate::ids::{GroupId, SpecId};

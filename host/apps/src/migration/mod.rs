@@ -27,14 +27,17 @@ mod marathon;
 mod report;
 mod settings;
 mod target;
+mod task_index;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod translation;
 
 pub use backup::{Backup, BackupError};
-pub use marathon::{Marathon, translate};
+pub use marathon::Marathon;
 pub use report::{Carried, Finding, Kind, Report};
 pub use target::{Target, TargetError};
+pub use translation::translate;
 
 use std::collections::BTreeMap;
 

@@ -3,116 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use serde_json::Value;
 use transom_cluster::operator::GetState;
 use transom_cluster::v1::{self, TaskState};
 use transom_cluster::{AgentId, TaskId};
 use transom_scheduler::{AgentLocation, InGroup, Launched, TaskRecord};
 
 use super::definitions::Definitions;
-use super::marathon::Marathon;
 use super::report::Report;
+use super::task_index::{TaskIndex, Told};
 use crate::ids::{InstanceId, SpecId};
 use crate::model::Spec;
 use crate::task;
 use crate::time::Moment;
-
-/// A task in Marathon's answers.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    spec: String,
-    version: String,
-    /// Host ports of an app's task, in the order of the definition.
-    ports: Vec<u16>,
-    /// Host ports of a pod's container, by endpoint.
-    endpoints: BTreeMap<String, u16>,
-    /// The container's name; empty for an app's task.
-    container: String,
-    host: String,
-    region: Option<String>,
-    zone: Option<String>,
-    staged_at: Option<Timestamp>,
-    started_at: Option<Timestamp>,
-}
-
-/// All tasks in Marathon's answers, by their ids.
-#[derive(Debug)]
-pub(super) struct TaskIndex(BTreeMap<String, Told>);
-
-fn text(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
-}
-
-fn time(value: &Value) -> Option<Timestamp> {
-    value.as_str()?.parse().ok()
-}
-
-fn port(value: &Value) -> Option<u16> {
-    value.as_u64().and_then(|port| u16::try_from(port).ok())
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-impl TaskIndex {
-    pub(super) fn new(marathon: &Marathon) -> Self {
-        let mut tasks = BTreeMap::new();
-        for app in &marathon.apps {
-            for task in list(&app["tasks"]) {
-                let told = Told {
-                    spec: text(&app["id"]).unwrap_or_default(),
-                    version: text(&task["version"]).unwrap_or_default(),
-                    ports: list(&task["ports"]).filter_map(port).collect(),
-                    host: text(&task["host"]).unwrap_or_default(),
-                    region: text(&task["region"]),
-                    zone: text(&task["zone"]),
-                    staged_at: time(&task["stagedAt"]),
-                    started_at: time(&task["startedAt"]),
-                    ..Told::default()
-                };
-                tasks.extend(text(&task["id"]).map(|id| (id, told)));
-            }
-        }
-        for status in &marathon.pod_statuses {
-            for instance in list(&status["instances"]) {
-                let reference = text(&instance["specReference"]).unwrap_or_default();
-                let version = reference.rsplit_once('/').map_or("", |(_, version)| version);
-                for container in list(&instance["containers"]) {
-                    let endpoints = list(&container["endpoints"]).filter_map(|endpoint| {
-                        Some((text(&endpoint["name"])?, port(&endpoint["allocatedHostPort"])?))
-                    });
-                    let told = Told {
-                        spec: text(&status["id"]).unwrap_or_default(),
-                        version: version.to_owned(),
-                        endpoints: endpoints.collect(),
-                        container: text(&container["name"]).unwrap_or_default(),
-                        host: text(&instance["agentHostname"]).unwrap_or_default(),
-                        region: text(&instance["agentRegion"]),
-                        zone: text(&instance["agentZone"]),
-                        ..Told::default()
-                    };
-                    tasks.extend(text(&container["containerId"]).map(|id| (id, told)));
-                }
-            }
-        }
-        Self(tasks)
-    }
-
-    /// The versions from which tasks were launched, by the ids of apps and pods.
-    pub(super) fn versions(&self) -> BTreeMap<String, Vec<String>> {
-        let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for told in self.0.values().filter(|told| !told.version.is_empty()) {
-            let of_spec = versions.entry(told.spec.clone()).or_default();
-            of_spec.insert(told.version.clone());
-        }
-        let sorted = versions.into_iter();
-        sorted
-            .map(|(id, versions)| (id, versions.into_iter().collect()))
-            .collect()
-    }
-}
 
 /// The records of all tasks of the framework that run or may run.
 pub(super) fn launched(
