@@ -22,6 +22,7 @@ mod import;
 mod kill;
 mod list;
 mod marathon;
+mod missing;
 mod progress;
 mod queue;
 mod set;

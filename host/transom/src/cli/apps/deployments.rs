@@ -6,7 +6,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Api, Daemon, Query, is_missing};
-use super::follow::{Follow, Waiting, affected_by};
+use super::follow::{Follow, Waiting};
+use super::missing::affected_by;
 use super::{id, progress};
 use crate::output;
 

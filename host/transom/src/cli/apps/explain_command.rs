@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::api::Daemon;
-use super::follow::affected_by;
+use super::explain;
 use super::id::{self, Kind, Target};
-use super::{explain, wait};
+use super::missing::{affected_by, missing};
 use crate::output;
 
 /// Explain why instances of an app or pod wait: condition by condition, with the offers counted.
@@ -41,7 +41,7 @@ impl Explain {
             .filter(|deployment| affected_by(deployment).contains(&target.id))
             .collect();
         let Some(item) = explain::item_of(&queue, &target.id) else {
-            let missing = wait::missing(&api, std::slice::from_ref(&target.id), true).await?;
+            let missing = missing(&api, std::slice::from_ref(&target.id), true).await?;
             return self.not_waiting(&target, &missing);
         };
         let failure = last_failure(&target);

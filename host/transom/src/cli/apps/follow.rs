@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::{Answer, Api, Query};
 use super::explain;
+use super::missing::{affected_by, missing};
 use super::progress::{self, Progress};
 use super::stream::Stream;
-use super::wait;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 
@@ -235,7 +235,7 @@ impl<'a> Follow<'a> {
                     reachable = Instant::now();
                     let since = *gone.get_or_insert_with(Instant::now);
                     if self.stream.is_none() || since.elapsed() >= LAST_EVENT {
-                        let missing = wait::missing(self.api, &affected, false).await?;
+                        let missing = missing(self.api, &affected, false).await?;
                         return Ok(match missing.is_empty() {
                             true if affected.is_empty() => End::Unknown("it was over before".to_owned()),
                             true => End::Finished,
@@ -331,13 +331,6 @@ fn ended_events() -> Query {
     let mut query = Query::from(kinds);
     query.push(("plan-format", "light".to_owned()));
     query
-}
-
-/// The ids of the apps and pods that a deployment changes.
-pub(super) fn affected_by(deployment: &Value) -> Vec<String> {
-    let ids = ["affectedApps", "affectedPods"].map(|key| deployment[key].as_array());
-    let ids = ids.into_iter().flatten().flatten();
-    ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
 }
 
 /// The running deployment with this id.

@@ -1,0 +1,143 @@
+//! What is missing until apps, pods and groups are as wanted.
+
+use serde_json::Value;
+
+use super::api::Api;
+use super::{explain, progress};
+
+/// What is missing until these apps, pods and groups are as wanted; deleted ones miss nothing.
+pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow::Result<Vec<String>> {
+    let mut missing = Vec::new();
+    for id in ids {
+        missing.extend(missing_of(api, id, healthy).await?);
+    }
+    if missing.is_empty() {
+        return Ok(missing);
+    }
+    // The reasons need one more request, which only a leader with a scheduler answers.
+    if let Ok(queue) = explain::queue(api).await {
+        let items = queue["queue"].as_array().into_iter().flatten();
+        for item in items {
+            let id = explain::definition(item)["id"].as_str().unwrap_or_default();
+            let below = |wanted: &String| {
+                id == wanted || id.starts_with(&format!("{}/", wanted.trim_end_matches('/')))
+            };
+            if ids.iter().any(below) {
+                let count = item["count"].as_u64().unwrap_or(0);
+                missing.push(format!(
+                    "{count} of {id} not launched, {}",
+                    explain::in_short(item)
+                ));
+            }
+        }
+    }
+    Ok(missing)
+}
+
+async fn missing_of(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Vec<String>> {
+    let single = if id == "/" {
+        None
+    } else {
+        api.find(&format!("v2/apps{id}")).await?
+    };
+    if let Some(app) = single.filter(|single| single["app"].is_object()) {
+        return Ok(of_app(&app["app"], healthy).into_iter().collect());
+    }
+    if id != "/"
+        && let Some(pod) = api.find(&format!("v2/pods{id}::status")).await?
+    {
+        let deployments = api.get("v2/deployments").await?;
+        return Ok(of_pod(&pod, &deployments).into_iter().collect());
+    }
+    let group = api
+        .find(&format!("v2/groups{}", id.trim_end_matches('/')))
+        .await?;
+    let Some(group) = group else { return Ok(Vec::new()) };
+    let deployments = api.get("v2/deployments").await?;
+    let mut missing = Vec::new();
+    let mut below = vec![&group];
+    while let Some(group) = below.pop() {
+        let list = |key: &str| group[key].as_array().into_iter().flatten();
+        missing.extend(list("apps").filter_map(|app| of_app(app, healthy)));
+        missing.extend(list("pods").filter_map(|pod| of_pod(pod, &deployments)));
+        below.extend(list("groups"));
+    }
+    Ok(missing)
+}
+
+/// What an app misses.
+fn of_app(app: &Value, healthy: bool) -> Option<String> {
+    let number = |key: &str| app[key].as_u64().unwrap_or(0);
+    let locks = app["deployments"].as_array().map_or(&[][..], Vec::as_slice);
+    let wanted = number("instances");
+    let checked = app["healthChecks"]
+        .as_array()
+        .is_some_and(|checks| !checks.is_empty());
+    let unhealthy = healthy && checked && number("tasksHealthy") < wanted;
+    let done = number("tasksRunning") == wanted && number("tasksStaged") == 0;
+    if locks.is_empty() && done && !unhealthy {
+        return None;
+    }
+    let mut text = format!(
+        "{}: {}",
+        app["id"].as_str().unwrap_or_default(),
+        progress::instances(app)
+    );
+    let ids: Vec<&str> = locks.iter().filter_map(|lock| lock["id"].as_str()).collect();
+    if !ids.is_empty() {
+        text = format!("{text}, deployment {} runs", ids.join(", "));
+    }
+    Some(text)
+}
+
+/// What a pod misses, by its status.
+fn of_pod(pod: &Value, deployments: &Value) -> Option<String> {
+    let id = pod["id"].as_str().unwrap_or_default();
+    let locks = deployments.as_array().into_iter().flatten();
+    let locked = locks.filter(|deployment| affected_by(deployment).iter().any(|affected| affected == id));
+    let ids: Vec<&str> = locked
+        .filter_map(|deployment| deployment["id"].as_str())
+        .collect();
+    let instances = pod["instances"].as_array().map_or(&[][..], Vec::as_slice);
+    let stable = instances.iter().filter(|one| one["status"] == "STABLE").count();
+    if pod["status"] == "STABLE" && ids.is_empty() {
+        return None;
+    }
+    let wanted = pod["spec"]["scaling"]["instances"].as_u64().unwrap_or(1);
+    let mut text = format!("{id}: {stable}/{wanted} stable");
+    if !ids.is_empty() {
+        text = format!("{text}, deployment {} runs", ids.join(", "));
+    }
+    Some(text)
+}
+
+/// The ids of the apps and pods that a deployment changes.
+pub(super) fn affected_by(deployment: &Value) -> Vec<String> {
+    let ids = ["affectedApps", "affectedPods"].map(|key| deployment[key].as_array());
+    let ids = ids.into_iter().flatten().flatten();
+    ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn app_misses_instances_health_and_the_end_of_its_deployment() {
+        let app = |staged: u64, running: u64, healthy: u64, locks: Value| {
+            json!({
+                "id": "/a", "instances": 2, "tasksStaged": staged, "tasksRunning": running, "tasksHealthy": healthy,
+                "healthChecks": [{}], "deployments": locks,
+            })
+        };
+        assert_eq!(of_app(&app(0, 2, 0, json!([])), false), None);
+        assert_eq!(of_app(&app(0, 2, 2, json!([])), true), None);
+        let text = |app: Value, healthy| of_app(&app, healthy).expect("something is missing");
+        assert_eq!(text(app(0, 2, 1, json!([])), true), "/a: 2/2 run, 1 healthy");
+        assert_eq!(text(app(0, 1, 1, json!([])), false), "/a: 1/2 run, 1 healthy");
+        assert!(text(app(0, 2, 2, json!([{"id": "d"}])), false).ends_with("deployment d runs"));
+        assert!(of_app(&app(1, 2, 2, json!([])), false).is_some(), "one too many");
+    }
+}
