@@ -37,6 +37,7 @@ mod hostile;
 mod large_group;
 mod leadership;
 mod maintenance;
+mod monitoring;
 mod plugin_admin;
 mod plugin_cli;
 mod plugin_sources;

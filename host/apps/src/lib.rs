@@ -57,6 +57,7 @@ mod error;
 mod health;
 mod ids;
 mod instance;
+mod metrics;
 pub mod migration;
 mod model;
 mod probes;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use http::HeaderName;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +14,6 @@ use crate::api::{self, Api, Shared};
 use crate::core::format;
 use crate::core::mirror::Mirror;
 use crate::core::persist::Repository;
-use crate::core::snapshot::Snapshot;
 use crate::core::term::Dependencies;
 use crate::runner::Runner;
 use crate::{Config, Error, Result};
@@ -42,7 +40,7 @@ pub async fn start(
 ) -> Result<(ServiceHandle, Runner)> {
     let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
     let leader = Leader::new(port.advertised(), election);
-    let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+    let snapshot = Arc::clone(&dependencies.snapshot);
     let records = TypedStore::new(Arc::clone(&store), &config.prefix).with_timeout(config.store_timeout);
     format::check(&records).await?;
     let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));

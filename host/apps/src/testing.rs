@@ -324,6 +324,7 @@ impl World {
             agents: None,
             reserved: transom_registry::network::Reserved::default(),
             metrics: Metrics::register(&mut registry),
+            snapshot: crate::core::term::counted_snapshot(&mut registry),
         };
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
@@ -372,10 +373,16 @@ impl World {
         self.abdication.is_requested()
     }
 
-    /// The number of events published on the bus.
-    pub(crate) fn published(&self) -> u64 {
+    /// All metrics.
+    pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// The number of events published on the bus.
+    pub(crate) fn published(&self) -> u64 {
+        let text = self.metrics();
         let counts = text.lines().filter_map(|line| {
             let kind = line.strip_prefix("transom_apps_events_total{kind=")?;
             kind.rsplit_once(' ')?.1.parse::<u64>().ok()

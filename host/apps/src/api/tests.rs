@@ -11,6 +11,7 @@ mod groups;
 mod health;
 mod kill_choices;
 mod limits;
+mod metrics;
 mod openapi;
 mod pods;
 mod port;

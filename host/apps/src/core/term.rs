@@ -20,6 +20,7 @@ use super::{Parts, Stored};
 use crate::bus::{self, Bus};
 use crate::callbacks::{self, Callbacks};
 use crate::deploy::Deadline;
+use crate::metrics::StateMetrics;
 use crate::model::Settings;
 use crate::probes::{self, BATCHES, Checker, Limits};
 use crate::seams::Policies;
@@ -72,6 +73,8 @@ pub struct Dependencies {
     /// This daemon's own ports and servers, which callbacks reach only when they are named.
     pub(crate) reserved: Reserved,
     pub(crate) metrics: Metrics,
+    /// What readers see; empty until the service starts.
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
 impl Dependencies {
@@ -82,8 +85,16 @@ impl Dependencies {
             agents: Some(cluster.agents()),
             reserved,
             metrics: Metrics::register(registry),
+            snapshot: counted_snapshot(registry),
         }
     }
+}
+
+/// A snapshot whose contents are counted by metrics.
+pub(crate) fn counted_snapshot(registry: &mut Registry) -> Arc<ArcSwap<Snapshot>> {
+    let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+    registry.register_collector(Box::new(StateMetrics(Arc::clone(&snapshot))));
+    snapshot
 }
 
 impl Dependencies {
