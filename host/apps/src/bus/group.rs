@@ -20,10 +20,10 @@ use super::{Bus, Published, StreamKey, frame, shapes};
 use crate::seams::View;
 
 /// Events per call of the component.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 /// A batch with this many bytes takes no further event. It fits into the memory of a small
 /// component.
-const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Why streams end with the bus.
 const STOPPING: &str = "this daemon is stopping, or does not lead any more";
 
@@ -218,7 +218,7 @@ impl Reader {
 
     /// Sends the next batch to the subscribers that are at the group's position.
     async fn deliver(&mut self) -> Result<(), String> {
-        let batch = match self.bus.past(self.next, u64::MAX, BATCH, BATCH_BYTES) {
+        let batch = match self.bus.past(self.next, u64::MAX) {
             Ok(batch) => batch,
             Err(Evicted { oldest }) => {
                 return Err(format!(
@@ -237,7 +237,7 @@ impl Reader {
 
     /// Sends a batch of past events to the subscribers that want them.
     async fn replay(&mut self, first: u64) -> Result<(), String> {
-        let batch = match self.bus.past(first, self.next, BATCH, BATCH_BYTES) {
+        let batch = match self.bus.past(first, self.next) {
             Ok(batch) => batch,
             Err(Evicted { oldest }) => {
                 self.skip_to(oldest);

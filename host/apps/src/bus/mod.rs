@@ -178,8 +178,6 @@ impl Bus {
             groups: HashMap::new(),
             announcements: Announcements::new(),
         });
-        // A new bus has no streams, those of an earlier term are gone.
-        metrics.streams.set(0);
         Self {
             shared: Arc::new(Shared {
                 term,
@@ -409,15 +407,11 @@ impl Bus {
         self.shared.latest.send_replace(sequence);
     }
 
-    /// A batch of past events, as [`Ring::read`].
-    fn past(
-        &self,
-        from: u64,
-        until: u64,
-        count: usize,
-        bytes: usize,
-    ) -> Result<Vec<Arc<Published>>, Evicted> {
-        self.state().ring.read(from, until, count, bytes)
+    /// A batch of events from the number `from` on, before `until`.
+    fn past(&self, from: u64, until: u64) -> Result<Vec<Arc<Published>>, Evicted> {
+        self.state()
+            .ring
+            .read(from, until, group::BATCH, group::BATCH_BYTES)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -284,6 +284,7 @@ impl Callbacks {
             }
             let pause = tokio::time::sleep(REOPEN.after(failures));
             if self.shared.token.run_until_cancelled(pause).await.is_none() {
+                self.shared.metrics.set_subscribers(0);
                 return;
             }
             failures += 1;
