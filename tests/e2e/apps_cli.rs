@@ -24,16 +24,16 @@ fn command(url: &str, arguments: &[&str]) -> Command {
 
 /// What a command printed, and how it ended.
 #[derive(Debug)]
-struct Told {
+struct Finished {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-impl From<Output> for Told {
+impl From<Output> for Finished {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Told {
+        Finished {
             code: output.status.code(),
             out: text(&output.stdout),
             err: text(&output.stderr),
@@ -53,7 +53,7 @@ impl Shell {
         Shell { site, url }
     }
 
-    fn run(&self, arguments: &[&str]) -> Told {
+    fn run(&self, arguments: &[&str]) -> Finished {
         command(&self.url, arguments)
             .output()
             .expect("transom runs")
@@ -81,7 +81,7 @@ impl Shell {
     }
 
     /// A definition on standard input.
-    fn given(&self, arguments: &[&str], definition: &Value) -> Told {
+    fn given(&self, arguments: &[&str], definition: &Value) -> Finished {
         let mut child = command(&self.url, arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -361,7 +361,7 @@ fn event_stream_is_opened_again_with_the_id_of_the_last_event() {
         requests
     });
     let output = command(&url, &["events", "--count", "2", "--output", "json"]).output();
-    let told = Told::from(output.expect("transom runs"));
+    let told = Finished::from(output.expect("transom runs"));
     assert_eq!(told.code, Some(0), "{told:?}");
     assert_eq!(told.out, "{\"number\":7}\n{\"number\":8}\n");
     assert!(
@@ -423,7 +423,7 @@ async fn errors_say_the_next_step() {
     shell.stop();
 
     let nobody = format!("http://127.0.0.1:{}", free_port());
-    let told = Told::from(command(&nobody, &["list"]).output().expect("transom runs"));
+    let told = Finished::from(command(&nobody, &["list"]).output().expect("transom runs"));
     assert_eq!(told.code, Some(3), "{told:?}");
     assert!(
         told.err.contains("transom dev") && told.err.contains("TRANSOM_APPS_URL"),
@@ -452,7 +452,7 @@ async fn credentials_come_from_the_environment_and_are_asked_for() {
             ("TRANSOM_APPS_API_PASSWORD", "secret"),
         ])
         .output();
-    let told = Told::from(output.expect("transom runs"));
+    let told = Finished::from(output.expect("transom runs"));
     assert_eq!(told.code, Some(0), "{told:?}");
     shell.stop();
 }

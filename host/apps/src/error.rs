@@ -45,7 +45,7 @@ pub enum Error {
          interrupted: repeat that command"
     )]
     Incomplete {
-        /// What is copied.
+        /// The origin of the records.
         origin: String,
     },
 }

@@ -34,7 +34,7 @@ fn policy(allow: &[&str]) -> Policy {
 
 #[tokio::test]
 async fn callbacks_reach_only_what_the_settings_allow() {
-    // What is allowed, the URL, and a part of the refusal.
+    // The allowed destinations, the URL, and a part of the refusal.
     let cases: [(&[&str], &str, Option<&str>); 24] = [
         (&["hooks.test"], "http://hooks.test/in?a=b", None),
         (&["hooks.test"], "https://HOOKS.test:9/", None),

@@ -13,7 +13,7 @@ use crate::core::{format, persist};
 
 /// Keys that describe daemons, not the state of the service.
 const DAEMONS: &str = "daemons/";
-/// The number of terms; a copy begins anew.
+/// The number of terms; a copy begins with the first.
 const TERM: &str = "term";
 
 /// The document. Equal records give equal text.

@@ -190,7 +190,7 @@ impl Definitions {
         })
     }
 
-    /// What is carried, in the order of ids.
+    /// The carried apps and pods, in the order of ids.
     pub(super) fn carried(&self, tasks: &[TaskRecord]) -> Vec<Carried> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for task in tasks {

@@ -106,7 +106,7 @@ impl Target {
             acquired => acquired.map_err(failed("acquiring its lease"))?,
         };
         let outcome = self.write_with(records, &lease).await;
-        // It expires by itself, too.
+        // Without this the lease ends with its time to live.
         let _ = typed::within(typed::TIMEOUT, self.store.release(&lease)).await;
         outcome
     }

@@ -9,7 +9,7 @@ use super::marathon::Marathon;
 
 /// A task in Marathon's answers.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct MarathonTask {
     pub(super) spec: String,
     pub(super) version: String,
     /// Host ports of an app's task, in the order of the definition.
@@ -27,7 +27,7 @@ pub(super) struct Told {
 
 /// All tasks in Marathon's answers, by their ids.
 #[derive(Debug)]
-pub(super) struct TaskIndex(pub(super) BTreeMap<String, Told>);
+pub(super) struct TaskIndex(pub(super) BTreeMap<String, MarathonTask>);
 
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
@@ -50,7 +50,7 @@ impl TaskIndex {
         let mut tasks = BTreeMap::new();
         for app in &marathon.apps {
             for task in list(&app["tasks"]) {
-                let told = Told {
+                let told = MarathonTask {
                     spec: text(&app["id"]).unwrap_or_default(),
                     version: text(&task["version"]).unwrap_or_default(),
                     ports: list(&task["ports"]).filter_map(port).collect(),
@@ -59,7 +59,7 @@ impl TaskIndex {
                     zone: text(&task["zone"]),
                     staged_at: time(&task["stagedAt"]),
                     started_at: time(&task["startedAt"]),
-                    ..Told::default()
+                    ..MarathonTask::default()
                 };
                 tasks.extend(text(&task["id"]).map(|id| (id, told)));
             }
@@ -72,7 +72,7 @@ impl TaskIndex {
                     let endpoints = list(&container["endpoints"]).filter_map(|endpoint| {
                         Some((text(&endpoint["name"])?, port(&endpoint["allocatedHostPort"])?))
                     });
-                    let told = Told {
+                    let told = MarathonTask {
                         spec: text(&status["id"]).unwrap_or_default(),
                         version: version.to_owned(),
                         endpoints: endpoints.collect(),
@@ -80,7 +80,7 @@ impl TaskIndex {
                         host: text(&instance["agentHostname"]).unwrap_or_default(),
                         region: text(&instance["agentRegion"]),
                         zone: text(&instance["agentZone"]),
-                        ..Told::default()
+                        ..MarathonTask::default()
                     };
                     tasks.extend(text(&container["containerId"]).map(|id| (id, told)));
                 }

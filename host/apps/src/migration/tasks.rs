@@ -10,7 +10,7 @@ use transom_scheduler::{AgentLocation, InGroup, Launched, TaskRecord};
 
 use super::definitions::Definitions;
 use super::report::Report;
-use super::task_index::{TaskIndex, Told};
+use super::task_index::{MarathonTask, TaskIndex};
 use crate::ids::{InstanceId, SpecId};
 use crate::model::Spec;
 use crate::task;
@@ -162,7 +162,7 @@ fn record(
 /// The group of a pod's task.
 fn group(
     task: &v1::Task,
-    told: &Told,
+    told: &MarathonTask,
     instance: &InstanceId,
     incarnation: u32,
     definition: &Spec,
@@ -187,7 +187,7 @@ fn group(
 }
 
 /// One host port for each that the definition asks for.
-fn host_ports(told: &Told, definition: &Spec) -> Result<Vec<u16>, String> {
+fn host_ports(told: &MarathonTask, definition: &Spec) -> Result<Vec<u16>, String> {
     match definition {
         Spec::App(app) => {
             let wanted = task::ports::requests(app).len();

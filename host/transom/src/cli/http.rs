@@ -26,7 +26,7 @@ pub(super) enum Failure {
     Refused(String),
 }
 
-/// Where the daemon is, and who asks.
+/// The daemon's address, and the credentials for it.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) url: Url,

@@ -1,7 +1,7 @@
 //! Evaluation of an expression for one event.
 //!
 //! Each node costs a step, and whatever takes time that depends on a value costs more. Errors have no
-//! text: whoever writes a filter sees that an event does not match.
+//! text: an event on which the evaluation fails does not match.
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;

@@ -326,7 +326,7 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
 }
 
 /// The same for people: lines before the table, its rows, and lines after it.
-pub(super) struct Shown {
+pub(super) struct Explanation {
     pub(super) before: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
     pub(super) after: Vec<String>,
@@ -336,7 +336,7 @@ pub(super) struct Shown {
 pub(super) const HEADINGS: [&str; 5] = ["condition", "offers", "declined", "needed", "largest unused"];
 
 /// `now` is the time of the request.
-pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -> Shown {
+pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -> Explanation {
     let definition = definition(item);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let id = text(&definition["id"]);
@@ -364,7 +364,7 @@ pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -
             .resource
             .and_then(|resource| needed(definition, resource));
         let offered = condition.resource.and_then(|resource| largest(item, resource));
-        // What is not needed is never short.
+        // A resource that the task does not need cannot be the cause.
         let offered = offered.filter(|_| needs.is_some_and(|needs| needs > 0.0));
         vec![
             condition.name.to_owned(),
@@ -404,7 +404,7 @@ pub(super) fn for_people(item: &Value, locks: &[&Value], now: jiff::Timestamp) -
         after.push("What to do:".to_owned());
         after.extend(advice.into_iter().map(|line| format!("* {line}")));
     }
-    Shown {
+    Explanation {
         before,
         rows: rows.collect(),
         after,

@@ -1,11 +1,11 @@
-//! What is missing until apps, pods and groups are as wanted.
+//! The instances, health and deployments that apps, pods and groups still wait for.
 
 use serde_json::Value;
 
 use super::api::Api;
 use super::{explain, progress};
 
-/// What is missing until these apps, pods and groups are as wanted; deleted ones miss nothing.
+/// A text for each app, pod and group that is not as wanted yet; deleted ones have none.
 pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
     for id in ids {
@@ -65,7 +65,7 @@ async fn missing_of(api: &Api, id: &str, healthy: bool) -> anyhow::Result<Vec<St
     Ok(missing)
 }
 
-/// What an app misses.
+/// The missing instances, health or deployment of an app.
 fn of_app(app: &Value, healthy: bool) -> Option<String> {
     let number = |key: &str| app[key].as_u64().unwrap_or(0);
     let locks = app["deployments"].as_array().map_or(&[][..], Vec::as_slice);
@@ -90,7 +90,7 @@ fn of_app(app: &Value, healthy: bool) -> Option<String> {
     Some(text)
 }
 
-/// What a pod misses, by its status.
+/// The same of a pod, by its status.
 fn of_pod(pod: &Value, deployments: &Value) -> Option<String> {
     let id = pod["id"].as_str().unwrap_or_default();
     let locks = deployments.as_array().into_iter().flatten();
