@@ -15,6 +15,7 @@
 
 pub mod airflow;
 pub mod authors;
+pub mod bench;
 pub mod dns;
 pub mod events;
 pub mod gate;

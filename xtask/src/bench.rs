@@ -14,16 +14,17 @@ use crate::components::{self, Scope};
 use crate::steps::{cargo, root, step, target};
 
 /// Name, which is also the target's, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 6] = [
+const BENCHES: [(&str, &str); 7] = [
     ("apps", "transom-tests"),
     ("discovery", "transom-discovery"),
+    ("events", "transom-tests"),
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
     ("plugins", "transom-tests"),
     ("workflow", "transom-tests"),
 ];
 /// The benchmarks that start the daemon.
-const WITH_A_DAEMON: [&str; 3] = ["apps", "plugins", "workflow"];
+const WITH_A_DAEMON: [&str; 4] = ["apps", "events", "plugins", "workflow"];
 
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {

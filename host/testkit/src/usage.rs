@@ -8,7 +8,8 @@ pub fn cpu(pid: u32) -> Duration {
     own_cpu(pid) + children(pid).into_iter().map(cpu).sum::<Duration>()
 }
 
-fn own_cpu(pid: u32) -> Duration {
+/// Processor time of a process alone.
+pub fn own_cpu(pid: u32) -> Duration {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return Duration::ZERO;
     };

@@ -10,8 +10,6 @@
     reason = "a benchmark that fails may panic, and prints its figures"
 )]
 
-mod cluster;
-mod daemon;
 mod probes;
 
 use std::time::{Duration, Instant};
@@ -21,10 +19,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use transom_testkit::redis::RedisServer;
 use transom_testkit::usage;
+use transom_tests::bench::cluster::Cluster;
+use transom_tests::bench::daemon::Daemon;
+use transom_tests::bench::{quantiles, rounded, seconds};
 use transom_tests::events::Events;
-
-use cluster::Cluster;
-use daemon::Daemon;
 
 /// Apps that are deployed together, for a rate.
 const TOGETHER: usize = 1_000;
@@ -301,23 +299,4 @@ async fn rolling_restart() -> Value {
     cluster.running(APPS).await;
     daemon.stop();
     json!({"instances": APPS, "s": seconds(took)})
-}
-
-fn seconds(time: Duration) -> f64 {
-    rounded(time.as_secs_f64())
-}
-
-/// To a thousandth.
-fn rounded(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
-}
-
-/// In milliseconds.
-fn quantiles(mut times: Vec<Duration>) -> Value {
-    times.sort_unstable();
-    let at = |of_hundred: usize| {
-        let time = times.get((times.len() - 1) * of_hundred / 100);
-        time.map(|time| rounded(time.as_secs_f64() * 1e3))
-    };
-    json!({"count": times.len(), "p50": at(50), "p99": at(99), "max": at(100)})
 }

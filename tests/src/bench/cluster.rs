@@ -23,9 +23,9 @@ const AGENTS: usize = 10;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The cluster; it stops when it is dropped.
-pub(crate) struct Cluster {
+pub struct Cluster {
     shared: Arc<Shared>,
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 struct Shared {
@@ -54,7 +54,7 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    pub(crate) async fn start(ports: (u16, u16)) -> Cluster {
+    pub async fn start(ports: (u16, u16)) -> Cluster {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port");
@@ -90,7 +90,7 @@ impl Cluster {
     }
 
     /// Waits until so many tasks run.
-    pub(crate) async fn running(&self, tasks: usize) {
+    pub async fn running(&self, tasks: usize) {
         let mut changes = self.shared.acknowledged.subscribe();
         while self.shared.world().tasks.len() != tasks {
             changes.changed().await.expect("a cluster");
@@ -99,7 +99,7 @@ impl Cluster {
 
     /// Sends so many changed statuses of running tasks, one after the other, and waits until all of
     /// them are acknowledged.
-    pub(crate) async fn updates(&self, count: u64) {
+    pub async fn updates(&self, count: u64) {
         let mut acknowledged = self.shared.acknowledged.subscribe();
         let goal = *acknowledged.borrow() + count;
         {

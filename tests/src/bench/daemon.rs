@@ -1,36 +1,36 @@
-//! The daemon as a process, with only the apps service, on the cluster of the benchmark.
+//! The daemon as a process, with only the apps service, on the cluster of the benchmarks.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::process::Transom;
+use crate::site::{addresses, copy_components};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use transom_tests::process::Transom;
-use transom_tests::site::{addresses, copy_components};
 
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(10);
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_mins(5);
 
-pub(crate) struct Daemon {
+pub struct Daemon {
     process: Option<Transom>,
     addresses: BTreeMap<String, SocketAddr>,
-    pub(crate) http: reqwest::Client,
+    pub http: reqwest::Client,
     dir: TempDir,
 }
 
 impl Daemon {
     /// Starts a daemon with a store of its own.
-    pub(crate) async fn start(master: SocketAddr) -> Daemon {
+    pub async fn start(master: SocketAddr) -> Daemon {
         Daemon::start_with(master, "file:store").await
     }
 
     /// Starts a daemon with this store. Daemons that share one elect a leader, again within about
     /// two seconds when it is gone.
-    pub(crate) async fn start_with(master: SocketAddr, store: &str) -> Daemon {
+    pub async fn start_with(master: SocketAddr, store: &str) -> Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
         let configuration = format!(
@@ -43,7 +43,7 @@ impl Daemon {
         let mut daemon = Daemon {
             process: None,
             addresses: BTreeMap::new(),
-            http: transom_tests::http(),
+            http: crate::http(),
             dir,
         };
         daemon.launch().await;
@@ -65,7 +65,7 @@ impl Daemon {
 
     /// Kills the process and starts it again: returns the times until it is ready, and until it
     /// answers a question rightly.
-    pub(crate) async fn fail_over(&mut self, path: &str, pointer: &str, expected: &Value) -> Value {
+    pub async fn fail_over(&mut self, path: &str, pointer: &str, expected: &Value) -> Value {
         self.kill();
         let begun = Instant::now();
         self.launch().await;
@@ -78,30 +78,35 @@ impl Daemon {
     }
 
     /// Kills the process.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.process.take().expect("a daemon").kill();
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("a daemon").pid()
     }
 
-    pub(crate) fn apps(&self, path: &str) -> String {
-        format!("http://{}{path}", self.addresses["apps"])
+    /// Of the apps service.
+    pub fn address(&self) -> SocketAddr {
+        self.addresses["apps"]
     }
 
-    pub(crate) fn admin(&self, path: &str) -> String {
+    pub fn apps(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address())
+    }
+
+    pub fn admin(&self, path: &str) -> String {
         format!("http://{}{path}", self.addresses["admin"])
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Value {
+    pub async fn get(&self, path: &str) -> Value {
         let answer = self.http.get(self.apps(path)).send().await;
         let Ok(answer) = answer else { return Value::Null };
         answer.json().await.unwrap_or_default()
     }
 
     /// Sends a change, which has to be accepted.
-    pub(crate) async fn change(&self, method: reqwest::Method, path: &str, body: &Value) -> Value {
+    pub async fn change(&self, method: reqwest::Method, path: &str, body: &Value) -> Value {
         let request = self.http.request(method, self.apps(path)).json(body);
         let answer = request.timeout(LIMIT).send().await.expect("an answer");
         let status = answer.status();
@@ -111,7 +116,7 @@ impl Daemon {
     }
 
     /// Whether it is the leader.
-    pub(crate) async fn leads(&self) -> bool {
+    pub async fn leads(&self) -> bool {
         let answer = self.http.get(self.admin("/ready")).send().await;
         let Ok(answer) = answer else { return false };
         let ready: Value = answer.json().await.unwrap_or_default();
@@ -119,14 +124,14 @@ impl Daemon {
     }
 
     /// Waits until no deployment runs.
-    pub(crate) async fn deployed(&self) {
+    pub async fn deployed(&self) {
         self.until("the end of all deployments", async || {
             self.get("/v2/deployments").await == json!([])
         })
         .await;
     }
 
-    pub(crate) async fn until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
+    pub async fn until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
         let begun = Instant::now();
         while !done().await {
             assert!(begun.elapsed() < LIMIT, "waited for {what}");
@@ -134,7 +139,7 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn stop(mut self) {
+    pub fn stop(mut self) {
         if let Some(process) = self.process.take() {
             process.kill();
         }

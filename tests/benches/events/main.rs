@@ -1,0 +1,252 @@
+//! Figures of the event stream, measured from outside on the real binary: one JSON document. The
+//! events are status updates of tasks in a cluster that runs nothing; the subscribers and this
+//! cluster share the machine with the daemon, so processor time is given for each side.
+//!
+//! Run by `cargo xtask bench events`.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a benchmark that fails may panic, and prints its figures"
+)]
+
+mod subscribers;
+
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use reqwest::Method;
+use serde_json::{Value, json};
+use transom_testkit::usage;
+use transom_tests::bench::cluster::Cluster;
+use transom_tests::bench::daemon::Daemon;
+use transom_tests::bench::{quantiles, rounded, seconds};
+use transom_tests::events::Events;
+
+use subscribers::Subscribers;
+
+/// Subscribers, and the events that each of them gets.
+const ROUNDS: [(usize, u64); 4] = [(1, 5_000), (100, 5_000), (1_000, 4_000), (10_000, 400)];
+/// Filters that every event passes, and their queries.
+const FILTER_KINDS: [(&str, &str); 3] = [
+    ("none", ""),
+    ("type", "?event_type=status_update_event"),
+    ("CEL", "?filter=event.appId.startsWith(%22/load%22)"),
+];
+/// The daemon's limit of streams.
+const MANY: usize = 10_000;
+/// Tasks whose statuses change.
+const TASKS: usize = 100;
+/// Events that are sent one after the other for a latency.
+const ONE_BY_ONE: u64 = 50;
+/// Events that are missed before streams resume.
+const MISSED: u64 = 100;
+/// Different filters that see each event, and how many events.
+const FILTERS: usize = 200;
+const FILTERED: u64 = 2_000;
+/// Time without an event after which nothing is under way.
+const QUIET: Duration = Duration::from_secs(1);
+
+fn main() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of open files");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the hard limit of open files");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    println!("{:#}", runtime.block_on(measure()));
+}
+
+async fn measure() -> Value {
+    let mut bench = Bench::start().await;
+    let bytes = bench.bytes_of_an_event().await;
+    let memory = bench.memory().await;
+    let mut deliveries = Vec::new();
+    for (subscribers, events) in ROUNDS {
+        for (name, query) in FILTER_KINDS {
+            eprintln!("{events} events to {subscribers} subscribers, filter: {name}");
+            deliveries.push(bench.deliver(subscribers, events, name, query).await);
+        }
+    }
+    let latency = bench.latency().await;
+    let resume = bench.resume().await;
+    let filter = bench.filter().await;
+    bench.daemon.stop();
+    json!({
+        "bytes_of_an_event": bytes,
+        "deliveries": deliveries,
+        "memory": memory,
+        "event_to_subscriber_ms": latency,
+        "reconnects": resume,
+        "filter": filter,
+    })
+}
+
+struct Bench {
+    cluster: Cluster,
+    daemon: Daemon,
+    /// The last octet of the address that the next streams come from.
+    host: u8,
+}
+
+/// Processor time of the daemon and of this process.
+struct Processor {
+    daemon: Duration,
+    generator: Duration,
+}
+
+impl Bench {
+    async fn start() -> Bench {
+        let cluster = Cluster::start((10_000, 60_000)).await;
+        let daemon = Daemon::start(cluster.address).await;
+        let app = json!({"id": "/load", "cmd": "sleep 1000", "cpus": 0.1, "mem": 32, "instances": TASKS});
+        daemon.change(Method::POST, "/v2/apps", &app).await;
+        cluster.running(TASKS).await;
+        daemon.deployed().await;
+        Bench {
+            cluster,
+            daemon,
+            host: 1,
+        }
+    }
+
+    /// Opens streams; each gets the query of its number.
+    async fn subscribe(
+        &mut self,
+        count: usize,
+        query: impl Fn(usize) -> String,
+        last: Option<&str>,
+    ) -> Subscribers {
+        self.host += 1;
+        let path = |number| format!("/v2/events{}", query(number));
+        Subscribers::open(self.daemon.address(), count, self.host, path, last).await
+    }
+
+    /// Waits until the daemon does nothing: attach events, for instance, have been sent.
+    async fn quiet(&self) {
+        let mut before = usage::cpu(self.daemon.pid());
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let now = usage::cpu(self.daemon.pid());
+            if now.saturating_sub(before) <= QUIET / 20 {
+                return;
+            }
+            before = now;
+        }
+    }
+
+    fn processor(&self) -> Processor {
+        Processor {
+            daemon: usage::cpu(self.daemon.pid()),
+            generator: usage::own_cpu(std::process::id()),
+        }
+    }
+
+    async fn bytes_of_an_event(&self) -> usize {
+        let url = self.daemon.apps("/v2/events?event_type=status_update_event");
+        let mut events = Events::open(&self.daemon.http, &url).await;
+        self.cluster.updates(1).await;
+        events.next().await.expect("an event").data.to_string().len()
+    }
+
+    /// Resident memory without streams, and with many idle ones.
+    async fn memory(&mut self) -> Value {
+        eprintln!("memory of {MANY} subscribers");
+        self.quiet().await;
+        let before = usage::resident_kib(self.daemon.pid());
+        let subscribers = self.subscribe(MANY, |_| String::new(), None).await;
+        self.quiet().await;
+        let with = usage::resident_kib(self.daemon.pid());
+        drop(subscribers);
+        json!({
+            "subscribers": MANY, "before_mib": before / 1024, "with_mib": with / 1024,
+            "kib_each": rounded(with.saturating_sub(before) as f64 / MANY as f64),
+        })
+    }
+
+    /// How fast events reach all subscribers.
+    async fn deliver(&mut self, subscribers: usize, events: u64, name: &str, query: &str) -> Value {
+        let streams = self.subscribe(subscribers, |_| query.to_owned(), None).await;
+        self.quiet().await;
+        let (before, begun) = (self.processor(), Instant::now());
+        self.cluster.updates(events).await;
+        let (_, last) = streams.have(events).await;
+        let after = self.processor();
+        assert_eq!(streams.most(), events, "no event comes twice");
+        let used = after.daemon.saturating_sub(before.daemon);
+        let generator = after.generator.saturating_sub(before.generator);
+        let deliveries = (subscribers as u64 * events) as f64;
+        let took = last.saturating_duration_since(begun);
+        json!({
+            "subscribers": subscribers, "filter": name, "events": events,
+            "per_second": (deliveries / took.as_secs_f64()).round(),
+            "daemon_cpu_s": seconds(used), "generator_cpu_s": seconds(generator), "elapsed_s": seconds(took),
+            "per_daemon_core_second": (deliveries / used.as_secs_f64()).round(),
+        })
+    }
+
+    /// From the cluster's status update to the first and to the last subscriber.
+    async fn latency(&mut self) -> Value {
+        eprintln!("one event to {MANY} subscribers");
+        let streams = self.subscribe(MANY, |_| String::new(), None).await;
+        self.quiet().await;
+        let (mut to_first, mut to_last) = (Vec::new(), Vec::new());
+        for number in 1..=ONE_BY_ONE {
+            let begun = Instant::now();
+            self.cluster.updates(1).await;
+            let (first, last) = streams.have(number).await;
+            to_first.push(first.saturating_duration_since(begun));
+            to_last.push(last.saturating_duration_since(begun));
+        }
+        json!({"subscribers": MANY, "first": quantiles(to_first), "last": quantiles(to_last)})
+    }
+
+    /// Many clients reconnect at once, and get what they have missed.
+    async fn resume(&mut self) -> Value {
+        eprintln!("{MANY} subscribers resume");
+        let query = "?event_type=status_update_event";
+        let url = self.daemon.apps(&format!("/v2/events{query}&ids=true"));
+        let mut events = Events::open(&self.daemon.http, &url).await;
+        self.cluster.updates(1).await;
+        let last = events.next().await.expect("an event").id.expect("an id");
+        drop(events);
+        self.cluster.updates(MISSED).await;
+        self.quiet().await;
+        let (before, begun) = (self.processor(), Instant::now());
+        let streams = self.subscribe(MANY, |_| query.to_owned(), Some(&last)).await;
+        let connected = begun.elapsed();
+        let (_, all) = streams.have(MISSED).await;
+        let used = self.processor().daemon.saturating_sub(before.daemon);
+        assert_eq!(streams.most(), MISSED, "no event comes twice");
+        json!({
+            "subscribers": MANY, "missed_events": MISSED, "connected_s": seconds(connected),
+            "all_have_all_s": seconds(all.saturating_duration_since(begun)), "daemon_cpu_s": seconds(used),
+        })
+    }
+
+    /// The cost of evaluating an expression: many different ones see each event, against as many
+    /// subscribers that share one.
+    async fn filter(&mut self) -> Value {
+        eprintln!("{FILTERS} filters");
+        let mut used = Vec::new();
+        for distinct in [false, true] {
+            let query = |number: usize| {
+                let other = if distinct { number } else { 0 };
+                format!("?filter=event.appId%20!=%20%22/other{other}%22")
+            };
+            let streams = self.subscribe(FILTERS, query, None).await;
+            self.quiet().await;
+            let before = self.processor().daemon;
+            self.cluster.updates(FILTERED).await;
+            streams.have(FILTERED).await;
+            used.push(self.processor().daemon.saturating_sub(before));
+        }
+        let more = used[1].saturating_sub(used[0]).as_secs_f64();
+        json!({
+            "filters": FILTERS, "events": FILTERED, "shared_cpu_s": seconds(used[0]),
+            "distinct_cpu_s": seconds(used[1]),
+            "us_per_event": rounded(more * 1e6 / ((FILTERS - 1) as f64 * FILTERED as f64)),
+        })
+    }
+}

@@ -1,0 +1,29 @@
+//! What the benchmarks of the apps service share: the daemon with only this service, and a cluster
+//! that answers at once and runs nothing, so that the measured times are the daemon's.
+
+pub mod cluster;
+pub mod daemon;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// In seconds.
+pub fn seconds(time: Duration) -> f64 {
+    rounded(time.as_secs_f64())
+}
+
+/// To a thousandth.
+pub fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+/// In milliseconds.
+pub fn quantiles(mut times: Vec<Duration>) -> Value {
+    times.sort_unstable();
+    let at = |of_hundred: usize| {
+        let time = times.get((times.len() - 1) * of_hundred / 100);
+        time.map(|time| rounded(time.as_secs_f64() * 1e3))
+    };
+    json!({"count": times.len(), "p50": at(50), "p99": at(99), "max": at(100)})
+}
