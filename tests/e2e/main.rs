@@ -29,6 +29,7 @@ mod event_callbacks;
 mod event_filters;
 mod event_kinds;
 mod event_resume;
+mod event_slow;
 mod example_plugins;
 mod examples;
 mod executors;

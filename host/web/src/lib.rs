@@ -54,7 +54,7 @@ pub use json_errors::json_errors;
 pub use json_list::json_list;
 pub use listener::Listener;
 pub use problems::{Problem, Problems};
-pub use serve::{Limits, serve};
+pub use serve::{Disconnect, Limits, serve};
 
 use std::net::{IpAddr, SocketAddr};
 

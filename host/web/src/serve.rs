@@ -75,6 +75,27 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 
+/// Ends a connection whose client does not keep up with an event stream; an extension of each
+/// request. The end of the body alone does not: it is noticed when the client has read what came
+/// before it.
+#[derive(Clone, Debug, Default)]
+pub struct Disconnect(CancellationToken);
+
+impl Disconnect {
+    /// Lets the client read the end of the body for [`LAST_WRITES`], then closes the connection.
+    pub fn soon(&self) {
+        self.0.cancel();
+    }
+
+    /// Returns when the connection has to be closed.
+    async fn due(&self) {
+        self.0.cancelled().await;
+        tokio::time::sleep(LAST_WRITES).await;
+    }
+}
+
+/// How long a client that is being disconnected can read what was written.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 /// The minimum size of hyper's buffer for heads.
 const MIN_HEAD_BYTES: usize = 8192;
 /// The timeout of a TLS handshake.
@@ -247,6 +268,8 @@ async fn connection<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (stopping, turn) = (token.clone(), Turn::default());
+    let disconnect = Disconnect::default();
+    let of_requests = disconnect.clone();
     let max_head = limits.max_head.max(MIN_HEAD_BYTES);
     let stream = WriteDeadline::new(TokioIo::new(stream), limits.write_timeout);
     let stream = Refusals::new(stream, turn.clone(), max_head);
@@ -256,6 +279,7 @@ async fn connection<S>(
         extensions.insert(ConnectInfo(client));
         extensions.insert(LocalAddr(local));
         extensions.insert(MaxBody(limits.max_body));
+        extensions.insert(of_requests.clone());
         let (router, token, turn, slot) = (router.clone(), token.clone(), turn.clone(), slot.clone());
         turn.take();
         async move {
@@ -282,8 +306,12 @@ async fn connection<S>(
         ended = connection.as_mut() => ended,
         () = stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = disconnect.due() => return,
+            }
         }
+        () = disconnect.due() => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%client, error = error_chain(&error), "connection lost");

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use transom_plugin_host::events::{OpenError, Query as EventQuery};
-use transom_web::ApiError;
+use transom_web::{ApiError, Disconnect};
 
 use super::query::Query;
 use super::{Api, error};
@@ -26,6 +27,7 @@ pub(super) async fn stream(
     method: Method,
     query: Query,
     origin: Origin,
+    disconnect: Option<Extension<Disconnect>>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     // Exactly this type: upstream's clients rely on a rejection otherwise.
@@ -58,6 +60,7 @@ pub(super) async fn stream(
         ids: query.flag("ids", false) || last.is_some(),
     };
     let listener = Listener {
+        disconnect: disconnect.map(|Extension(it)| it).unwrap_or_default(),
         client: origin.client,
         url: origin.uri,
     };

@@ -38,6 +38,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugin_host::events::{OpenError, Query};
+use transom_web::Disconnect;
 
 use crate::config::Events;
 use crate::seams::{Policies, View};
@@ -74,6 +75,8 @@ pub(crate) struct Listener {
     pub(crate) client: String,
     /// The request's path and query.
     pub(crate) url: String,
+    /// For a client that does not keep up.
+    pub(crate) disconnect: Disconnect,
 }
 
 /// One event, serialised.

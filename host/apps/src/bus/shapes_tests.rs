@@ -51,6 +51,7 @@ fn draft(kind: &str) -> Draft {
         ports: &[31372],
     };
     let listener = Listener {
+        disconnect: transom_web::Disconnect::default(),
         client: "127.0.0.1".to_owned(),
         url: "/v2/events".to_owned(),
     };

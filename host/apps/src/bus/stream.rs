@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::Stream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
+use transom_web::Disconnect;
 
 use super::signals::Signals;
 use super::{Bus, Listener, StreamKey, frame};
@@ -49,6 +50,8 @@ struct Shared {
     bytes: AtomicUsize,
     /// Whether the group waits for room in the queue.
     replaying: AtomicBool,
+    /// Of the client's connection.
+    disconnect: Disconnect,
     end: Mutex<Option<End>>,
 }
 
@@ -118,6 +121,9 @@ impl Subscriber {
             comment: frame::comment(reason),
             immediately,
         });
+        if immediately {
+            self.shared.disconnect.soon();
+        }
     }
 }
 
@@ -135,7 +141,11 @@ pub(super) struct Membership {
 pub(super) fn open(next: u64, resumes: bool, membership: Membership) -> (Subscriber, Subscription) {
     // Bounded by `offer`, by events and bytes.
     let (queue, chunks) = mpsc::unbounded_channel();
-    let shared = Arc::new(Shared::default());
+    let listener = membership.listener.as_ref();
+    let shared = Arc::new(Shared {
+        disconnect: listener.map(|it| it.disconnect.clone()).unwrap_or_default(),
+        ..Shared::default()
+    });
     let subscriber = Subscriber {
         next,
         resumes,

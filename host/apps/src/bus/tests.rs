@@ -43,6 +43,7 @@ fn key(expression: Option<&str>) -> StreamKey {
 
 fn listener() -> Listener {
     Listener {
+        disconnect: Disconnect::default(),
         client: "127.0.0.1".to_owned(),
         url: "/v2/events".to_owned(),
     }

@@ -1,0 +1,94 @@
+//! Subscribers that do not keep up: the daemon disconnects them, and others notice nothing.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use transom_testkit::{WAIT_TIMEOUT, usage};
+use transom_tests::events::Events;
+use transom_tests::site::Site;
+
+/// The size of each app, so of several events about it.
+const LARGE: usize = 300_000;
+/// What the queue of a subscriber and the buffers of a connection can hold, and some more.
+const ENOUGH: usize = 64 << 20;
+/// What may be allocated for two subscribers with full queues, beside what the daemon needs anyway:
+/// the ring and the apps.
+const MEMORY_KIB: u64 = 192 << 10;
+
+/// A client with a small receive buffer, which sends the request and reads nothing.
+async fn subscribe(address: SocketAddr, name: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a buffer");
+    let mut stream = socket.connect(address).await.expect("a connection");
+    let request =
+        format!("GET /v2/events?{name} HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("a request");
+    stream
+}
+
+/// Reads slowly until the connection ends. Each write of the daemon makes progress, so that only the
+/// bound of the queue ends it.
+async fn read_slowly(mut stream: TcpStream) {
+    let mut buffer = [0; 4096];
+    while stream.read(&mut buffer).await.is_ok_and(|length| length > 0) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscribers_that_read_nothing_or_slowly_are_disconnected_and_others_get_every_event() {
+    let site = Site::start().await;
+    let address = site.addresses["apps"];
+    let url = "/v2/events?event_type=api_post_event&event_type=event_stream_attached\
+               &event_type=event_stream_detached";
+    let mut events = Events::open(&site.http, &site.apps(url)).await;
+    let mut silent = subscribe(address, "silent").await;
+    let slow = subscribe(address, "slow").await;
+    for _ in 0..3 {
+        events.next_of("event_stream_attached").await;
+    }
+    let slow = tokio::spawn(read_slowly(slow));
+    let before = usage::resident_kib(site.daemon.as_ref().expect("a daemon").pid());
+
+    let mut gone = Vec::new();
+    for number in 0..ENOUGH / LARGE {
+        let id = format!("/large{number}");
+        let app = json!({
+            "id": id, "cmd": "exec sleep 1000", "instances": 0, "env": {"LARGE": "x".repeat(LARGE)},
+        });
+        site.post_app(&app).await;
+        // Each event comes while the others are stuck.
+        loop {
+            let event = events.next().await.expect("an event");
+            if event.event == "event_stream_detached" {
+                gone.push(event.data["callbackUrl"].as_str().expect("a URL").to_owned());
+                continue;
+            }
+            assert_eq!(event.data["appDefinition"]["id"], id.as_str());
+            break;
+        }
+        if gone.len() == 2 {
+            break;
+        }
+    }
+    gone.sort();
+    assert_eq!(gone, ["/v2/events?silent", "/v2/events?slow"]);
+    let after = usage::resident_kib(site.daemon.as_ref().expect("a daemon").pid());
+    assert!(
+        after < before + MEMORY_KIB,
+        "{before} KiB before, {after} KiB after"
+    );
+
+    // What the connection still holds ends before the events do.
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(WAIT_TIMEOUT, silent.read_to_end(&mut rest)).await;
+    // An error is a reset connection.
+    let _ = read.expect("the connection ends");
+    assert!(rest.len() < ENOUGH, "{} bytes", rest.len());
+    // The kernel still delivers to the other one what the daemon had written.
+    slow.abort();
+    site.cluster.stop();
+}
