@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_testkit::redis::RedisServer;
+use transom_tests::events::{Events, Frame};
 use transom_tests::gate::Gate;
 use transom_tests::http;
 use transom_tests::process::Transom;
@@ -526,4 +527,51 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     let launches = cluster.launches();
     assert_eq!(launches.len(), 3, "{launches:?}");
     assert!(launches.values().all(|times| *times == 1), "{launches:?}");
+}
+
+/// A client knows one daemon only, whichever leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_resumes_through_a_standby_and_tells_of_a_gap_after_a_change_of_leader() {
+    let site = Site::start().await;
+    let url = site.second.apps("/v2/events?event_type=api_post_event&ids=true");
+    let http = &site.second.http;
+    let id = |event: &Frame| event.data["appDefinition"]["id"].clone();
+    let mut events = Events::open(http, &url).await;
+    site.first.post("/a0").await;
+    let mut last = events.next().await.expect("an event");
+    assert_eq!(id(&last), "/a0");
+    for round in 1..4 {
+        drop(events);
+        let missed = [format!("/a{round}0"), format!("/a{round}1")];
+        site.first.post(&missed[0]).await;
+        site.second.post(&missed[1]).await;
+        events = Events::resume(http, &url, last.id.as_deref().expect("an id")).await;
+        for app in missed {
+            let next = events.next().await.expect("an event");
+            assert_eq!(id(&next), app.as_str());
+            assert!(next.sequence() > last.sequence());
+            last = next;
+        }
+    }
+    // The leader ends its streams when it stops leading.
+    let gone = http
+        .delete(site.first.apps("/v2/leader"))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(gone.status().as_u16(), 200);
+    while let Some(event) = events.next().await {
+        panic!("an event that nobody caused: {event:?}");
+    }
+    site.second.ready(true).await;
+    site.first.ready(false).await;
+    let url = site.first.apps("/v2/events?event_type=api_post_event");
+    let mut events = Events::resume(http, &url, last.id.as_deref().expect("an id")).await;
+    let gap = events.next().await.expect("an event");
+    assert_eq!(
+        (gap.event.as_str(), &gap.data["from"]),
+        ("event_stream_gap", &json!(last.id))
+    );
+    site.second.post("/next").await;
+    assert_eq!(id(&events.next().await.expect("an event")), "/next");
 }
