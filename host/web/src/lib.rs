@@ -32,6 +32,7 @@ mod compression;
 mod concurrency;
 mod fallbacks;
 mod forward;
+mod folder;
 mod guarded_body;
 mod json;
 mod json_errors;
@@ -50,6 +51,7 @@ pub use certificate::Certificate;
 pub use fallbacks::with_fallbacks;
 pub use forward::{ForwardError, Forwarder};
 pub use json::Json;
+pub use folder::Folder;
 pub use json_errors::json_errors;
 pub use json_list::json_list;
 pub use listener::Listener;
@@ -112,6 +114,17 @@ pub enum Error {
     /// The name of this daemon is invalid for forwarding.
     #[error("cannot forward requests as {own:?}; check the configured hostname")]
     Forwarder {
+    /// A folder cannot be served.
+    #[error("{} {what}", .path.display())]
+    Folder {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+        /// The error of the system.
+        #[source]
+        source: std::io::Error,
+    },
         /// The host and port that were given for this daemon.
         own: String,
         /// Why it is invalid.

@@ -5,6 +5,7 @@ mod audit;
 mod browsers;
 mod compression;
 mod concurrency;
+mod folder;
 mod reader;
 
 use std::net::SocketAddr;
@@ -15,6 +16,8 @@ use bytes::Bytes;
 use http::HeaderName;
 use reqwest::{Client, RequestBuilder};
 use tokio::task::JoinHandle;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use transom_web::{AccessRules, ApiError, BoundPort, Credentials, PortConfig};
 
@@ -54,6 +57,17 @@ impl Port {
     }
 
     async fn stop(self) {
+    /// Sends the head of a request as it is and returns the whole answer.
+    async fn say(&self, line: &str) -> String {
+        let mut stream = TcpStream::connect(self.addr).await.unwrap();
+        let head = format!("{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        tokio::time::timeout(LONG, read).await.unwrap().unwrap();
+        answer
+    }
+
         self.token.cancel();
         let ended = tokio::time::timeout(LONG, self.task).await;
         ended.unwrap().unwrap().unwrap();
