@@ -6,7 +6,8 @@
 //!   the app API read.
 //! * [`json_list`] writes a long list while it is sent.
 //! * [`Forwarder`] forwards requests to the leader, where several daemons share a store.
-//! * [`metrics`] renders a registry.
+//! * [`metrics`] renders a registry, [`RequestMetrics`] counts requests by route.
+//! * A [`Folder`] serves the files of a user interface.
 //! * A [`Certificate`] makes a port accept TLS only.
 //! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
 //!   trusted networks, host names and origins. It binds a port and checks requests to it. Responses
@@ -31,8 +32,8 @@ mod certificate;
 mod compression;
 mod concurrency;
 mod fallbacks;
-mod forward;
 mod folder;
+mod forward;
 mod guarded_body;
 mod json;
 mod json_errors;
@@ -40,6 +41,7 @@ mod json_list;
 mod listener;
 pub mod metrics;
 mod problems;
+mod request_metrics;
 mod serve;
 
 pub use access::{
@@ -49,13 +51,14 @@ pub use access::{
 pub use api_error::ApiError;
 pub use certificate::Certificate;
 pub use fallbacks::with_fallbacks;
+pub use folder::Folder;
 pub use forward::{ForwardError, Forwarder};
 pub use json::Json;
-pub use folder::Folder;
 pub use json_errors::json_errors;
 pub use json_list::json_list;
 pub use listener::Listener;
 pub use problems::{Problem, Problems};
+pub use request_metrics::RequestMetrics;
 pub use serve::{Disconnect, Limits, serve};
 
 use std::net::{IpAddr, SocketAddr};
@@ -111,9 +114,6 @@ pub enum Error {
         /// The error, with the file's name.
         what: String,
     },
-    /// The name of this daemon is invalid for forwarding.
-    #[error("cannot forward requests as {own:?}; check the configured hostname")]
-    Forwarder {
     /// A folder cannot be served.
     #[error("{} {what}", .path.display())]
     Folder {
@@ -125,6 +125,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The name of this daemon is invalid for forwarding.
+    #[error("cannot forward requests as {own:?}; check the configured hostname")]
+    Forwarder {
         /// The host and port that were given for this daemon.
         own: String,
         /// Why it is invalid.

@@ -11,7 +11,7 @@ use transom_cluster::Client;
 use transom_framework::{Leader, ServiceHandle};
 use transom_plugin_host::Plugins;
 use transom_store::Leadership;
-use transom_web::{BoundPort, Forwarder};
+use transom_web::{BoundPort, Forwarder, RequestMetrics};
 
 use crate::api::{self, Api, Shared};
 use crate::core::term::{Handles, TermDependencies};
@@ -82,5 +82,6 @@ pub(crate) fn assemble(
         },
         leader: leader.clone(),
     };
-    (api::router(&Api(Arc::new(shared)), forwarder), runner)
+    let metrics = RequestMetrics::register(registry, "transom_workflow");
+    (api::router(&Api(Arc::new(shared)), forwarder, metrics), runner)
 }

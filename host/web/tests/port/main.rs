@@ -7,6 +7,7 @@ mod compression;
 mod concurrency;
 mod folder;
 mod reader;
+mod request_metrics;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,9 +16,9 @@ use axum::Router;
 use bytes::Bytes;
 use http::HeaderName;
 use reqwest::{Client, RequestBuilder};
-use tokio::task::JoinHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_web::{AccessRules, ApiError, BoundPort, Credentials, PortConfig};
 
@@ -56,7 +57,6 @@ impl Port {
         self.http.request(method.parse().unwrap(), url)
     }
 
-    async fn stop(self) {
     /// Sends the head of a request as it is and returns the whole answer.
     async fn say(&self, line: &str) -> String {
         let mut stream = TcpStream::connect(self.addr).await.unwrap();
@@ -68,6 +68,7 @@ impl Port {
         answer
     }
 
+    async fn stop(self) {
         self.token.cancel();
         let ended = tokio::time::timeout(LONG, self.task).await;
         ended.unwrap().unwrap().unwrap();

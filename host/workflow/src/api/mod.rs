@@ -35,7 +35,7 @@ use bytes::Bytes;
 use http::header;
 use tokio_util::sync::CancellationToken;
 use transom_framework::{Forwarding, Leader, Route, ask};
-use transom_web::Forwarder;
+use transom_web::{Forwarder, RequestMetrics};
 
 use crate::Config;
 use crate::core::command::{Command, Refusal, Reply};
@@ -97,7 +97,7 @@ fn paths() -> [(&'static str, MethodRouter<Api>); 8] {
 }
 
 /// All routes. A standby answers none of them itself.
-pub(crate) fn router(api: &Api, forwarder: Forwarder) -> Router {
+pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -> Router {
     let routes = paths()
         .into_iter()
         .fold(Router::new(), |router, (path, answers)| {
@@ -106,7 +106,7 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder) -> Router {
     let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, |_, _| Route::Forward)
         .with_credentials(api.0.config.port.credentials.as_ref());
     let routes = forwarding.around(routes).with_state(api.clone());
-    transom_web::json_errors(transom_web::with_fallbacks(routes))
+    metrics.around(transom_web::json_errors(transom_web::with_fallbacks(routes)))
 }
 
 /// A response with this JSON document.
