@@ -32,6 +32,17 @@ impl CheckResult {
         let command = || command().map(|exit_code| Self::Command { exit_code });
         http.or_else(tcp).or_else(command)
     }
+
+    /// Whether it is a success. The result of a custom probe is what its component makes of it: any
+    /// result counts.
+    pub(crate) fn is_success(&self) -> bool {
+        match self {
+            Self::Http { status_code } => (200..400).contains(status_code),
+            Self::Tcp { succeeded } => *succeeded,
+            Self::Command { exit_code } => *exit_code == 0,
+            Self::Plugin(_) => true,
+        }
+    }
 }
 
 impl From<&Outcome> for CheckResult {
@@ -99,6 +110,25 @@ mod tests {
         assert_eq!(replayed, 4);
         let empty: CheckStatusInfo = serde_json::from_str(r#"{"type":"HTTP","http":{}}"#).unwrap();
         assert_eq!(CheckResult::of_agent(&empty), None);
+    }
+
+    #[test]
+    fn check_result_is_a_success_as_its_kind_tells() {
+        let http = |status_code| CheckResult::Http { status_code };
+        let tcp = |succeeded| CheckResult::Tcp { succeeded };
+        let command = |exit_code| CheckResult::Command { exit_code };
+        for (result, expected) in [
+            (http(200), true),
+            (http(302), true),
+            (http(503), false),
+            (tcp(true), true),
+            (tcp(false), false),
+            (command(0), true),
+            (command(1), false),
+            (CheckResult::Plugin(json!({"lag": 3})), true),
+        ] {
+            assert_eq!(result.is_success(), expected, "{result:?}");
+        }
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Instance {
     pub(crate) health: Vec<HealthState>,
     /// The result of its readiness check, since the first attempt.
     pub(crate) readiness: Option<Arc<Readiness>>,
+    /// Since when its current task is wanted, until it runs; `None` if an earlier leader wanted it.
+    wanted: Option<Moment>,
 }
 
 /// A launched task of an instance.
@@ -69,6 +71,29 @@ pub(crate) struct Response {
     pub(crate) body: String,
 }
 
+impl Response {
+    /// The response in the result of a readiness check; as upstream, an error is a status 504.
+    pub(crate) fn of(result: &Result<Outcome, Failure>) -> Self {
+        let failed = |cause: &str| Self {
+            status: 504,
+            content_type: "text/plain".to_owned(),
+            body: format!("Marathon could not query URL: {cause}"),
+        };
+        match result {
+            Ok(Outcome::Custom(document)) => serde_json::from_str(document)
+                .unwrap_or_else(|_| failed("the component did not report a response")),
+            // A component that reports the status only.
+            Ok(Outcome::Http(status)) => Self {
+                status: *status,
+                content_type: String::new(),
+                body: String::new(),
+            },
+            Ok(Outcome::Tcp(_) | Outcome::Command(_)) => failed("the component did not report a response"),
+            Err(failure) => failed(&failure.message),
+        }
+    }
+}
+
 impl Instance {
     /// A new instance without a task.
     pub(crate) fn new(spec: &SpecId, version: Moment, now: Moment) -> Self {
@@ -79,6 +104,7 @@ impl Instance {
             parts: Vec::new(),
             health: Vec::new(),
             readiness: None,
+            wanted: Some(now),
         }
     }
 
@@ -95,6 +121,7 @@ impl Instance {
             parts,
             health: Vec::new(),
             readiness: None,
+            wanted: None,
         })
     }
 
@@ -110,6 +137,7 @@ impl Instance {
             parts: Vec::new(),
             health: Vec::new(),
             readiness: None,
+            wanted: None,
         })
     }
 
@@ -206,8 +234,15 @@ impl Instance {
             self.parts = Vec::new();
             self.health = Vec::new();
             self.readiness = None;
+            self.wanted = Some(replica.since.into());
         }
         self.replica = replica;
+    }
+
+    /// Once its task runs: since when it was wanted.
+    pub(crate) fn take_launch(&mut self) -> Option<Moment> {
+        self.wanted
+            .take_if(|_| self.replica.condition == Condition::Running)
     }
 
     /// The instance as deployments see it. `outdated`: its configuration is not the present one.

@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::core::snapshot::Snapshot;
+use crate::time::Moment;
 
 /// Counts apps, pods, groups, instances and deployments. A standby counts what it reads from the
 /// store, without health.
@@ -21,8 +22,10 @@ impl Collector for StateMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let snapshot = self.0.load_full();
         let mut instances: BTreeMap<&'static str, u64> = BTreeMap::new();
-        let mut unhealthy = 0;
+        let (mut unhealthy, mut delayed) = (0, 0);
+        let now = Moment::now();
         for view in snapshot.specs.values().chain(snapshot.deleted.values()) {
+            delayed += usize::from(view.is_delayed(now));
             for instance in view.instances.values() {
                 *instances.entry(instance.condition().as_str()).or_default() += 1;
                 unhealthy += u64::from(instance.is_healthy() == Some(false));
@@ -52,6 +55,11 @@ impl Collector for StateMetrics {
                 "transom_apps_queue_waiting",
                 "Instances that wait for their launch",
                 waiting as usize,
+            ),
+            (
+                "transom_apps_queue_backoff",
+                "Apps and pods whose instances wait for the delay after failures",
+                delayed,
             ),
         ];
         for (name, help, value) in gauges {

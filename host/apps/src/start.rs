@@ -56,7 +56,7 @@ pub async fn start(
         repository: Repository::new(records),
         leader: leader.clone(),
     }));
-    let router = api::router(&api, forwarder, syncs);
+    let router = api::router(&api, forwarder, syncs, dependencies.metrics.requests.clone());
     let runner = Runner {
         config,
         snapshot,

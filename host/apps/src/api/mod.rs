@@ -41,7 +41,7 @@ use http::{HeaderName, HeaderValue, Uri, header};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder};
 use transom_framework::{Forwarding, Leader, RequestedUri, ask};
-use transom_web::{AccessRules, Caller, Forwarder};
+use transom_web::{AccessRules, Caller, Forwarder, RequestMetrics};
 
 use crate::config::Config;
 use crate::core::command::{Command, Origin, Refusal, Reply};
@@ -103,7 +103,12 @@ pub(crate) const RULES: AccessRules = AccessRules {
 const DEPLOYMENT: &str = "marathon-deployment-id";
 
 /// All routes, with the headers of every response. Empty path segments are removed before routing.
-pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchUp>) -> Router {
+pub(crate) fn router(
+    api: &Api,
+    forwarder: Forwarder,
+    syncs: mpsc::Sender<CatchUp>,
+    metrics: RequestMetrics,
+) -> Router {
     let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, standby::route)
         .with_credentials(api.0.config.port.credentials.as_ref())
         .after_write(move || standby::catch_up(syncs.clone()));
@@ -166,6 +171,7 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, syncs: mpsc::Sender<CatchU
         .map_response(move |response: Response| with_headers(response, scheme, leader.address()));
     let routes = transom_web::json_errors(transom_web::with_fallbacks(routes)).layer(headers);
     let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
+    let routes = metrics.clone().around(routes);
         let uri = collapsed(request.uri());
         if let Some(uri) = uri {
             let requested = RequestedUri(std::mem::replace(request.uri_mut(), uri));

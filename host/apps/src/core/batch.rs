@@ -14,6 +14,7 @@ use transom_replicas::{Condition, LaunchBackoff};
 use super::Core;
 use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, Written};
 use super::history::History;
+use super::metrics::Ending;
 use super::persist::{Changes, SpecRecord};
 use super::spec_state::SpecState;
 use crate::bus::{Draft, shapes};
@@ -24,6 +25,10 @@ use crate::model::Spec;
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::tree::edit::{Edited, EditedGroup, EditedSpec};
+
+/// The ends of deployments that clients cause.
+const CANCELLED: Ending<'static> = Ending::Cancelled("The deployment was cancelled.");
+const FORCED: Ending<'static> = Ending::Cancelled("The deployment was cancelled by a forced deployment.");
 
 /// Sends a reply; called once the change is visible.
 pub(super) type Respond = Box<dyn FnOnce(Result<Written, Refusal>) + Send + Sync>;
@@ -139,7 +144,7 @@ impl Core {
                 }
                 Command::Cancel { deployment, reply } => {
                     self.flush(&mut batch).await;
-                    let outcome = self.cancel(&deployment, "The deployment was cancelled.").await;
+                    let outcome = self.cancel(&deployment, CANCELLED).await;
                     batch = self.batch();
                     self.replies.push(Box::new(move || drop(reply.send(outcome))));
                 }
@@ -170,7 +175,7 @@ impl Core {
                 "deployment missed its deadline"
             );
             let given_up = match deadline.on_deadline {
-                OnDeadline::Fail => self.cancel(&deployment.id, &reason).await,
+                OnDeadline::Fail => self.cancel(&deployment.id, Ending::Failed(&reason)).await,
                 OnDeadline::Rollback => self.roll_back(&deployment.id, reason).await,
             };
             if let Err(refusal) = given_up {
@@ -201,12 +206,12 @@ impl Core {
                     error = error_chain(&refusal),
                     "deployment cannot be reverted; stopped"
                 );
-                return self.cancel(deployment, &reason).await;
+                return self.cancel(deployment, Ending::Failed(&reason)).await;
             }
         };
         self.commit(std::mem::take(&mut batch.changes)).await?;
         (self.tree, self.history) = (batch.tree, batch.history);
-        self.begin(prepared, None, &[], Some(&reason));
+        self.begin(prepared, None, &[], Ending::Failed(&reason));
         Ok(())
     }
 
@@ -278,7 +283,7 @@ impl Core {
                 (self.tree, self.history) = (done.tree, done.history);
                 for accepted in done.prepared {
                     let (origin, respond) = (accepted.origin, accepted.respond);
-                    let written = self.begin(accepted.prepared, origin.as_ref(), &accepted.removals, None);
+                    let written = self.begin(accepted.prepared, origin.as_ref(), &accepted.removals, FORCED);
                     self.replies.push(Box::new(move || respond(Ok(written))));
                 }
             }
@@ -294,17 +299,16 @@ impl Core {
     }
 
     /// Starts the deployment of a stored change. `origin` is the client in `api_post_event`;
-    /// `removals` are removed first; `reason` tells why it cancels deployments.
+    /// `removals` are removed first; `ending` is that of the deployments that it cancels.
     fn begin(
         &mut self,
         prepared: Prepared,
         origin: Option<&Origin>,
         removals: &[(SpecId, InstanceId)],
-        reason: Option<&str>,
+        ending: Ending<'_>,
     ) -> Written {
         for cancelled in &prepared.cancels {
-            let forced = "The deployment was cancelled by a forced deployment.";
-            self.cancelled(cancelled, reason.unwrap_or(forced));
+            self.cancelled(cancelled, ending);
         }
         for record in prepared.records {
             self.take_over(record);
@@ -401,17 +405,17 @@ impl Core {
     }
 
     /// Stops a deployment in its current step; instances are left unchanged.
-    fn cancelled(&mut self, id: &str, reason: &str) {
-        if let Some(deployment) = self.end(id) {
+    fn cancelled(&mut self, id: &str, ending: Ending<'_>) {
+        if let Some(deployment) = self.end(id, ending) {
             let kind = "deployment_step_failure";
             self.drafts
                 .push(shapes::deployment_step(kind, &deployment, self.plan_form));
-            let ended = shapes::deployment_ended(&deployment, self.plan_form, Some(reason));
+            let ended = shapes::deployment_ended(&deployment, self.plan_form, ending.reason());
             self.drafts.push(ended);
         }
     }
 
-    async fn cancel(&mut self, deployment: &str, reason: &str) -> Result<(), Refusal> {
+    async fn cancel(&mut self, deployment: &str, ending: Ending<'_>) -> Result<(), Refusal> {
         let running = self.deployments.get(deployment);
         let running = running.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
@@ -430,7 +434,7 @@ impl Core {
         for record in revived {
             self.take_over(record);
         }
-        self.cancelled(deployment, reason);
+        self.cancelled(deployment, ending);
         Ok(())
     }
 }

@@ -8,7 +8,6 @@ use super::Core;
 use super::command::Refusal;
 use super::persist::Changes;
 use crate::bus::shapes;
-use crate::check_result::CheckResult;
 use crate::deploy::{ActionKind, Deployment};
 use crate::ids::SpecId;
 use crate::time::Moment;
@@ -162,46 +161,9 @@ impl Core {
                 let task = instance.checked_task(spec, *index);
                 let part = task.and_then(|task| instance.part(&task.id));
                 part.is_some_and(|part| {
-                    part.failure.is_none() && part.check_result().is_some_and(|it| succeeded(&it))
+                    part.failure.is_none() && part.check_result().is_some_and(|it| it.is_success())
                 })
             })
         })
-    }
-}
-
-/// Whether the result of a check is a success. That of a custom probe is what its component makes of
-/// it: any result counts.
-fn succeeded(result: &CheckResult) -> bool {
-    match result {
-        CheckResult::Http { status_code } => (200..400).contains(status_code),
-        CheckResult::Tcp { succeeded } => *succeeded,
-        CheckResult::Command { exit_code } => *exit_code == 0,
-        CheckResult::Plugin(_) => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::{CheckResult, succeeded};
-
-    #[test]
-    fn check_result_is_a_success_as_its_kind_tells() {
-        let http = |status_code| CheckResult::Http { status_code };
-        let tcp = |succeeded| CheckResult::Tcp { succeeded };
-        let command = |exit_code| CheckResult::Command { exit_code };
-        for (result, expected) in [
-            (http(200), true),
-            (http(302), true),
-            (http(503), false),
-            (tcp(true), true),
-            (tcp(false), false),
-            (command(0), true),
-            (command(1), false),
-            (CheckResult::Plugin(json!({"lag": 3})), true),
-        ] {
-            assert_eq!(succeeded(&result), expected, "{result:?}");
-        }
     }
 }

@@ -10,6 +10,7 @@ use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
 use crate::bus::shapes;
+use crate::check_result::CheckResult;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Part, view};
 use crate::probes::Occasion;
@@ -112,6 +113,7 @@ impl Core {
         let drained = record.is_drained();
         let version = known.version().to_string();
         let facts = known.facts_of(Some(record), &app, &version);
+        let passed = found.as_ref().map(CheckResult::is_success);
         let status = record
             .status
             .as_ref()
@@ -128,7 +130,16 @@ impl Core {
         if let Some(draft) = checked {
             self.drafts.push(draft);
         }
+        if let Some(passed) = passed {
+            self.metrics.agent_checked("check", passed);
+        }
         self.update_check(&app, &instance, Occasion::TaskRuns);
+        if let Some(healthy) = record
+            .healthy()
+            .filter(|healthy| Some(*healthy) != healthy_before)
+        {
+            self.metrics.agent_checked("health", healthy);
+        }
         if record.group.is_some() {
             self.container_health(&app, &instance, record, healthy_before, group_before);
         } else {

@@ -168,6 +168,7 @@ impl Core {
             return Err(Refusal::NotWaiting(id.clone()));
         }
         self.scheduler.submit(requests);
+        self.dirty.insert(id.clone());
         Ok(())
     }
 }

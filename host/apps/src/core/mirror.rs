@@ -15,6 +15,7 @@ use imbl::OrdMap;
 use tokio::sync::{mpsc, oneshot};
 use transom_cluster::TaskId;
 use transom_common::error_chain;
+use transom_replicas::LaunchBackoff;
 use transom_scheduler::TaskRecord;
 use transom_store::typed::{self, decode};
 use transom_store::{Entry, Notice, Store, Watch};
@@ -288,6 +289,7 @@ impl StandbyState {
                 instances,
                 last_failure: record.last_failure.clone(),
                 terminations: record.terminations.clone(),
+                backoff: LaunchBackoff::default(),
             };
             let shown = if record.gone { &mut deleted } else { &mut specs };
             shown.insert(id, Arc::new(view));

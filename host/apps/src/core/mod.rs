@@ -9,11 +9,13 @@
 mod batch;
 mod canary;
 pub(crate) mod command;
+mod commit;
 mod follow;
 pub(crate) mod format;
 mod history;
 mod kill;
 mod kill_choice;
+pub(crate) mod metrics;
 pub(crate) mod mirror;
 pub(crate) mod persist;
 mod prepare;
@@ -33,15 +35,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::{AgentId, TaskId};
-use transom_common::error_chain;
 use transom_replicas::{Condition, Effect, Input, step};
 use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 use transom_store::Store;
-use transom_store::typed::{self, TypedStore};
+use transom_store::typed::TypedStore;
 
 use crate::bus::{Bus, Draft, shapes};
 use crate::config::PlanForm;
@@ -56,7 +57,8 @@ use crate::tree::Tree;
 use crate::{Config, Error, Result};
 use command::Command;
 use history::History;
-use persist::{Changes, Records, Repository, Touched};
+use metrics::Metrics;
+use persist::{Records, Repository, Touched};
 use progress::Running;
 use snapshot::{Snapshot, TaskFailure};
 use spec_state::SpecState;
@@ -74,6 +76,7 @@ pub(crate) struct Parts {
     pub(crate) reports: mpsc::Receiver<Vec<Report>>,
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
+    pub(crate) metrics: Metrics,
     pub(crate) definitions: Settings,
     pub(crate) launch: LaunchSettings,
     pub(crate) plan_form: PlanForm,
@@ -145,6 +148,7 @@ pub(crate) struct Core {
     scheduler: Arc<dyn SchedulerApi>,
     checker: Checker,
     bus: Bus,
+    metrics: Metrics,
     /// Events that are published on the bus once the snapshot shows what they report.
     drafts: Vec<Draft>,
     /// Replies that are sent after the events.
@@ -205,6 +209,7 @@ pub(crate) fn start(
         scheduler,
         checker: parts.checker,
         bus: parts.bus,
+        metrics: parts.metrics,
         drafts: Vec::new(),
         replies: Vec::new(),
         definitions: parts.definitions,
@@ -242,15 +247,22 @@ pub(crate) fn start(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut requests = Vec::new();
         loop {
-            tokio::select! {
+            let first = tokio::select! {
                 () = token.cancelled() => return,
-                Some(command) = commands.recv() => requests.push(command),
+                Some(command) = commands.recv() => First::Command(command),
                 event = events.next() => match event {
-                    Some(event) => core.event(event),
+                    Some(event) => First::Event(event),
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
-                Some(batch) = reports.recv() => core.reports(batch),
-                _ = ticks.tick() => core.tick().await,
+                Some(batch) = reports.recv() => First::Reports(batch),
+                _ = ticks.tick() => First::Tick,
+            };
+            let began = Instant::now();
+            match first {
+                First::Command(command) => requests.push(command),
+                First::Event(event) => core.event(event),
+                First::Reports(batch) => core.reports(batch),
+                First::Tick => core.tick().await,
             }
             for _ in 1..TURN {
                 if !core.take(&mut requests, &mut commands, &mut events, &mut reports) {
@@ -260,9 +272,19 @@ pub(crate) fn start(
             core.requests(std::mem::take(&mut requests)).await;
             core.settle().await;
             core.publish();
+            core.metrics.turned(began.elapsed());
         }
     });
     ended.cancelled_owned()
+}
+
+/// What begins a turn.
+#[expect(clippy::large_enum_variant, reason = "it is consumed immediately")]
+enum First {
+    Command(Command),
+    Event(Event),
+    Reports(Vec<Report>),
+    Tick,
 }
 
 impl Core {
@@ -457,6 +479,9 @@ impl Core {
         if let Some(replica) = next {
             if let Some(instance) = state.instance_mut(instance) {
                 instance.set_replica(replica);
+                if let Some(wanted) = instance.take_launch() {
+                    self.metrics.launched(wanted);
+                }
             }
         } else {
             state.instances.remove(instance);
@@ -469,67 +494,6 @@ impl Core {
             self.canary_failed(id, "failed");
         }
         !effects.is_empty()
-    }
-
-    /// Commits changes, before they are made here.
-    async fn commit(&mut self, changes: Changes) -> typed::Result<()> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let touched = changes.touched.clone();
-        let outcome = self.repository.commit(changes).await;
-        if outcome.as_ref().is_err_and(typed::Error::is_unconfirmed) {
-            self.unstored.extend(touched);
-        }
-        outcome
-    }
-
-    /// Stores the present state of unstored records. After a write with an unknown result, clients
-    /// were told that nothing was done.
-    async fn store_unstored(&mut self) {
-        if self.unstored.is_empty() {
-            return;
-        }
-        let outcome = match self.unstored_changes() {
-            Ok(changes) => self.repository.commit(changes).await,
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(()) => self.unstored = Touched::default(),
-            Err(error) => tracing::warn!(
-                error = error_chain(&error),
-                "storing changed records failed; retrying"
-            ),
-        }
-    }
-
-    fn unstored_changes(&self) -> typed::Result<Changes> {
-        let mut changes = Changes::default();
-        for id in &self.unstored.specs {
-            match self.specs.get(id) {
-                Some(state) => changes.put_spec(&state.record)?,
-                None => changes.delete_spec(id),
-            }
-        }
-        for id in &self.unstored.groups {
-            match self.tree.group(id) {
-                Some(group) => changes.put_group(group)?,
-                None => changes.delete_group(id),
-            }
-        }
-        for id in &self.unstored.deployments {
-            match self.deployments.get(id) {
-                Some(running) => changes.put_deployment(&running.deployment)?,
-                None => changes.delete_deployment(id),
-            }
-        }
-        for version in &self.unstored.history {
-            match self.history.change(*version) {
-                Some(change) => changes.put_change(change)?,
-                None => changes.delete_change(*version),
-            }
-        }
-        Ok(changes)
     }
 
     /// A version that no other definition or deployment has.

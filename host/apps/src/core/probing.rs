@@ -450,7 +450,7 @@ impl Core {
         let Some(readiness) = probe.spec.readiness_checks().first() else {
             return false;
         };
-        let response = response(result);
+        let response = Response::of(result);
         let ready = readiness.http_status_codes_for_ready.contains(&response.status);
         known.readiness = Some(Arc::new(Readiness {
             name: readiness.name.clone(),
@@ -487,27 +487,6 @@ fn kept(states: &[HealthState], old: &[HealthCheck], new: &[HealthCheck]) -> Vec
     new.iter()
         .map(|check| before(check).unwrap_or_default())
         .collect()
-}
-
-/// The response in the result of a readiness check; as upstream, an error is a status 504.
-fn response(result: &Result<Outcome, Failure>) -> Response {
-    let failed = |cause: &str| Response {
-        status: 504,
-        content_type: "text/plain".to_owned(),
-        body: format!("Marathon could not query URL: {cause}"),
-    };
-    match result {
-        Ok(Outcome::Custom(document)) => serde_json::from_str(document)
-            .unwrap_or_else(|_| failed("the component did not report a response")),
-        // A component that reports the status only.
-        Ok(Outcome::Http(status)) => Response {
-            status: *status,
-            content_type: String::new(),
-            body: String::new(),
-        },
-        Ok(Outcome::Tcp(_) | Outcome::Command(_)) => failed("the component did not report a response"),
-        Err(failure) => failed(&failure.message),
-    }
 }
 
 #[cfg(test)]
@@ -571,7 +550,7 @@ mod tests {
                 content_type: content_type.to_owned(),
                 body: body.to_owned(),
             };
-            assert_eq!(response(&result), expected, "{result:?}");
+            assert_eq!(Response::of(&result), expected, "{result:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ use transom_replicas::Directive;
 
 use super::Core;
 use super::history::History;
+use super::metrics::Ending;
 use super::persist::Changes;
 use crate::bus::shapes;
 use crate::deploy::{self, ActionKind, Deployment};
@@ -79,8 +80,9 @@ impl Core {
     }
 
     /// Ends a deployment and unlocks its apps and pods.
-    pub(super) fn end(&mut self, id: &str) -> Option<Arc<Deployment>> {
+    pub(super) fn end(&mut self, id: &str, ending: Ending<'_>) -> Option<Arc<Deployment>> {
         let deployment = self.deployments.remove(id)?.deployment;
+        self.metrics.ended(&deployment, ending);
         self.finished.remove(id);
         let key = (deployment.version, deployment.id.clone());
         self.shown.deployments.remove(&key);
@@ -271,7 +273,7 @@ impl Core {
         if deployment.current + 1 >= deployment.steps.len() {
             self.drafts
                 .push(shapes::deployment_ended(deployment, self.plan_form, None));
-            self.end(&deployment.id);
+            self.end(&deployment.id, Ending::Succeeded);
             return;
         }
         let next = Deployment {

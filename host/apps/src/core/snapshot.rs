@@ -7,6 +7,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use transom_replicas::{Condition, LaunchBackoff};
 use transom_scheduler::TaskRecord;
 
 use super::history::History;
@@ -97,6 +98,8 @@ pub(crate) struct SpecView {
     pub(crate) last_failure: Option<TaskFailure>,
     /// The last instances of a pod that ended, oldest first.
     pub(crate) terminations: Vec<Termination>,
+    /// The delay of launches after failures; none on a standby.
+    pub(crate) backoff: LaunchBackoff,
 }
 
 impl SpecView {
@@ -109,7 +112,14 @@ impl SpecView {
             instances: OrdMap::new(),
             last_failure: None,
             terminations: Vec::new(),
+            backoff: LaunchBackoff::default(),
         }
+    }
+
+    /// Whether instances wait for the end of the delay after failures.
+    pub(crate) fn is_delayed(&self, now: Moment) -> bool {
+        let waits = |instance: &Arc<Instance>| instance.condition() == Condition::Scheduled;
+        self.backoff.until(now.timestamp()).is_some() && self.instances.values().any(waits)
     }
 
     /// The definition that a task was launched from; the current one if that one is not known.

@@ -156,6 +156,7 @@ impl SpecState {
             instances: self.instances.clone(),
             last_failure: self.record.last_failure.clone(),
             terminations: self.record.terminations.clone(),
+            backoff: self.backoff,
         }
     }
 }

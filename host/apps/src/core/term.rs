@@ -13,8 +13,10 @@ use transom_plugin_host::Plugins;
 use transom_registry::network::Reserved;
 use transom_scheduler::{SchedulerApi, SubscriptionStatus};
 use transom_store::typed::TypedStore;
+use transom_web::RequestMetrics;
 
 use super::command::Command;
+use super::metrics;
 use super::snapshot::Snapshot;
 use super::{Parts, Stored};
 use crate::bus::{self, Bus};
@@ -52,6 +54,9 @@ pub(crate) struct Metrics {
     bus: bus::Metrics,
     callbacks: callbacks::Metrics,
     probes: probes::Metrics,
+    core: metrics::Metrics,
+    /// Requests to the port.
+    pub(crate) requests: RequestMetrics,
 }
 
 impl Metrics {
@@ -60,6 +65,8 @@ impl Metrics {
             bus: bus::Metrics::register(registry),
             callbacks: callbacks::Metrics::register(registry),
             probes: probes::Metrics::register(registry),
+            core: metrics::Metrics::register(registry),
+            requests: RequestMetrics::register(registry, "transom_apps"),
         }
     }
 }
@@ -151,6 +158,7 @@ impl Dependencies {
             reports,
             checker,
             bus: bus.clone(),
+            metrics: self.metrics.core.clone(),
             definitions: Settings::new(config),
             launch: LaunchSettings {
                 gpus: config.gpus,

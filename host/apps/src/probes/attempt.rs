@@ -16,7 +16,10 @@ use transom_scheduler::TaskRecord;
 
 use super::times::Times;
 use super::wheel::{self, Lane};
+use crate::check_result::CheckResult;
+use crate::health::{Finding, finding};
 use crate::ids::InstanceId;
+use crate::instance::Response;
 use crate::model::{
     Check, CheckCommand, CheckKind, CheckPort, HealthCheck, HealthProtocol, Pod, ReadinessCheck, Scheme, Spec,
 };
@@ -123,6 +126,24 @@ impl Probe {
             Kind::Named(_) => "plugin",
         };
         (purpose, kind)
+    }
+
+    /// The name of the outcome of an attempt, for metrics: whether it passed, or why it has no
+    /// result.
+    pub(super) fn outcome(&self, result: &Result<Outcome, Failure>) -> &'static str {
+        let found = match result {
+            Ok(found) => found,
+            Err(failure) => return reason(failure.reason),
+        };
+        let passed = match self.definition() {
+            Some(Definition::Health(check)) => !matches!(finding(check, result), Finding::Unhealthy(_)),
+            Some(Definition::Readiness(check)) => {
+                let codes = &check.http_status_codes_for_ready;
+                codes.contains(&Response::of(result).status)
+            }
+            Some(Definition::Check(_)) | None => CheckResult::from(found).is_success(),
+        };
+        if passed { "passed" } else { "failed" }
     }
 
     fn definition(&self) -> Option<Definition<'_>> {
@@ -351,6 +372,18 @@ impl Runner for InTask {
             Err(ClusterError::TimedOut { .. }) => Err(IoError::TimedOut),
             Err(error) => Err(IoError::Unavailable(error.to_string())),
         }
+    }
+}
+
+/// The name of a failure, for metrics: as documents have it.
+fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::TimedOut => "timed-out",
+        Reason::Denied => "denied",
+        Reason::Unreachable => "unreachable",
+        Reason::Invalid => "invalid",
+        Reason::Internal => "internal",
+        Reason::Plugin => "plugin",
     }
 }
 

@@ -186,8 +186,7 @@ impl Engine {
             Err(failure) if failure.reason == Reason::Plugin => Ended::PluginFailed,
             Err(_) => Ended::Failed,
         };
-        let outcome = if result.is_ok() { "ok" } else { "error" };
-        self.metrics.ended(probe.labels(), outcome);
+        self.metrics.ended(probe.labels(), probe.outcome(&result));
         if let Err(failure) = &result {
             tracing::debug!(
                 task = %probe.record.id, purpose = ?probe.purpose, reason = ?failure.reason,

@@ -47,7 +47,7 @@ impl Metrics {
         };
         registry.register(
             "transom_apps_checks",
-            "Probes of instances, by purpose and kind; outcome error: the probe had no result",
+            "Probes of instances, by purpose, kind and outcome: passed, failed, or why there was no result",
             metrics.attempts.clone(),
         );
         registry.register_with_unit(

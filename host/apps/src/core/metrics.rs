@@ -1,0 +1,158 @@
+//! Metrics of the core: deployments, launches, and the work itself.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::deploy::Deployment;
+use crate::time::Moment;
+
+/// How a deployment ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending<'a> {
+    /// All of its steps are done.
+    Succeeded,
+    /// A client cancelled or reverted it, or forced another deployment of its apps.
+    Cancelled(&'a str),
+    /// It missed its deadline, or its canary failed.
+    Failed(&'a str),
+}
+
+impl<'a> Ending<'a> {
+    /// Why it ends before it is done.
+    pub(super) fn reason(self) -> Option<&'a str> {
+        match self {
+            Self::Succeeded => None,
+            Self::Cancelled(reason) | Self::Failed(reason) => Some(reason),
+        }
+    }
+
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Cancelled(_) => "cancelled",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AgentResultLabel {
+    purpose: &'static str,
+    outcome: &'static str,
+}
+
+/// Kept across terms. Clones share everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    deployments: Family<OutcomeLabel, Counter>,
+    deployment_seconds: Histogram,
+    launch_seconds: Histogram,
+    agent_results: Family<AgentResultLabel, Counter>,
+    commit_seconds: Histogram,
+    turn_seconds: Histogram,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        // Each is twice the one before.
+        let from = |first: f64, count: u16| Histogram::new(exponential_buckets(first, 2.0, count));
+        let metrics = Self {
+            deployments: Family::default(),
+            // To about two hours.
+            deployment_seconds: from(0.125, 17),
+            // To about 27 minutes.
+            launch_seconds: from(0.05, 16),
+            agent_results: Family::default(),
+            // Past the timeout of the store.
+            commit_seconds: from(0.0005, 16),
+            turn_seconds: from(0.0005, 16),
+        };
+        // From the start on, so that the first of each is an increase.
+        for outcome in [Ending::Succeeded, Ending::Cancelled(""), Ending::Failed("")] {
+            drop(metrics.deployments.get_or_create(&label(outcome)));
+        }
+        registry.register(
+            "transom_apps_deployments",
+            "Deployments that ended, by outcome; failed: by their deadline or canary",
+            metrics.deployments.clone(),
+        );
+        for (name, help, histogram) in [
+            (
+                "transom_apps_deployment_seconds",
+                "Time from the start of a deployment to its end, whatever its outcome",
+                &metrics.deployment_seconds,
+            ),
+            (
+                "transom_apps_launch_seconds",
+                "Time from the moment at which a task of an instance became wanted, to TASK_RUNNING",
+                &metrics.launch_seconds,
+            ),
+            (
+                "transom_apps_store_commit_seconds",
+                "Time that a commit of definitions and deployments to the store took, also if it failed",
+                &metrics.commit_seconds,
+            ),
+            (
+                "transom_apps_turn_seconds",
+                "Time that one turn of the core took, commits included",
+                &metrics.turn_seconds,
+            ),
+        ] {
+            registry.register(name, help, histogram.clone());
+        }
+        registry.register(
+            "transom_apps_agent_checks",
+            "Changed results of checks and health checks that agents make, by purpose and outcome",
+            metrics.agent_results.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn ended(&self, deployment: &Deployment, ending: Ending<'_>) {
+        self.deployments.get_or_create(&label(ending)).inc();
+        // The version is the time of the request, also under a later leader.
+        self.deployment_seconds
+            .observe(since(deployment.version).as_secs_f64());
+    }
+
+    /// A task runs that has been wanted since then.
+    pub(super) fn launched(&self, wanted: Moment) {
+        self.launch_seconds.observe(since(wanted).as_secs_f64());
+    }
+
+    pub(super) fn agent_checked(&self, purpose: &'static str, passed: bool) {
+        let outcome = if passed { "passed" } else { "failed" };
+        let labels = AgentResultLabel { purpose, outcome };
+        self.agent_results.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn committed(&self, took: Duration) {
+        self.commit_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn turned(&self, took: Duration) {
+        self.turn_seconds.observe(took.as_secs_f64());
+    }
+}
+
+fn label(ending: Ending<'_>) -> OutcomeLabel {
+    OutcomeLabel {
+        outcome: ending.outcome(),
+    }
+}
+
+/// The time since then; zero if the clock was set back.
+fn since(earlier: Moment) -> Duration {
+    let millis = Moment::now().millis_since(earlier);
+    Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+}
