@@ -1,6 +1,8 @@
 //! The requests of programs around Marathon, in their own order, and what they read of the
 //! responses: marathon-lb with its deployment script, traefik 1.x, go-marathon and marathon-ui.
 
+use std::fs;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use transom_testkit::eventually;
@@ -21,6 +23,18 @@ async fn send(site: &Site, method: Method, path: &str, body: &Value) -> (StatusC
     let status = answer.status();
     let text = answer.text().await.expect("a body");
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+async fn until_no_deployment(site: &Site) {
+    eventually("no deployment is left", || async {
+        let left = site.get(&site.apps("/v2/deployments")).await?;
+        if left == json!([]) {
+            Ok(())
+        } else {
+            Err(left.to_string())
+        }
+    })
+    .await;
 }
 
 /// marathon-lb reads all apps at each event of some kinds, and its `zdd.py` scales the old app of a
@@ -170,15 +184,7 @@ async fn marathon_ui_shows_groups_apps_and_the_queue() {
     for (app, count) in [("/shop/db/store", 1), ("/shop/web/api", 2), ("/shop/web/ui", 1)] {
         site.running(app, count).await;
     }
-    eventually("no deployment is left", || async {
-        let left = site.get(&site.apps("/v2/deployments")).await?;
-        if left == json!([]) {
-            Ok(())
-        } else {
-            Err(left.to_string())
-        }
-    })
-    .await;
+    until_no_deployment(&site).await;
     let path =
         "/v2/groups?embed=group.groups&embed=group.apps&embed=group.apps.deployments&embed=group.apps.counts";
     let root = site.get(&site.apps(path)).await.expect("the groups");
@@ -209,5 +215,144 @@ async fn marathon_ui_shows_groups_apps_and_the_queue() {
     ] {
         site.get(&site.apps(path)).await.expect(path);
     }
+    site.cluster.stop_after(site.daemon);
+}
+
+/// A request of a page of the daemon's own port, as a browser sends it.
+async fn send_from_page(site: &Site, method: Method, path: &str, body: &Value) -> Value {
+    let origin = site.apps("");
+    let mut request = site
+        .http
+        .request(method.clone(), site.apps(path))
+        .header("Origin", &origin)
+        .header("Sec-Fetch-Site", "same-origin")
+        .header("Sec-Fetch-Mode", "cors");
+    if !body.is_null() {
+        request = request.json(body);
+    }
+    let answer = request.send().await.expect("an answer");
+    let status = answer.status();
+    let text = answer.text().await.expect("a body");
+    assert!(status.is_success(), "{method} {path}: {status} {text}");
+    serde_json::from_str(&text).unwrap_or(Value::Null)
+}
+
+/// marathon-ui as a built folder on the port of the API, which it changes apps through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
+    let built = tempfile::tempdir().expect("a directory");
+    for (name, text) in [
+        ("index.html", "<script src=main.js></script>"),
+        ("main.js", "run()"),
+    ] {
+        fs::write(built.path().join(name), text).expect("written");
+    }
+    let site = Site::start_with_apps(&format!("ui_dir = {:?}\n", built.path())).await;
+    let page = site.http.get(site.apps("/")).send().await.expect("a page");
+    assert_eq!(page.url().as_str(), site.apps("/ui/"));
+    assert_eq!(page.headers()["content-type"], "text/html");
+    let script = page.url().join("main.js").expect("a URL");
+    let script = site.http.get(script).send().await.expect("a script");
+    assert_eq!(script.headers()["content-type"], "text/javascript");
+    assert_eq!(script.text().await.expect("a text"), "run()");
+    let elsewhere = site
+        .http
+        .get(site.apps("/ui/main.js"))
+        .header("Sec-Fetch-Site", "cross-site");
+    assert_eq!(elsewhere.send().await.expect("an answer").status(), 403);
+
+    let post = async |path: &str, body: Value| send_from_page(&site, Method::POST, path, &body).await;
+    let put = async |path: &str, body: Value| send_from_page(&site, Method::PUT, path, &body).await;
+    let get = async |path: &str| send_from_page(&site, Method::GET, path, &Value::Null).await;
+    let delete = async |path: &str| send_from_page(&site, Method::DELETE, path, &Value::Null).await;
+
+    // Create, scale, edit, restart.
+    post("/v2/apps", web()).await;
+    let first = site.running("/web", 2).await;
+    until_no_deployment(&site).await;
+    put("/v2/apps//web", json!({"instances": 3})).await;
+    let scaled = site.running("/web", 3).await;
+    assert!(
+        first
+            .iter()
+            .all(|task| scaled.iter().any(|one| one["id"] == task["id"]))
+    );
+    until_no_deployment(&site).await;
+    put(
+        "/v2/apps//web",
+        json!({"id": "/web", "cmd": "exec sleep 2000", "instances": 1}),
+    )
+    .await;
+    until_no_deployment(&site).await;
+    let edited = site.running("/web", 1).await;
+    assert!(
+        scaled.iter().all(|task| task["id"] != edited[0]["id"]),
+        "{edited:?}"
+    );
+    let versions = get("/v2/apps//web/versions").await;
+    let versions = versions["versions"].as_array().expect("versions");
+    assert_eq!(versions.len(), 3);
+    let oldest = versions[2].as_str().expect("a version");
+    let oldest = get(&format!("/v2/apps//web/versions/{oldest}")).await;
+    assert_eq!(oldest["cmd"], "exec sleep 1000");
+    post("/v2/apps//web/restart", json!({"force": false})).await;
+    until_no_deployment(&site).await;
+    let restarted = site.running("/web", 1).await;
+    assert_ne!(restarted[0]["id"], edited[0]["id"]);
+    // Kill a task, which is replaced.
+    post("/v2/tasks/delete", json!({"ids": [restarted[0]["id"]]})).await;
+    site.tasks_when("/web", "another task", |tasks| {
+        matches!(tasks, [task] if task["state"] == "TASK_RUNNING" && task["id"] != restarted[0]["id"])
+    })
+    .await;
+
+    // Stop and roll back deployments that cannot end.
+    for (force, instances) in [("?force=true", 2), ("", 1)] {
+        put("/v2/apps//web", json!({"cpus": 1000, "instances": 2})).await;
+        let deployments = get("/v2/deployments").await;
+        assert_eq!(deployments[0]["affectedApps"], json!(["/web"]));
+        assert!(deployments[0]["currentActions"].is_array(), "{deployments}");
+        let id = deployments[0]["id"].as_str().expect("an id");
+        delete(&format!("/v2/deployments/{id}{force}")).await;
+        let shown = get("/v2/apps//web?embed=app.taskStats").await;
+        assert_eq!(shown["app"]["instances"], instances, "{force}: {shown}");
+        put("/v2/apps//web?force=true", json!({"cpus": 0.1, "instances": 1})).await;
+        until_no_deployment(&site).await;
+    }
+
+    // The queue, and an app that waits for its delay.
+    let failing = json!({"id": "/failing", "cmd": "exit 1", "cpus": 0.1, "mem": 16, "backoffSeconds": 600});
+    post("/v2/apps", failing).await;
+    eventually("the app waits", || async {
+        let queue = site.get(&site.apps("/v2/queue")).await?;
+        let waiting = &queue["queue"][0];
+        if waiting["app"]["id"] == "/failing" && waiting["delay"]["overdue"] == false {
+            Ok(())
+        } else {
+            Err(queue.to_string())
+        }
+    })
+    .await;
+    delete("/v2/queue//failing/delay").await;
+    let info = get("/v2/info").await;
+    assert!(
+        info["version"].is_string() && info["marathon_config"].is_object(),
+        "{info}"
+    );
+    assert!(get("/v2/plugins").await["plugins"].is_array());
+    for app in ["/web", "/failing"] {
+        delete(&format!("/v2/apps/{app}?force=true")).await;
+    }
+    eventually("no app is left", || async {
+        let root = site
+            .get(&site.apps("/v2/groups?embed=group.groups&embed=group.apps"))
+            .await?;
+        if root["apps"] == json!([]) {
+            Ok(())
+        } else {
+            Err(root.to_string())
+        }
+    })
+    .await;
     site.cluster.stop_after(site.daemon);
 }

@@ -151,6 +151,25 @@ impl Site {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn standby_serves_the_user_interface_itself_and_forwards_its_requests() {
+    let built = tempfile::tempdir().expect("a directory");
+    fs::write(built.path().join("index.html"), "<script src=main.js></script>").expect("written");
+    let site = Site::start_with(&format!("ui_dir = {:?}\n", built.path())).await;
+    let standby = &site.second;
+    for path in ["/", "/ui", "/ui/"] {
+        let answer = standby.http.get(standby.apps(path)).send().await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.url().as_str(), standby.apps("/ui/"), "{path}");
+        assert!(!answer.headers().contains_key("x-marathon-via"), "{answer:?}");
+        let text = answer.text().await.expect("a page");
+        assert_eq!(text, "<script src=main.js></script>");
+    }
+    let created = standby.post("/app0").await;
+    assert!(created.headers().contains_key("x-marathon-via"), "{created:?}");
+    standby.task("/app0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn standby_answers_reads_and_forwards_other_requests() {
     let site = Site::start().await;
     let (leader, standby) = (&site.first, &site.second);

@@ -186,9 +186,16 @@ impl Site {
 
     /// The same with a role of the apps.
     pub async fn start_in_role(role: &str) -> Site {
+        Site::start_with_apps(&format!("role = \"{role}\"\n")).await
+    }
+
+    /// The same with further settings of `[apps]`.
+    pub async fn start_with_apps(settings: &str) -> Site {
         let mut site = Site::of(&[]);
-        let role = format!("[apps]\nrole = \"{role}\"\n");
-        let configuration = site.configuration(site.cluster.master).replace("[apps]\n", &role);
+        let section = format!("[apps]\n{settings}");
+        let configuration = site
+            .configuration(site.cluster.master)
+            .replace("[apps]\n", &section);
         fs::write(site.config(), configuration).expect("written");
         site.start_daemon().await;
         site

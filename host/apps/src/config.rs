@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_registry::network::Destination;
-use transom_web::{BoundPort, Limits, PortConfig};
+use transom_web::{BoundPort, Folder, Limits, PortConfig};
 
 use crate::{Error, Result};
 
@@ -22,6 +22,8 @@ pub struct Config {
     /// `/v2/leader` and `X-Marathon-Leader`. Its limits have the largest body of a request and the
     /// maximum number of concurrent requests.
     pub port: PortConfig,
+    /// A built user interface, served under `/ui/`.
+    pub ui: Option<Folder>,
     /// Prefix of the service's keys in the store, without a trailing slash; the scheduler of the
     /// same framework uses the same prefix.
     pub prefix: String,
@@ -229,6 +231,7 @@ impl Default for Config {
                 },
                 ..PortConfig::new("apps", 8080)
             },
+            ui: None,
             prefix: "apps".to_owned(),
             framework_name: "apps".to_owned(),
             role: "*".to_owned(),

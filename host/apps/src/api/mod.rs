@@ -3,7 +3,7 @@
 //!
 //! Reads are answered from a snapshot and never wait for a writer. Writes go to the core, which
 //! stores before it replies; a standby forwards them to the leader ([`standby`]). Only [`error`]
-//! decides on the status of a rejection.
+//! decides on the status of a rejection. Each daemon serves its own user interface ([`ui`]).
 
 mod app;
 mod apps;
@@ -25,6 +25,7 @@ mod queue;
 mod standby;
 mod task;
 mod tasks;
+mod ui;
 mod unused_offers;
 
 use std::net::SocketAddr;
@@ -170,8 +171,8 @@ pub(crate) fn router(
     let headers = ServiceBuilder::new()
         .map_response(move |response: Response| with_headers(response, scheme, leader.address()));
     let routes = transom_web::json_errors(transom_web::with_fallbacks(routes)).layer(headers);
-    let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
     let routes = metrics.clone().around(routes);
+    let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
         let uri = collapsed(request.uri());
         if let Some(uri) = uri {
             let requested = RequestedUri(std::mem::replace(request.uri_mut(), uri));
@@ -179,7 +180,11 @@ pub(crate) fn router(
         }
         request
     });
-    Router::new().fallback_service(collapse.into_inner().layer(routes))
+    let routes = Router::new().fallback_service(collapse.into_inner().layer(routes));
+    match &api.0.config.ui {
+        Some(folder) => ui::beside(routes, folder.clone(), metrics),
+        None => routes,
+    }
 }
 
 /// `/v2/apps//foo/` becomes `/v2/apps/foo`; `None` when nothing has to change.

@@ -19,6 +19,7 @@ mod residents;
 mod responses;
 mod routes;
 mod tasks;
+mod ui;
 
 use serde_json::{Value, json};
 use transom_testkit::wait_for;

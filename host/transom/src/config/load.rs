@@ -569,7 +569,7 @@ mod tests {
         let file = dir.path().join("t.toml");
         std::fs::write(
             &file,
-            "[apps]\ntls_certificate = \"c.pem\"\ntls_key = \"k.pem\"\n[plugins]\ndir = \"p\"\n[plugins.signatures]\nkeys = [\"a.pub\", \"/b.pub\"]\n[plugins.oci]\nca_file = \"ca\"\n",
+            "[apps]\ntls_certificate = \"c.pem\"\ntls_key = \"k.pem\"\nui_dir = \"ui\"\n[plugins]\ndir = \"p\"\n[plugins.signatures]\nkeys = [\"a.pub\", \"/b.pub\"]\n[plugins.oci]\nca_file = \"ca\"\n",
         )
         .expect("written");
         let (settings, _) = load(Some(&file), Overrides::default()).expect("valid");
@@ -577,6 +577,7 @@ mod tests {
         assert_eq!(settings.plugins.oci.ca_file, Some(dir.path().join("ca")));
         let apps = settings.apps.expect("on");
         assert_eq!(apps.tls_certificate, Some(dir.path().join("c.pem")));
+        assert_eq!(apps.ui_dir, Some(dir.path().join("ui")));
         let keys = settings.plugins.signatures.keys;
         assert_eq!(keys, [dir.path().join("a.pub"), PathBuf::from("/b.pub")]);
     }

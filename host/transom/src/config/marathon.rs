@@ -49,7 +49,10 @@ const ZOOKEEPER: &str = "the state is in [store], not in ZooKeeper";
 /// All flags, by name.
 pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
     ("access_control_allow_origin", Key("apps.allowed_origins", Texts)),
-    ("assets_path", Nothing("there is no user interface")),
+    (
+        "assets_path",
+        Attention("set `apps.ui_dir` to the folder of a built user interface, the one with index.html"),
+    ),
     (
         "backup_location",
         Nothing("the store is backed up with its own means"),
@@ -188,7 +191,10 @@ pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
         "mesos_heartbeat_interval",
         Nothing("the master announces the interval of its heartbeats"),
     ),
-    ("mesos_leader_ui_url", Nothing("there is no user interface")),
+    (
+        "mesos_leader_ui_url",
+        Nothing("/v2/info has the address of the leading master"),
+    ),
     ("mesos_role", Key("apps.role", Text)),
     ("mesos_user", Key("apps.user", Text)),
     ("metrics_datadog", Nothing(METRICS)),

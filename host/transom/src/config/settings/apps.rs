@@ -35,6 +35,8 @@ pub(crate) struct Apps {
     pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
     pub(crate) allowed_origins: Vec<Origin>,
+    /// The folder of a built user interface, which is served under `/ui/`.
+    pub(crate) ui_dir: Option<PathBuf>,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
     /// The Mesos role of the framework.
@@ -98,6 +100,7 @@ impl Default for Apps {
             trusted_networks: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            ui_dir: None,
             framework_name: "marathon".into(),
             role: "*".into(),
             user: "root".into(),
@@ -129,7 +132,7 @@ impl Default for Apps {
 impl Apps {
     /// All paths, which [`load`](crate::config::load) resolves against the folder of their file.
     pub(in crate::config) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.tls_certificate, &mut self.tls_key]
+        [&mut self.tls_certificate, &mut self.tls_key, &mut self.ui_dir]
             .into_iter()
             .flatten()
     }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1::{self, CapabilityType};
 use transom_scheduler::MaintenanceMode;
-use transom_web::BoundPort;
+use transom_web::{BoundPort, Folder};
 
 use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
 use crate::config::{
@@ -17,7 +17,7 @@ use crate::config::{
 };
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
-use crate::exit::Unavailable;
+use crate::exit::{Misconfigured, Unavailable};
 
 /// `[apps]`
 pub(crate) struct Apps;
@@ -38,6 +38,7 @@ impl ServiceKind for Apps {
                 "apps.callbacks.allow: expected a host, an address or a network, each with or without a port; found {text:?}"
             )
         })?;
+        config.ui = user_interface(section).await.context(Misconfigured)?;
         Ok(Some(Box::new(BoundApps {
             info: framework_info(section, settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
@@ -149,6 +150,15 @@ pub(crate) fn apps_settings(settings: &Settings) -> Option<(transom_apps::Config
     ))
 }
 
+/// The folder of the user interface, if there is one.
+async fn user_interface(section: &config::Apps) -> anyhow::Result<Option<Folder>> {
+    let Some(path) = &section.ui_dir else {
+        return Ok(None);
+    };
+    let folder = Folder::open(path).await;
+    folder.map(Some).context("apps.ui_dir")
+}
+
 fn maintenance(section: &config::Apps) -> MaintenanceMode {
     match section.maintenance {
         Maintenance::Ignore => MaintenanceMode::Ignored,
@@ -251,6 +261,29 @@ mod tests {
             let section: config::Apps = toml::from_str(text).unwrap();
             assert_eq!(maintenance(&section), expected, "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn ui_dir_without_an_index_is_a_configuration_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = async |path: &Path| {
+            let section = config::Apps {
+                ui_dir: Some(path.to_owned()),
+                ..config::Apps::default()
+            };
+            user_interface(&section).await
+        };
+        for (path, expected) in [
+            (dir.path().join("absent"), "cannot be read"),
+            (dir.path().to_owned(), "has no index.html that can be read"),
+        ] {
+            let error = format!("{:#}", of(&path).await.unwrap_err());
+            let expected = format!("apps.ui_dir: {} {expected}: ", path.display());
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        std::fs::write(dir.path().join("index.html"), "<html>").unwrap();
+        assert!(of(dir.path()).await.unwrap().is_some());
+        assert_eq!(user_interface(&config::Apps::default()).await.unwrap(), None);
     }
 
     #[test]
