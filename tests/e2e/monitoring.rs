@@ -22,6 +22,18 @@ fn named(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+async fn metrics(site: &Site) -> Result<String, String> {
+    let answer = site.http.get(site.admin("/metrics")).send().await;
+    let text = answer.map_err(|error| error.to_string())?.text().await;
+    text.map_err(|error| error.to_string())
+}
+
+/// The value of a series.
+fn value(metrics: &str, series: &str) -> Option<f64> {
+    let rest = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+    metrics.lines().find_map(rest)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_and_dashboard_name_existing_metrics() {
     let board: Value = serde_json::from_str(&example("grafana.json")).expect("JSON");
@@ -43,14 +55,16 @@ async fn rules_and_dashboard_name_existing_metrics() {
     );
 
     let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
-    site.post_app(&json!({"id": "/a", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16}))
-        .await;
+    // A probe counts once an instance has one.
+    let check = json!({"protocol": "TCP", "intervalSeconds": 1, "gracePeriodSeconds": 600});
+    site.post_app(&json!({
+        "id": "/a", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "healthChecks": [check],
+    }))
+    .await;
     site.running("/a", 1).await;
     let names: BTreeSet<&String> = on_board.union(&in_rules).collect();
     eventually("all metrics", || async {
-        let answer = site.http.get(site.admin("/metrics")).send().await;
-        let text = answer.map_err(|error| error.to_string())?.text().await;
-        let text = text.map_err(|error| error.to_string())?;
+        let text = metrics(&site).await?;
         let known: BTreeSet<&str> = text
             .lines()
             .filter(|line| !line.starts_with('#'))
@@ -68,4 +82,64 @@ async fn rules_and_dashboard_name_existing_metrics() {
     })
     .await;
     site.cluster.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_of_apps_follow_what_happens_to_apps() {
+    let site = Site::start().await;
+    site.post_app(&json!({"id": "/good", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 2}))
+        .await;
+    site.running("/good", 2).await;
+    let missing = site.http.get(site.apps("/v2/apps/absent")).send().await;
+    assert_eq!(missing.expect("an answer").status(), 404);
+    site.post_app(&json!({
+        "id": "/bad", "cmd": "exit 1", "cpus": 0.1, "mem": 16, "backoffSeconds": 600,
+    }))
+    .await;
+    // No agent has so much.
+    let huge = json!({"id": "/huge", "cmd": "true", "cpus": 1000, "mem": 16});
+    let posted = site
+        .http
+        .post(site.apps("/v2/apps?deadline=1&onDeadline=fail"))
+        .json(&huge);
+    assert_eq!(posted.send().await.expect("an answer").status(), 201);
+    eventually("every metric has moved", || async {
+        let text = metrics(&site).await?;
+        for (series, least) in [
+            (r#"transom_apps_deployments_total{outcome="succeeded"}"#, 1.0),
+            (r#"transom_apps_deployments_total{outcome="failed"}"#, 1.0),
+            ("transom_apps_deployment_seconds_count", 2.0),
+            ("transom_apps_deployment_seconds_sum", 1.0),
+            ("transom_apps_launch_seconds_count", 2.0),
+            ("transom_apps_queue_backoff", 1.0),
+            (
+                r#"transom_apps_api_requests_total{route="/v2/apps",method="POST",status="201"}"#,
+                3.0,
+            ),
+            (
+                r#"transom_apps_api_requests_total{route="/v2/apps/{*path}",method="GET",status="404"}"#,
+                1.0,
+            ),
+            (r#"transom_apps_api_seconds_count{route="/v2/apps"}"#, 3.0),
+            ("transom_apps_store_commit_seconds_count", 4.0),
+            ("transom_apps_turn_seconds_count", 4.0),
+        ] {
+            let found = value(&text, series);
+            if found.is_none_or(|found| found < least) {
+                return Err(format!("{series} is {found:?} in {text}"));
+            }
+        }
+        Ok(())
+    })
+    .await;
+    let text = metrics(&site).await.expect("metrics");
+    let ours = text.lines().filter(|line| line.starts_with("transom_apps_"));
+    for line in ours {
+        let names = ["good", "bad", "huge"];
+        assert!(
+            !names.iter().any(|name| line.contains(name)),
+            "an app is named: {line}"
+        );
+    }
+    site.cluster.stop_after(site.daemon);
 }
