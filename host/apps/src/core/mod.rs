@@ -279,7 +279,6 @@ pub(crate) fn start(
 }
 
 /// What begins a turn.
-#[expect(clippy::large_enum_variant, reason = "it is consumed immediately")]
 enum First {
     Command(Command),
     Event(Event),
