@@ -201,6 +201,13 @@ async fn the_python_client_manages_apps_groups_and_deployments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_client_follows_the_events_of_deployments() {
+    let site = Site::start_with("[apps.events]\nplan_format = \"upstream\"\n").await;
+    python_client("follow_events.py", &site);
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_kills_given_tasks() {
     let site = Site::start().await;
     site.post_app(&json!({
