@@ -26,6 +26,7 @@ mod discovery_source;
 mod disks;
 mod drain;
 mod event_callbacks;
+mod event_clients;
 mod event_filters;
 mod event_kinds;
 mod event_resume;

@@ -16,6 +16,7 @@
 pub mod airflow;
 pub mod authors;
 pub mod bench;
+pub mod breaking;
 pub mod dns;
 pub mod events;
 pub mod gate;

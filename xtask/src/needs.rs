@@ -9,6 +9,7 @@ use anyhow::{Context, bail, ensure};
 use crate::steps::root;
 
 mod airflow;
+mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
 const NEEDS: [(&str, &[&str], &str); 13] = [
@@ -47,7 +48,8 @@ const REGISTRY: &str = "docker-registry";
 pub(crate) fn install() -> anyhow::Result<()> {
     install_servers()?;
     unpack_registry()?;
-    airflow::install()
+    airflow::install()?;
+    node::install()
 }
 
 fn unpack_registry() -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! Python environments of the tests: `target/python/airflow` with a workflow engine and its
-//! clients, `airflow-2` with the oldest version that our operator supports, and `marathon` with a
-//! client of the apps API. Our own distribution is installed into the first two with pip, as its
+//! clients, `airflow-2` with the oldest version that our operator supports, and `marathon` with
+//! clients of the apps API. Our own distribution is installed into the first two with pip, as its
 //! users do.
 
 use std::fs;
@@ -58,10 +58,10 @@ const WANTED: [Wanted; 3] = [
         size: "300 MB",
     },
     // The client of the apps API that most programs in Python use; there will be no newer version
-    // of it.
+    // of it. And a client of event streams that resumes.
     Wanted {
         name: "marathon",
-        packages: &["marathon==0.13.0"],
+        packages: &["marathon==0.13.0", "requests-sse==0.5.3"],
         constraints: None,
         pythons: 10..=13,
         size: "2 MB",

@@ -1,0 +1,145 @@
+//! Clients of the event stream that others wrote, which reconnect and resume by themselves, over
+//! connections that break again and again.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use transom_testkit::WAIT_TIMEOUT;
+use transom_tests::breaking::Breaking;
+use transom_tests::site::Site;
+
+/// A folder that `cargo xtask test` made for the tests.
+fn installed(folder: &str) -> PathBuf {
+    let executable = std::env::current_exe().expect("the test's own path");
+    executable
+        .ancestors()
+        .map(|dir| dir.join(folder))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no {folder} found: `cargo xtask test` gets everything that tests need"))
+}
+
+/// A running client, which writes a line for each event.
+struct Client {
+    _process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Client {
+    async fn start(mut command: Command, url: &str) -> Client {
+        let mut process = command
+            .arg(url)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env_remove("http_proxy")
+            .env_remove("HTTP_PROXY")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a client");
+        let lines = BufReader::new(process.stdout.take().expect("its output")).lines();
+        let mut client = Client {
+            _process: process,
+            lines,
+        };
+        assert_eq!(client.next().await, json!({"open": true}));
+        client
+    }
+
+    async fn next(&mut self) -> Value {
+        let line = tokio::time::timeout(WAIT_TIMEOUT, self.lines.next_line()).await;
+        let line = line.expect("a line in time").expect("its output");
+        serde_json::from_str(&line.expect("a client that still runs")).expect("JSON")
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("sse").join(name)
+}
+
+fn python() -> Command {
+    let mut command = Command::new(installed("python/marathon/bin/python"));
+    command.arg(script("follow.py"));
+    command
+}
+
+fn javascript() -> Command {
+    let mut command = Command::new("node");
+    command
+        .arg(script("follow.mjs"))
+        .arg(installed("node/eventsource/node_modules/eventsource"));
+    command
+}
+
+async fn post(site: &Site, number: usize) {
+    let app = json!({"id": format!("/a{number}"), "cmd": "true", "instances": 0});
+    site.post_app(&app).await;
+}
+
+/// Changes are made; the client must get one event for each, in their order, and is told of a gap
+/// after a restart.
+async fn resumes(command: Command) {
+    const CHANGES: usize = 80;
+    let mut site = Site::start().await;
+    let proxy = Breaking::before(site.addresses["apps"]).await;
+    let url = format!(
+        "http://{}/v2/events?event_type=api_post_event&ids=true",
+        proxy.address
+    );
+    let mut client = Client::start(command, &url).await;
+    let mut last = String::new();
+    for number in 0..CHANGES {
+        post(&site, number).await;
+        // Some changes are made while the client is away, others while it reads.
+        if number % 8 != 7 {
+            continue;
+        }
+        for expected in number - 7..=number {
+            let event = client.next().await;
+            assert_eq!(event["event"], "api_post_event", "{event}");
+            assert_eq!(
+                event["data"]["appDefinition"]["id"],
+                format!("/a{expected}"),
+                "each event once and in order: {event}"
+            );
+            event["id"].as_str().expect("an id").clone_into(&mut last);
+        }
+    }
+    assert!(proxy.broken() >= 10, "{} broken connections", proxy.broken());
+
+    // Another term. That nothing else came before its gap shows that no event came twice.
+    proxy.calm();
+    proxy.daemon(None);
+    site.kill_daemon();
+    site.start_daemon().await;
+    proxy.daemon(Some(site.addresses["apps"]));
+    let gap = client.next().await;
+    assert_eq!(gap["event"], "event_stream_gap", "{gap}");
+    assert_eq!(
+        (&gap["data"]["from"], &gap["data"]["to"]),
+        (&json!(last), &gap["id"])
+    );
+    post(&site, CHANGES).await;
+    let event = client.next().await;
+    assert_eq!(
+        event["data"]["appDefinition"]["id"],
+        format!("/a{CHANGES}"),
+        "{event}"
+    );
+    let more = tokio::time::timeout(Duration::from_millis(300), client.lines.next_line()).await;
+    assert!(more.is_err(), "nothing comes twice: {more:?}");
+    site.cluster.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_sse_gets_each_event_once_over_broken_connections() {
+    resumes(python()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eventsource_of_node_gets_each_event_once_over_broken_connections() {
+    resumes(javascript()).await;
+}

@@ -1,0 +1,58 @@
+//! Packages for Node.js that tests use: `target/node/NAME`, each with its `node_modules`.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use super::{apt, is_root};
+use crate::steps::{step, target};
+
+/// The reference implementation of a browser's `EventSource`, in the last version for Debian's Node.js 18.
+const PACKAGE: (&str, &str) = ("eventsource", "3.0.7");
+
+/// A file in the folder once it is finished.
+const DONE: &str = "packages";
+
+/// Installs the package, unless it is there in that version.
+pub(super) fn install() -> anyhow::Result<()> {
+    let (name, version) = PACKAGE;
+    let dir = target().join("node").join(name);
+    let done = dir.join(DONE);
+    if fs::read_to_string(&done).is_ok_and(|found| found == version) && is_usable() {
+        return Ok(());
+    }
+    if !is_usable() && is_root() {
+        apt(&["update", "-qq"])?;
+        apt(&["install", "-y", "-qq", "--no-install-recommends", "nodejs", "npm"])?;
+    }
+    ensure!(
+        is_usable(),
+        "tests run {name}, which takes Node.js 18 or later and npm: apt-get install -y nodejs npm"
+    );
+    // Files of another version would conflict.
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let package = format!("{{\"private\": true, \"dependencies\": {{\"{name}\": \"{version}\"}}}}\n");
+    let file = dir.join("package.json");
+    fs::write(&file, package).with_context(|| format!("writing {}", file.display()))?;
+    step(
+        &format!("{name} {version} for the tests"),
+        Command::new("npm")
+            .args(["install", "--no-audit", "--no-fund", "--no-package-lock"])
+            .current_dir(&dir),
+    )?;
+    fs::write(&done, version).with_context(|| format!("writing {}", done.display()))
+}
+
+/// Whether there are npm and a Node.js that is new enough.
+fn is_usable() -> bool {
+    let does = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.is_ok_and(|it| it.status.success())
+    };
+    let version = "process.exit(Number(process.versions.node.split('.')[0]) < 18 ? 1 : 0)";
+    does("node", &["--eval", version]) && does("npm", &["--version", "--silent"])
+}
