@@ -1,4 +1,5 @@
 //! Metrics, each moved by its cause.
+#![allow(clippy::float_cmp, reason = "counts are exact")]
 
 use std::time::Duration;
 
@@ -217,8 +218,10 @@ async fn requests_commits_and_turns_are_timed() {
 
 #[tokio::test]
 async fn commit_and_turn_contain_the_time_of_a_slow_store() {
-    let mut config = Config::default();
-    config.store_timeout = Duration::from_millis(200);
+    let config = Config {
+        store_timeout: Duration::from_millis(200),
+        ..Config::default()
+    };
     let world = World::start_with(config).await;
     world.store.hold_after(0);
     // The commit fails after the timeout.

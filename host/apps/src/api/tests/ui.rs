@@ -19,8 +19,10 @@ async fn built() -> (tempfile::TempDir, Folder) {
 }
 
 async fn with_ui(folder: Folder) -> World {
-    let mut config = Config::default();
-    config.ui = Some(folder);
+    let config = Config {
+        ui: Some(folder),
+        ..Config::default()
+    };
     World::start_with(config).await
 }
 
@@ -101,8 +103,10 @@ async fn ui_needs_the_credentials_of_the_port_and_its_own_site() {
         password: "p".into(),
     };
     let authorization = format!("Authorization: {}\r\n", credentials.authorization());
-    let mut config = Config::default();
-    config.ui = Some(folder);
+    let mut config = Config {
+        ui: Some(folder),
+        ..Config::default()
+    };
     config.port.credentials = Some(credentials);
     config.port.loopback_trust = LoopbackTrust::UnlessCredentials;
     let world = World::start_with(config).await;
