@@ -237,17 +237,8 @@ async fn send_from_page(site: &Site, method: Method, path: &str, body: &Value) -
     serde_json::from_str(&text).unwrap_or(Value::Null)
 }
 
-/// marathon-ui as a built folder on the port of the API, which it changes apps through.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
-    let built = tempfile::tempdir().expect("a directory");
-    for (name, text) in [
-        ("index.html", "<script src=main.js></script>"),
-        ("main.js", "run()"),
-    ] {
-        fs::write(built.path().join(name), text).expect("written");
-    }
-    let site = Site::start_with_apps(&format!("ui_dir = {:?}\n", built.path())).await;
+/// The page of the user interface and what it loads, but not for pages of other sites.
+async fn loads_page_and_script(site: &Site) {
     let page = site.http.get(site.apps("/")).send().await.expect("a page");
     assert_eq!(page.url().as_str(), site.apps("/ui/"));
     assert_eq!(page.headers()["content-type"], "text/html");
@@ -260,7 +251,20 @@ async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
         .get(site.apps("/ui/main.js"))
         .header("Sec-Fetch-Site", "cross-site");
     assert_eq!(elsewhere.send().await.expect("an answer").status(), 403);
+}
 
+/// marathon-ui as a built folder on the port of the API, which it changes apps through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
+    let built = tempfile::tempdir().expect("a directory");
+    for (name, text) in [
+        ("index.html", "<script src=main.js></script>"),
+        ("main.js", "run()"),
+    ] {
+        fs::write(built.path().join(name), text).expect("written");
+    }
+    let site = Site::start_with_apps(&format!("ui_dir = {:?}\n", built.path())).await;
+    loads_page_and_script(&site).await;
     let post = async |path: &str, body: Value| send_from_page(&site, Method::POST, path, &body).await;
     let put = async |path: &str, body: Value| send_from_page(&site, Method::PUT, path, &body).await;
     let get = async |path: &str| send_from_page(&site, Method::GET, path, &Value::Null).await;
