@@ -119,7 +119,7 @@ pub enum Error {
     Folder {
         /// The folder.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The fault, such as a missing file.
         what: &'static str,
         /// The error of the system.
         #[source]

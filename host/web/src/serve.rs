@@ -82,7 +82,7 @@ pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 pub struct Disconnect(CancellationToken);
 
 impl Disconnect {
-    /// Lets the client read the end of the body for [`LAST_WRITES`], then closes the connection.
+    /// Closes the connection in two seconds, in which the client can still read the end of the body.
     pub fn soon(&self) {
         self.0.cancel();
     }

@@ -4,7 +4,7 @@
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderValue, StatusCode, header};
 use transom_web::{Folder, RequestMetrics};
@@ -37,7 +37,7 @@ async fn file(State(folder): State<Folder>, Path(path): Path<String>, request: R
 /// Browsers ask each time whether a file has changed, because the names of a new build's files may
 /// be those of the last one.
 async fn answer(folder: &Folder, path: &str, request: Request) -> Response {
-    let mut response = folder.answer(path, request).await.into_response();
+    let mut response = folder.answer(path, request).await;
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use futures::Stream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
-use transom_web::Disconnect;
 
 use super::signals::Signals;
 use super::{Bus, Listener, StreamKey, frame};
@@ -50,8 +49,8 @@ struct Shared {
     bytes: AtomicUsize,
     /// Whether the group waits for room in the queue.
     replaying: AtomicBool,
-    /// Of the client's connection.
-    disconnect: Disconnect,
+    /// None for a part of this daemon.
+    listener: Option<Listener>,
     end: Mutex<Option<End>>,
 }
 
@@ -121,8 +120,14 @@ impl Subscriber {
             comment: frame::comment(reason),
             immediately,
         });
-        if immediately {
-            self.shared.disconnect.soon();
+        if immediately && let Some(listener) = &self.shared.listener {
+            tracing::info!(
+                client = listener.client,
+                url = listener.url,
+                reason,
+                "event stream closed"
+            );
+            listener.disconnect.soon();
         }
     }
 }
@@ -141,9 +146,8 @@ pub(super) struct Membership {
 pub(super) fn open(next: u64, resumes: bool, membership: Membership) -> (Subscriber, Subscription) {
     // Bounded by `offer`, by events and bytes.
     let (queue, chunks) = mpsc::unbounded_channel();
-    let listener = membership.listener.as_ref();
     let shared = Arc::new(Shared {
-        disconnect: listener.map(|it| it.disconnect.clone()).unwrap_or_default(),
+        listener: membership.listener.clone(),
         ..Shared::default()
     });
     let subscriber = Subscriber {

@@ -133,7 +133,7 @@ impl Probe {
     pub(super) fn outcome(&self, result: &Result<Outcome, Failure>) -> &'static str {
         let found = match result {
             Ok(found) => found,
-            Err(failure) => return reason(failure.reason),
+            Err(failure) => return failure.reason.as_str(),
         };
         let passed = match self.definition() {
             Some(Definition::Health(check)) => !matches!(finding(check, result), Finding::Unhealthy(_)),
@@ -372,18 +372,6 @@ impl Runner for InTask {
             Err(ClusterError::TimedOut { .. }) => Err(IoError::TimedOut),
             Err(error) => Err(IoError::Unavailable(error.to_string())),
         }
-    }
-}
-
-/// The name of a failure, for metrics: as documents have it.
-fn reason(reason: Reason) -> &'static str {
-    match reason {
-        Reason::TimedOut => "timed-out",
-        Reason::Denied => "denied",
-        Reason::Unreachable => "unreachable",
-        Reason::Invalid => "invalid",
-        Reason::Internal => "internal",
-        Reason::Plugin => "plugin",
     }
 }
 

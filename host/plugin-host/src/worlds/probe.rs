@@ -154,6 +154,20 @@ pub enum Reason {
     Plugin,
 }
 
+impl Reason {
+    /// Its name in documents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed-out",
+            Self::Denied => "denied",
+            Self::Unreachable => "unreachable",
+            Self::Invalid => "invalid",
+            Self::Internal => "internal",
+            Self::Plugin => "plugin",
+        }
+    }
+}
+
 /// The probe has no result. The check keeps its last result and shows this failure with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
