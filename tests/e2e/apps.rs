@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use transom_testkit::eventually;
+use transom_tests::installed;
 use transom_tests::master::{Master, Says};
 use transom_tests::process::Transom;
 use transom_tests::site::{Site, copy_components};
@@ -159,28 +160,12 @@ async fn all_instances_are_placed_on_the_remaining_agents_when_one_is_lost() {
     site.cluster.stop_after(site.daemon);
 }
 
-/// The folder where `cargo xtask test` installs Marathon's Python client: `TRANSOM_MARATHON`, or
-/// next to the build.
-fn marathon() -> PathBuf {
-    if let Some(path) = std::env::var_os("TRANSOM_MARATHON") {
-        return path.into();
-    }
-    let executable = std::env::current_exe().expect("the test's own path");
-    executable
-        .ancestors()
-        .map(|dir| dir.join("python/marathon"))
-        .find(|path| path.join("bin/python").exists())
-        .expect(
-            "no Python with the package marathon found: `cargo xtask test` gets everything that tests need",
-        )
-}
-
 /// Runs a script with Marathon's Python client; it must succeed. Returns what it wrote.
 fn python_client(script: &str, site: &Site) -> Vec<u8> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("marathon")
         .join(script);
-    let ended = Command::new(marathon().join("bin/python"))
+    let ended = Command::new(installed("python/marathon/bin/python"))
         .arg(script)
         .arg(site.apps(""))
         .env_clear()

@@ -10,17 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use transom_testkit::WAIT_TIMEOUT;
 use transom_tests::breaking::Breaking;
+use transom_tests::installed;
 use transom_tests::site::Site;
-
-/// A folder that `cargo xtask test` made for the tests.
-fn installed(folder: &str) -> PathBuf {
-    let executable = std::env::current_exe().expect("the test's own path");
-    executable
-        .ancestors()
-        .map(|dir| dir.join(folder))
-        .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("no {folder} found: `cargo xtask test` gets everything that tests need"))
-}
 
 /// A running client, which writes a line for each event.
 struct Client {

@@ -12,10 +12,9 @@ use transom_tests::site::Site;
 
 /// The size of each app, so of several events about it.
 const LARGE: usize = 300_000;
-/// What the queue of a subscriber and the buffers of a connection can hold, and some more.
+/// More than the capacity of a subscriber's queue and of the buffers of its connection.
 const ENOUGH: usize = 64 << 20;
-/// What may be allocated for two subscribers with full queues, beside what the daemon needs anyway:
-/// the ring and the apps.
+/// The limit of additional memory: two full queues, the ring of past events, and the apps.
 const MEMORY_KIB: u64 = 192 << 10;
 
 /// A client with a small receive buffer, which sends the request and reads nothing.

@@ -13,6 +13,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use transom_testkit::{free_port, retry_until};
 
+use crate::installed;
+
 /// A busy machine takes long to start so much Python.
 pub const AIRFLOW_TIMEOUT: Duration = Duration::from_mins(6);
 
@@ -30,20 +32,12 @@ pub fn environment_2() -> PathBuf {
 
 fn found(found: &OnceLock<PathBuf>, variable: &str, name: &str) -> PathBuf {
     let find = || {
-        let dir = std::env::var_os(variable).map_or_else(|| beside(name), PathBuf::from);
+        let dir =
+            std::env::var_os(variable).map_or_else(|| installed(&format!("python/{name}")), PathBuf::from);
         install_client(&dir);
         dir
     };
     found.get_or_init(find).clone()
-}
-
-fn beside(name: &str) -> PathBuf {
-    let executable = std::env::current_exe().expect("the test's own path");
-    executable
-        .ancestors()
-        .map(|dir| dir.join("python").join(name))
-        .find(|path| path.join("bin/airflow").exists())
-        .expect("no Airflow found: `cargo xtask test` gets everything that tests need")
 }
 
 /// Updates an environment's copy of `clients/airflow` to the present sources.

@@ -28,10 +28,23 @@ pub mod program;
 pub mod registry;
 pub mod site;
 
+use std::path::PathBuf;
+
 /// The examples on the page about plugins compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/plugins.md")]
 pub struct PluginsPage;
+
+/// A file or folder that `cargo xtask test` installs for the tests, next to the build: such as
+/// `python/marathon/bin/python`.
+pub fn installed(path: &str) -> PathBuf {
+    let executable = std::env::current_exe().expect("the test's own path");
+    executable
+        .ancestors()
+        .map(|dir| dir.join(path))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no {path} found: `cargo xtask test` gets everything that tests need"))
+}
 
 /// An HTTP client for loopback.
 pub fn http() -> reqwest::Client {

@@ -1,4 +1,4 @@
-// Follows an event stream with EventSource, which reconnects and resumes by itself.
+// Prints an event stream, read by EventSource, which reconnects and resumes without further code.
 //
 // Arguments: the folder of the package `eventsource`, and the URL of the stream. Writes a line of JSON when it is
 // connected first and one for each event.

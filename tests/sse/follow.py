@@ -1,4 +1,4 @@
-"""Follows an event stream with requests-sse, which reconnects and resumes by itself.
+"""Prints an event stream, read by requests-sse, which reconnects and resumes without further code.
 
 Argument: the URL of the stream. Writes a line of JSON when it is connected and one for each event.
 """

@@ -43,12 +43,9 @@ const SETTLING: Duration = Duration::from_secs(12);
 /// Host ports of the tasks, which nothing listens on.
 const PORTS: (u16, u16) = (10_000, 60_000);
 
-fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    println!("{:#}", runtime.block_on(measure()));
+#[tokio::main]
+async fn main() {
+    println!("{:#}", measure().await);
 }
 
 /// The sections; those that the arguments name, or all.

@@ -48,14 +48,11 @@ const FILTERED: u64 = 2_000;
 /// Time without an event after which nothing is under way.
 const QUIET: Duration = Duration::from_secs(1);
 
-fn main() {
+#[tokio::main]
+async fn main() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of open files");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the hard limit of open files");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    println!("{:#}", runtime.block_on(measure()));
+    println!("{:#}", measure().await);
 }
 
 async fn measure() -> Value {

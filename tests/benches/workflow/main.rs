@@ -41,13 +41,9 @@ const ENDED: usize = 100_000;
 
 const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\nmax_jobs = 200000\n";
 
-fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let figures = runtime.block_on(measure());
-    println!("{figures:#}");
+#[tokio::main]
+async fn main() {
+    println!("{:#}", measure().await);
 }
 
 async fn measure() -> Value {
