@@ -38,6 +38,7 @@ mod health;
 mod hostile;
 mod large_group;
 mod leadership;
+mod load_balancer;
 mod maintenance;
 mod monitoring;
 mod plugin_admin;

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The fewest bytes that a connection passes: more than a response's head and one event, so that
-/// each connection makes progress.
+/// The fewest bytes that a connection passes unless a test asks for more: more than a response's
+/// head and one event, so that each connection makes progress.
 const FEWEST: usize = 3000;
 /// How much more it may be; a prime, so that breaks fall anywhere in an event.
 const SPREAD: usize = 2503;
@@ -34,6 +34,11 @@ struct Shared {
 impl Breaking {
     /// Starts listening in front of `daemon`.
     pub async fn before(daemon: SocketAddr) -> Breaking {
+        Breaking::after(FEWEST, daemon).await
+    }
+
+    /// The same with connections that pass at least so many bytes.
+    pub async fn after(fewest: usize, daemon: SocketAddr) -> Breaking {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
@@ -47,7 +52,7 @@ impl Breaking {
             let mut number = 0;
             while let Ok((client, _)) = listener.accept().await {
                 number += 1;
-                let bytes = FEWEST + number * 617 % SPREAD;
+                let bytes = fewest + number * 617 % SPREAD;
                 tokio::spawn(pass(client, bytes, Arc::clone(&serving)));
             }
         });

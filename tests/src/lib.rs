@@ -15,11 +15,11 @@
 
 pub mod airflow;
 pub mod authors;
-pub mod bench;
 pub mod breaking;
 pub mod dns;
 pub mod events;
 pub mod gate;
+pub mod load;
 pub mod lossy;
 pub mod master;
 pub mod plugin;

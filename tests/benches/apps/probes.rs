@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use transom_testkit::{free_ports, usage};
-use transom_tests::bench::cluster::Cluster;
-use transom_tests::bench::daemon::Daemon;
-use transom_tests::bench::{rounded, seconds};
+use transom_tests::load::cluster::Cluster;
+use transom_tests::load::daemon::Daemon;
+use transom_tests::load::{rounded, seconds};
 
 /// Ports of the tasks, and how many of them do not answer.
 const PORTS: u16 = 10;

@@ -19,10 +19,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use reqwest::Method;
 use serde_json::{Value, json};
 use transom_testkit::usage;
-use transom_tests::bench::cluster::Cluster;
-use transom_tests::bench::daemon::Daemon;
-use transom_tests::bench::{quantiles, rounded, seconds};
 use transom_tests::events::Events;
+use transom_tests::load::cluster::Cluster;
+use transom_tests::load::daemon::Daemon;
+use transom_tests::load::{quantiles, rounded, seconds};
 
 use subscribers::Subscribers;
 

@@ -1,5 +1,6 @@
-//! What the benchmarks of the apps service share: the daemon with only this service, and a cluster
-//! that answers at once and runs nothing, so that the measured times are the daemon's.
+//! For benchmarks of the apps service and for tests with thousands of changes: the daemon with only
+//! this service, and a cluster that answers at once and runs nothing, so that the times are the
+//! daemon's.
 
 pub mod cluster;
 pub mod daemon;

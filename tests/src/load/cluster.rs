@@ -1,5 +1,5 @@
 //! A master whose agents have unlimited room and whose tasks run nothing: it answers every call at
-//! once, so that only the daemon is measured.
+//! once, so that only the daemon takes time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -94,6 +94,20 @@ impl Cluster {
         let mut changes = self.shared.acknowledged.subscribe();
         while self.shared.world().tasks.len() != tasks {
             changes.changed().await.expect("a cluster");
+        }
+    }
+
+    /// The running tasks.
+    pub fn tasks(&self) -> BTreeSet<String> {
+        self.shared.world().tasks.keys().cloned().collect()
+    }
+
+    /// Ends the task with `TASK_FAILED` if it runs.
+    pub fn fail(&self, task: &str) {
+        let mut world = self.shared.world();
+        if world.tasks.contains_key(task) {
+            world.update(task, "TASK_FAILED", "");
+            world.tasks.remove(task);
         }
     }
 
