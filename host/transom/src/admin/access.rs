@@ -36,7 +36,7 @@ fn requirement(_: &Method, path: &str) -> Requirement {
 }
 
 /// Names the variables of `transom plugin`, which shows the text.
-fn rejection(policy: &AccessPolicy, denial: Denial) -> Response {
+fn rejection(policy: &AccessPolicy, denial: Denial, _path: &str) -> Response {
     match denial {
         Denial::UntrustedNetwork | Denial::ReadOnly => policy.rejection(denial).into_response(),
         Denial::Unauthorized => {
@@ -73,7 +73,7 @@ mod tests {
         let request = request.extension(ConnectInfo(SocketAddr::new(peer, 1)));
         let request = request.body(Body::empty()).expect("a request");
         let requirement = requirement(request.method(), path);
-        port.policy().check(requirement, &request).is_ok()
+        port.policy().check(requirement, false, &request).is_ok()
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! client connected to, the configured host name, and `allowed_hosts`. The port in `Host` is
 //! ignored, because of tunnels. Requests without `Host` or `Origin` pass: browsers always send the
 //! former, and the latter wherever it matters. A link to a port (a `GET` that the browser marks as
-//! a navigation) is allowed from any site, so a `GET` must not change anything.
+//! a navigation) is allowed from any site if it changes nothing ([`Access::with_changes`]).
 //!
 //! Pages of `allowed_origins` may also read the answers: preflights are answered here, and answers
 //! carry CORS headers.
@@ -37,6 +37,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body::Body as _;
 
+use super::policy::AccessRules;
 use crate::ApiError;
 use crate::serve::LocalAddr;
 pub use name::{AllowedHost, Origin};
@@ -61,6 +62,7 @@ pub struct Access {
     section: &'static str,
     hosts: Vec<AllowedHost>,
     origins: Vec<Origin>,
+    changes: fn(&Method, &str) -> bool,
 }
 
 impl Access {
@@ -71,7 +73,15 @@ impl Access {
             section,
             hosts,
             origins,
+            changes: AccessRules::DEFAULT.changes,
         }
+    }
+
+    /// Sets which requests may change something; see [`AccessRules::changes`].
+    #[must_use]
+    pub fn with_changes(mut self, changes: fn(&Method, &str) -> bool) -> Self {
+        self.changes = changes;
+        self
     }
 
     /// Adds a configured host name of this machine. An invalid host name is ignored.
@@ -128,7 +138,8 @@ impl Access {
                 _ => return Err(self.foreign(&format!("Origin: {text}"))),
             }
         }
-        if allowed.is_some() || is_followed_link(request) {
+        let changes = (self.changes)(request.method(), request.uri().path());
+        if allowed.is_some() || (!changes && is_followed_link(request)) {
             return Ok(allowed);
         }
         for value in headers.get_all(SEC_FETCH_SITE) {

@@ -11,8 +11,8 @@
 //! port may have a stricter or a weaker [`Requirement`] for some of its paths.
 //!
 //! A port may have a second user, who may only read: with these credentials, which count as
-//! credentials everywhere, requests other than `GET`, `HEAD` and `OPTIONS` are rejected (403), also
-//! from networks that need none.
+//! credentials everywhere, requests that may change something ([`AccessRules::changes`]) are
+//! rejected (403), also from networks that need none.
 
 use std::sync::Arc;
 
@@ -60,8 +60,12 @@ pub enum Denial {
 pub struct AccessRules {
     /// The requirement of a method and path.
     pub requirement: fn(&Method, &str) -> Requirement,
-    /// The response to a rejected request.
-    pub rejection: fn(&AccessPolicy, Denial) -> Response,
+    /// The response to a rejected request for a path.
+    pub rejection: fn(&AccessPolicy, Denial, &str) -> Response,
+    /// Whether a request with this method and path may change something: it is audited, and
+    /// rejected for the user who may only read and for links from other sites. By default every
+    /// method but `GET`, `HEAD` and `OPTIONS` may.
+    pub changes: fn(&Method, &str) -> bool,
     /// Whether a path opens an event stream. Streams have a budget of their own and do not count
     /// against [`Limits::max_requests`](crate::Limits::max_requests).
     pub is_stream: fn(&str) -> bool,
@@ -81,7 +85,8 @@ impl AccessRules {
     /// A trusted network or credentials for every path, and JSON bodies that name the settings.
     pub const DEFAULT: Self = Self {
         requirement: |_, _| Requirement::NetworkOrCredentials,
-        rejection: |policy, denial| policy.rejection(denial).into_response(),
+        rejection: |policy, denial, _| policy.rejection(denial).into_response(),
+        changes: |method, _| !only_reads(method),
         is_stream: |_| false,
         audited_header: None,
     };
@@ -99,14 +104,15 @@ pub struct AccessPolicy {
 }
 
 impl AccessPolicy {
-    /// Checks a request. A request without the address of its client, from a router that
-    /// [`crate::serve`] does not serve, comes from no trusted network.
+    /// Checks a request, which may change something or not (`changes`). A request without the
+    /// address of its client, from a router that [`crate::serve`] does not serve, comes from no
+    /// trusted network.
     ///
     /// # Errors
     /// Why the request is rejected.
-    pub fn check(&self, requirement: Requirement, request: &Request) -> Result<(), Denial> {
+    pub fn check(&self, requirement: Requirement, changes: bool, request: &Request) -> Result<(), Denial> {
         match (requirement, self.shown(request)) {
-            (_, Authentication::Reader(_)) if !only_reads(request.method()) => Err(Denial::ReadOnly),
+            (_, Authentication::Reader(_)) if changes => Err(Denial::ReadOnly),
             (Requirement::Nothing, _) | (_, Authentication::Full(_) | Authentication::Reader(_)) => Ok(()),
             (_, Authentication::Wrong) => Err(Denial::Unauthorized),
             (Requirement::NetworkOrCredentials, _)
@@ -178,8 +184,10 @@ impl AccessPolicy {
         router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
             let policy = Arc::clone(&policy);
             async move {
-                let requirement = (rules.requirement)(request.method(), request.uri().path());
-                if let Err(denial) = policy.check(requirement, &request) {
+                let (method, path) = (request.method(), request.uri().path());
+                let (requirement, changes) =
+                    ((rules.requirement)(method, path), (rules.changes)(method, path));
+                if let Err(denial) = policy.check(requirement, changes, &request) {
                     tracing::warn!(
                         port = policy.section,
                         peer = ?peer(&request),
@@ -187,13 +195,13 @@ impl AccessPolicy {
                         reason = ?denial,
                         "request rejected"
                     );
-                    return (rules.rejection)(&policy, denial);
+                    return (rules.rejection)(&policy, denial, request.uri().path());
                 }
                 let authentication = policy.shown(&request);
                 let trusted = policy.trusts_network_of(&request);
                 let caller = Caller::of(authentication, trusted, &request);
                 request.extensions_mut().insert(caller.clone());
-                if only_reads(request.method()) {
+                if !changes {
                     return next.run(request).await;
                 }
                 let audit = Audit::begin(policy.section, caller, &request);
@@ -205,7 +213,7 @@ impl AccessPolicy {
     }
 }
 
-/// Whether a request with this method changes nothing.
+/// Whether a request with this method changes nothing, unless a port says otherwise.
 fn only_reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
@@ -279,15 +287,17 @@ mod tests {
                     ("DELETE", Err(Denial::ReadOnly)),
                     ("get", Err(Denial::ReadOnly)),
                 ] {
-                    let found = policy.check(requirement, &ask(method, peer, &shown));
+                    let request = ask(method, peer, &shown);
+                    let changes = (AccessRules::DEFAULT.changes)(request.method(), "/");
+                    let found = policy.check(requirement, changes, &request);
                     assert_eq!(found, expected, "{requirement:?} {method} {peer}");
                 }
                 let full = ask("DELETE", peer, &credentials().authorization());
-                assert_eq!(policy.check(requirement, &full), Ok(()));
+                assert_eq!(policy.check(requirement, true, &full), Ok(()));
             }
         }
         let wrong = ask("GET", "192.0.2.1", "Basic cjpw");
-        let found = policy.check(Requirement::NetworkOrCredentials, &wrong);
+        let found = policy.check(Requirement::NetworkOrCredentials, false, &wrong);
         assert_eq!(
             found,
             Err(Denial::Unauthorized),
@@ -453,7 +463,7 @@ mod tests {
             ),
         ] {
             let policy = policy(LoopbackTrust::UnlessBoth, with, &[]);
-            let found = policy.check(requirement, &here());
+            let found = policy.check(requirement, true, &here());
             assert_eq!(found, expected, "{requirement:?}, credentials: {with}");
         }
     }

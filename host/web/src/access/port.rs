@@ -181,7 +181,8 @@ impl PortConfig {
             self.name,
             self.allowed_hosts.clone(),
             self.allowed_origins.clone(),
-        );
+        )
+        .with_changes(rules.changes);
         if !self.hostname.is_empty() {
             access = access.named(&self.hostname);
         }

@@ -220,3 +220,26 @@ async fn a_handler_sees_the_client_that_a_daemon_names() {
         port.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_get_that_changes_something_is_audited_and_not_for_the_reader() {
+    let (log, _guard) = Log::start();
+    let rules = AccessRules {
+        changes: |_, path| path == "/scale/3",
+        ..AccessRules::default()
+    };
+    let port = Port::serve(config().bind().await.unwrap(), callers(), rules);
+    for (path, name, status, audited) in [
+        ("/scale/3", "full", 202, 1),
+        ("/scale/3", "reader", 403, 0),
+        ("/scale", "full", 202, 0),
+        ("/scale", "reader", 202, 0),
+    ] {
+        let request = port
+            .ask("GET", path)
+            .header(header::AUTHORIZATION, user(name).authorization());
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{path} {name}");
+        assert_eq!(log.audited().len(), audited, "{path} {name}");
+    }
+}

@@ -41,7 +41,7 @@ fn requirement(method: &Method, path: &str) -> Requirement {
 }
 
 /// Upstream has no user who may only read, so it has no response for one.
-fn rejection(policy: &AccessPolicy, denial: Denial) -> Response {
+fn rejection(policy: &AccessPolicy, denial: Denial, _path: &str) -> Response {
     match denial {
         Denial::ReadOnly => policy.rejection(denial).into_response(),
         Denial::Unauthorized | Denial::UntrustedNetwork => unauthorized(),

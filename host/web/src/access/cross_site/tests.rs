@@ -157,6 +157,23 @@ async fn pages_of_other_sites_are_refused() {
 }
 
 #[tokio::test]
+async fn a_link_to_a_get_that_changes_something_is_rejected() {
+    let access = Access::new("kubernetes", Vec::new(), Vec::new());
+    let access = access.with_changes(|_, path| path == "/scale/3");
+    let router = guarded(Router::new().fallback(any(async || "done")), access);
+    for (path, expected) in [("/scale", 200), ("/scale/3", 403)] {
+        let request = Request::get(path)
+            .header("host", "localhost")
+            .header("sec-fetch-site", "cross-site")
+            .header("sec-fetch-mode", "navigate")
+            .header("sec-fetch-dest", "document");
+        let request = request.body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_link_may_be_followed_from_anywhere() {
     let link = [
         ("host", "localhost"),
