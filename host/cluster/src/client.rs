@@ -6,6 +6,9 @@
 //! pending request to another master is sent again as soon as ZooKeeper names the leader.
 
 mod document;
+mod frameworks;
+
+pub use frameworks::ListedFramework;
 
 use crate::agent::Agents;
 use crate::config::Config;

@@ -40,7 +40,7 @@ pub mod state;
 mod stream;
 pub mod v1;
 
-pub use client::Client;
+pub use client::{Client, ListedFramework};
 pub use config::{Config, Credentials, ServiceAccount, Tls};
 pub use detector::{Master, masked};
 pub use error::{Error, Result, TransportError};
