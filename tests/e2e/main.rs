@@ -34,6 +34,7 @@ mod event_slow;
 mod example_plugins;
 mod examples;
 mod executors;
+mod fw_cli;
 mod health;
 mod hostile;
 mod large_group;

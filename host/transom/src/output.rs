@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 use transom_plugin_host::{shown, shown_json};
 
@@ -35,14 +35,20 @@ pub(crate) fn print<T: Serialize>(
     Ok(())
 }
 
-/// `rows` as a table under `headings`; hidden characters of a guest's or a client's text are
-/// escaped.
+/// `rows` as a table under `headings` in capitals; hidden characters of a guest's or a client's
+/// text are escaped.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let headings: Vec<_> = headings.iter().map(|heading| heading.to_uppercase()).collect();
+    table_under(headings, rows)
+}
+
+/// The same with headings as they are given, for a table whose columns are specified.
+pub(crate) fn table_under(headings: impl Into<Row>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
+    table.set_header(headings);
     for row in rows {
         table.add_row(row.iter().map(|cell| shown(cell)));
     }

@@ -56,11 +56,21 @@ pub(super) fn url(option: &str, text: &str, example: &str) -> anyhow::Result<Url
 impl Client {
     /// A client whose requests may take `timeout` each.
     pub(super) fn new(place: Place, timeout: Duration) -> anyhow::Result<Self> {
+        Self::build(place, timeout, true)
+    }
+
+    /// The same, which accepts any certificate. The caller warns that this is so.
+    pub(super) fn unverified(place: Place, timeout: Duration) -> anyhow::Result<Self> {
+        Self::build(place, timeout, false)
+    }
+
+    fn build(place: Place, timeout: Duration, verify: bool) -> anyhow::Result<Self> {
         let builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none());
         let builder = match &place.certificates {
+            _ if !verify => builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true),
             Some(certificates) => builder.tls_certs_only(certificates.clone()),
             None if place.url.scheme() == "http" => builder.tls_certs_only([]),
             None => builder,

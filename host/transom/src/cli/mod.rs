@@ -5,6 +5,7 @@ mod cluster;
 mod config;
 mod dev;
 mod discovery;
+mod fw;
 mod http;
 mod import;
 mod job;
@@ -48,6 +49,8 @@ enum Command {
     Apps(apps::AppsCommand),
     #[command(subcommand, visible_alias = "operator")]
     Job(job::JobCommand),
+    #[command(subcommand, visible_alias = "m3s")]
+    Fw(fw::FwCommand),
     Completions(shell::Completions),
     Man(shell::Man),
 }
@@ -63,6 +66,7 @@ impl CommandLine {
             Command::Plugin(command) => command.run().await,
             Command::Apps(command) => Box::pin(command.run()).await,
             Command::Job(command) => command.run().await,
+            Command::Fw(command) => Box::pin(command.run()).await,
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),
         }

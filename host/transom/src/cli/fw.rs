@@ -1,0 +1,100 @@
+//! `transom fw`: a client of the API of frameworks that run an orchestrator, ours and equal ones,
+//! one file a command.
+//!
+//! A framework is named by its id or its name. The leading master lists it with `webui_url`, the
+//! address of its API. The master's address and all credentials are in the configuration file of
+//! the published command line, which [`config`] reads.
+//!
+//! A failing request is an error with exit code 1, whatever its status.
+
+mod api;
+mod cluster;
+mod config;
+mod framework;
+mod list;
+mod orchconfig;
+mod scale;
+mod status;
+mod version;
+
+use clap::Subcommand;
+
+/// Control frameworks that run Kubernetes on the cluster: list them, scale them, get their client
+/// configuration.
+#[derive(Debug, Subcommand)]
+#[command(
+    version,
+    propagate_version = true,
+    after_help = "NAME is a framework's name or id. The file ~/.mesos/config.toml, or the one that CLUSTER_CLI_CONFIG or \
+                  MESOS_CLI_CONFIG names, has the cluster and the credentials:\n\n  \
+                  [master]\n  \
+                  address = \"10.0.0.1:5050\"    # or [master.zookeeper] with `addresses` and `path`\n  \
+                  principal = \"ops\"            # and `secret`, if the master requires them\n\n  \
+                  [fw.NAME]                    # or [fw], for every framework\n  \
+                  principal = \"user\"           # AUTH_USERNAME and AUTH_PASSWORD of the framework\n  \
+                  secret = \"password\"\n\n\
+                  Examples:\n  \
+                  transom fw list\n  \
+                  transom fw scale --agent fw 3\n  \
+                  transom fw orchconfig fw > ~/.kube/config"
+)]
+pub(super) enum FwCommand {
+    #[command(visible_alias = "kubeconfig")]
+    Orchconfig(orchconfig::Orchconfig),
+    List(list::List),
+    Scale(scale::Scale),
+    Status(status::Status),
+    Version(version::Version),
+    Cluster(cluster::Cluster),
+}
+
+impl FwCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Orchconfig(command) => command.run().await,
+            Self::List(command) => command.run().await,
+            Self::Scale(command) => command.run().await,
+            Self::Status(command) => command.run().await,
+            Self::Version(command) => command.run().await,
+            Self::Cluster(command) => command.run().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::cli::CommandLine;
+
+    #[test]
+    fn page_has_every_command_and_option_with_its_other_names() {
+        let page = include_str!("../../../../docs/framework-cli.md");
+        let mut root = CommandLine::command();
+        root.build();
+        for group in ["fw", "m3s"] {
+            let group = root.find_subcommand(group).expect("the group");
+            for command in group.get_subcommands().filter(|one| one.get_name() != "help") {
+                let names = command.get_visible_aliases().chain([command.get_name()]);
+                for name in names {
+                    assert!(
+                        page.contains(&format!("`{name}")),
+                        "docs/framework-cli.md has no `{name}`"
+                    );
+                }
+                for option in command.get_opts() {
+                    let names = option.get_long_and_visible_aliases().unwrap_or_default();
+                    for name in names
+                        .into_iter()
+                        .filter(|name| !matches!(*name, "help" | "version"))
+                    {
+                        assert!(
+                            page.contains(&format!("--{name}")),
+                            "docs/framework-cli.md has no --{name}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

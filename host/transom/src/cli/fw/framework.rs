@@ -1,0 +1,156 @@
+//! The frameworks that the leading master lists, and the choice of one by its name or id.
+
+use anyhow::{Context, bail};
+use transom_cluster::{Client, ListedFramework};
+use transom_plugin_host::shown;
+
+use super::config::Config;
+use crate::exit::Misconfigured;
+
+/// Parts of names, in lower case, that frameworks of this kind have.
+const NAME_PARTS: [&str; 2] = ["fw", "m3s"];
+/// The most names in a message.
+const MAX_NAMED: usize = 20;
+
+/// All frameworks of the leading master.
+pub(super) async fn listed(config: &Config) -> anyhow::Result<Vec<ListedFramework>> {
+    let master = config.master()?;
+    if master.tls.as_ref().is_some_and(|tls| !tls.verify) {
+        warn_of_unverified("the master", config, "master");
+    }
+    let client = Client::new(master).context(Misconfigured)?;
+    let frameworks = client.frameworks().await;
+    client.close().await;
+    frameworks.with_context(|| {
+        format!(
+            "the frameworks cannot be read from the master that [master] of {} names",
+            config.file().display()
+        )
+    })
+}
+
+/// Says on standard error that certificates are not verified.
+pub(super) fn warn_of_unverified(server: &str, config: &Config, section: &str) {
+    eprintln!(
+        "transom: warning: the TLS certificate of {server} is not verified; `ssl_verify = true` in [{section}] of {} verifies it",
+        config.file().display()
+    );
+}
+
+/// Whether `transom fw list` shows a framework.
+pub(super) fn is_ours(framework: &ListedFramework, config: &Config) -> bool {
+    let name = framework.name.to_lowercase();
+    NAME_PARTS.iter().any(|part| name.contains(part)) || config.names(&framework.name)
+}
+
+/// The framework with this id or name. Of several with one name, the only active one.
+pub(super) fn choose<'a>(
+    frameworks: &'a [ListedFramework],
+    wanted: &str,
+    config: &Config,
+) -> anyhow::Result<&'a ListedFramework> {
+    if let Some(found) = frameworks.iter().find(|one| one.id.as_ref() == wanted) {
+        return Ok(found);
+    }
+    let same: Vec<_> = frameworks.iter().filter(|one| one.name == wanted).collect();
+    let active: Vec<_> = same.iter().copied().filter(|one| one.active).collect();
+    match (active.as_slice(), same.as_slice()) {
+        ([only], _) | ([], [only]) => Ok(only),
+        ([], []) => {
+            let ours = frameworks.iter().filter(|one| is_ours(one, config));
+            let names = joined(ours.map(|one| one.name.as_str()));
+            let others = if names.is_empty() {
+                "no framework of this kind is registered".to_owned()
+            } else {
+                format!("registered are {names}")
+            };
+            bail!(
+                "the master lists no framework with the id or name {:?}; {others} (see `transom fw list --all`)",
+                shown(wanted)
+            )
+        }
+        ([], several) | (several, _) => bail!(
+            "{} frameworks have the name {:?}; give the id of one of them: {}",
+            several.len(),
+            shown(wanted),
+            joined(several.iter().map(|one| one.id.as_ref()))
+        ),
+    }
+}
+
+/// The first of these texts, for a message.
+fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let texts: Vec<_> = texts.take(MAX_NAMED).map(shown).collect();
+    texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framework(id: &str, name: &str, active: bool) -> ListedFramework {
+        ListedFramework {
+            id: id.into(),
+            name: name.to_owned(),
+            active,
+            webui_url: String::new(),
+        }
+    }
+
+    fn config(text: &str) -> Config {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("written");
+        Config::read_file(file.path().to_owned()).expect("a configuration")
+    }
+
+    #[test]
+    fn framework_is_ours_by_its_name_or_a_section() {
+        let config = config("[fw.prod]\n[m3s.old]\n");
+        for (name, ours) in [
+            ("fw", true),
+            ("M3S-old", true),
+            ("myFWs", true),
+            ("prod", true),
+            ("old", true),
+            ("marathon", false),
+            ("", false),
+        ] {
+            assert_eq!(is_ours(&framework("1", name, true), &config), ours, "{name}");
+        }
+    }
+
+    #[test]
+    fn framework_is_chosen_by_id_then_by_name_the_active_one_first() {
+        let config = config("");
+        let list = [
+            framework("1", "fw", false),
+            framework("2", "fw", true),
+            framework("3", "2", true),
+            framework("4", "twice", true),
+            framework("5", "twice", true),
+            framework("6", "gone", false),
+            framework("7", "gone-twice", false),
+            framework("8", "gone-twice", false),
+        ];
+        for (wanted, expected) in [
+            ("1", Ok("1")),
+            ("fw", Ok("2")),
+            ("2", Ok("2")),
+            ("gone", Ok("6")),
+            ("twice", Err("4, 5")),
+            ("gone-twice", Err("7, 8")),
+            ("FW", Err("registered are fw, fw")),
+        ] {
+            let found = choose(&list, wanted, &config).map(|one| one.id.as_ref());
+            match expected {
+                Ok(id) => assert_eq!(found.expect(wanted), id, "{wanted}"),
+                Err(text) => {
+                    let why = found.expect_err(wanted).to_string();
+                    assert!(why.contains(text) && why.contains(wanted), "{why}");
+                }
+            }
+        }
+        let why = choose(&[], "x", &config).expect_err("none").to_string();
+        assert!(why.contains("no framework of this kind"), "{why}");
+    }
+}
