@@ -3,5 +3,5 @@
 
 mod binary;
 mod errors;
-
+mod plugin;
 mod stand_in;

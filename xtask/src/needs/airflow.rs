@@ -1,6 +1,6 @@
 //! Python environments of the tests: `target/python/airflow` with a workflow engine and its
-//! clients, `airflow-2` with the oldest version that our operator supports, and `marathon` with
-//! clients of the apps API. Our own distribution is installed into the first two with pip, as its
+//! clients, `airflow-2` with the oldest version that our operator supports, `marathon` with clients
+//! of the apps API, and `cluster-cli` with the published command line of the cluster. Our own distribution is installed into the first two with pip, as its
 //! users do.
 
 use std::fs;
@@ -30,7 +30,7 @@ struct Wanted {
     size: &'static str,
 }
 
-const WANTED: [Wanted; 3] = [
+const WANTED: [Wanted; 4] = [
     // The programs that tests start, and the build tools of our own distribution.
     Wanted {
         name: "airflow",
@@ -65,6 +65,21 @@ const WANTED: [Wanted; 3] = [
         constraints: None,
         pythons: 10..=13,
         size: "2 MB",
+    },
+    // The command line that loads the plugin in `clients/cluster-cli`. It imports `imp`, which
+    // Python 3.12 no longer has, and `requests`, which it does not require.
+    Wanted {
+        name: "cluster-cli",
+        packages: &[
+            "avmesos_cli==1.0.0",
+            "mypy>=1.18,<3",
+            "pytest>=8,<10",
+            "requests>=2.31,<3",
+            "ruff>=0.14,<1",
+        ],
+        constraints: None,
+        pythons: 10..=11,
+        size: "40 MB",
     },
 ];
 
@@ -174,7 +189,7 @@ fn python(versions: &std::ops::RangeInclusive<u32>) -> anyhow::Result<&'static s
     }
     usable().with_context(|| {
         format!(
-            "tests run Airflow, which takes a Python from 3.{first} to 3.{last} with its module venv: apt-get install -y \
+            "tests need a Python from 3.{first} to 3.{last} with its module venv: apt-get install -y \
              python3-venv"
         )
     })
