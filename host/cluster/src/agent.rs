@@ -131,6 +131,38 @@ impl Agents {
         })
     }
 
+    /// A whole file of at most `limit` bytes, in as many calls as the agent needs.
+    ///
+    /// A larger file is [`Error::BodyTooLarge`], one that changes meanwhile [`Error::Incomplete`].
+    pub async fn read_file(&self, agent: &HostPort, path: &str, limit: u64) -> Result<Vec<u8>> {
+        let too_large = || Error::BodyTooLarge {
+            call: format!("{READ_FILE} of {path}"),
+            limit,
+        };
+        let mut file = Vec::new();
+        let mut first_size = None;
+        loop {
+            let offset = file.len() as u64;
+            let FileBytes { data, size } = self.read_bytes(agent, path, offset, limit).await?;
+            let first_size = *first_size.get_or_insert(size);
+            let read = offset + data.len() as u64;
+            if first_size > limit || read > limit {
+                return Err(too_large());
+            }
+            file.extend(data);
+            if read == size && size == first_size {
+                return Ok(file);
+            }
+            // A chunk of nothing before the end, or another size: somebody writes the file.
+            if size != first_size || read == offset || read > size {
+                return Err(Error::Incomplete {
+                    what: format!("{path} at {agent}, which changed while it was read,"),
+                    missing: "its end",
+                });
+            }
+        }
+    }
+
     /// The size of a file.
     pub async fn size(&self, agent: &HostPort, path: &str) -> Result<u64> {
         let query = [("path", path), ("offset", "-1")];
