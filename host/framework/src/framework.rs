@@ -133,6 +133,9 @@ pub struct Framework {
     pub plugins: Plugins,
     /// The minimum interval of REVIVE calls.
     pub revive_interval: Duration,
+    /// How long the unused rest of an accepted offer is not offered again; `None`: the scheduler's
+    /// default.
+    pub refuse_rest: Option<Duration>,
     /// What it does about agents for which maintenance is scheduled.
     pub maintenance: MaintenanceMode,
     /// The metrics of the scheduler, kept across terms.
@@ -258,6 +261,9 @@ impl Framework {
             self.plugins.clone(),
         );
         config.revive_interval = self.revive_interval;
+        if let Some(refuse_rest) = self.refuse_rest {
+            config.refuse_rest = refuse_rest;
+        }
         config.maintenance = self.maintenance;
         let started = config.start(self.metrics.clone(), token.clone()).await;
         let (scheduler, events) = started.map_err(|source| Error::Scheduler {

@@ -30,6 +30,8 @@ pub struct Config {
     pub plugins: Plugins,
     /// How long a declined offer is not offered again, unless it is revived.
     pub decline: Duration,
+    /// How long the unused rest of an accepted offer is not offered again, unless it is revived.
+    pub refuse_rest: Duration,
     /// After this time a launched task without any status is reconciled.
     pub launch_timeout: Duration,
     /// Interval of the explicit reconciliation of all live tasks.
@@ -65,7 +67,8 @@ impl Config {
     /// How long the master keeps the tasks of a framework that is away: a week.
     pub const FAILOVER: Duration = Duration::from_hours(24 * 7);
 
-    /// A configuration with the default times: decline 120 s, launch timeout 300 s, reconciliation
+    /// A configuration with the default times: decline 120 s (also the rest of an
+    /// accepted offer), launch timeout 300 s, reconciliation
     /// every 600 s, revive at most every second, reservations within 20 s; nothing is launched during
     /// maintenance.
     pub fn new(
@@ -82,6 +85,7 @@ impl Config {
             prefix: prefix.into(),
             plugins,
             decline: Duration::from_mins(2),
+            refuse_rest: Duration::from_mins(2),
             launch_timeout: Duration::from_mins(5),
             reconcile_interval: Duration::from_mins(10),
             revive_interval: Duration::from_secs(1),
@@ -100,6 +104,7 @@ impl Config {
         };
         let times = Timeouts {
             decline: self.decline,
+            refuse_rest: self.refuse_rest,
             launch: self.launch_timeout,
             reconcile: self.reconcile_interval,
             revive: self.revive_interval,

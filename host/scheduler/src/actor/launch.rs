@@ -338,8 +338,8 @@ impl Actor {
         for (offer, mut launches) in accepts {
             let tasks = std::mem::take(&mut launches.tasks);
             // Reserved resources are used with their next offer.
-            let decline = if launches.reserved.is_empty() {
-                self.times.decline
+            let refuse = if launches.reserved.is_empty() {
+                self.times.refuse_rest
             } else {
                 Duration::ZERO
             };
@@ -348,7 +348,7 @@ impl Actor {
                 self.reservations.requested(key, deadline);
                 self.offer_demand.request_revive();
             }
-            let filters = v1::Filters::refuse(decline);
+            let filters = v1::Filters::refuse(refuse);
             let call = caller.accept(vec![offer], launches.into_operations(), filters);
             calls.push(call.map(|outcome| (tasks, outcome)).boxed());
         }

@@ -70,6 +70,7 @@ const MAX_CONCURRENT_CALLS: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) decline: Duration,
+    pub(crate) refuse_rest: Duration,
     pub(crate) launch: Duration,
     pub(crate) reconcile: Duration,
     pub(crate) revive: Duration,

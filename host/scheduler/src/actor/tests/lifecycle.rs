@@ -45,7 +45,7 @@ async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
         (&json!("t1"), &json!("a1"))
     );
     assert_eq!(info["resources"][0]["scalar"]["value"], 0.5);
-    assert_eq!(accept.body["accept"]["filters"]["refuse_seconds"], 120.0);
+    assert_eq!(accept.body["accept"]["filters"]["refuse_seconds"], 60.0);
 
     let acknowledge = rig.master.call("ACKNOWLEDGE", 1).await;
     assert_eq!(acknowledge.stored["tasks/t1"]["state"], "TASK_RUNNING");

@@ -103,6 +103,7 @@ impl StartContext<'_> {
             cluster,
             plugins: self.plugins.clone(),
             revive_interval,
+            refuse_rest: None,
             maintenance,
         })
     }
