@@ -1,0 +1,71 @@
+//! Changes of the whole cluster or of all tasks of a kind.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use transom_web::ApiError;
+
+use super::{Api, JSON, named_kind, number, routes, success};
+use crate::core::command::{Command, Scope};
+use crate::kind::Kind;
+
+/// `PUT /agent/cordon`
+pub(super) async fn cordon(State(api): State<Api>) -> Result<Response, ApiError> {
+    set_cordoned(&api, true).await?;
+    Ok(success(JSON, "Nodes Cordoned, Scheduling will be disabled"))
+}
+
+/// `PUT /agent/uncordon`
+pub(super) async fn uncordon(State(api): State<Api>) -> Result<Response, ApiError> {
+    set_cordoned(&api, false).await?;
+    Ok(success(JSON, "Nodes Uncordoned, Scheduling will now resume"))
+}
+
+async fn set_cordoned(api: &Api, cordoned: bool) -> Result<(), ApiError> {
+    Ok(api.ask(|reply| Command::Cordon { cordoned, reply }).await?)
+}
+
+/// `PUT /cluster/shutdown`, `PUT /cluster/stop`
+pub(super) async fn stop(State(api): State<Api>) -> Result<Response, ApiError> {
+    api.ask(|reply| Command::Stop { reply }).await?;
+    Ok(success(JSON, ""))
+}
+
+/// `PUT /cluster/start`
+pub(super) async fn start(State(api): State<Api>) -> Result<Response, ApiError> {
+    api.ask(|reply| Command::Start { reply }).await?;
+    Ok(success(JSON, ""))
+}
+
+/// `PUT /{scope}/restart`
+pub(super) async fn restart(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    let scope = match name.as_str() {
+        "cluster" => Scope::Servers,
+        name => match named_kind(name)? {
+            Kind::Datastore => Scope::All,
+            Kind::Server => Scope::Servers,
+            Kind::Agent => Scope::Agents,
+        },
+    };
+    api.ask(|reply| Command::Restart { scope, reply }).await?;
+    Ok(success(JSON, "Restart Scheduled."))
+}
+
+/// `PUT /{kind}/{resource}/{amount}`
+pub(super) async fn adjust(
+    State(api): State<Api>,
+    Path((kind, resource, amount)): Path<(String, String, String)>,
+) -> Result<Response, ApiError> {
+    let kind = named_kind(&kind)?;
+    let (resource, limit) = routes::resource(&resource)
+        .ok_or_else(|| ApiError::not_found(format!("Not found: the resource {resource}")))?;
+    let amount = number::parse("amount", &amount)?;
+    api.ask(|reply| Command::Adjust {
+        kind,
+        resource,
+        limit,
+        amount,
+        reply,
+    })
+    .await?;
+    Ok(success(JSON, "Resources Updated"))
+}

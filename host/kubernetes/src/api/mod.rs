@@ -1,0 +1,192 @@
+//! The HTTP API, one file for each resource: decode, call, encode.
+//!
+//! | calls | file |
+//! |---|---|
+//! | `/versions`, `DELETE /framework` | [`framework`] |
+//! | `/{kind}/scale` | [`scale`] |
+//! | `/server/config`, `/server/version` | [`client`] |
+//! | `/status/…` | [`status`] |
+//! | `/explain` | [`explain`] |
+//! | cordon, stop, start, restart, resources | [`change`] |
+//! | `/capabilities` | [`capabilities`] |
+//! | `/openapi.json` | [`openapi`] |
+//! | `/bootstrap/…` | [`bootstrap`] |
+//!
+//! The calls are below `/api/fw/v0` and below `/api/m3s/v0`, which answers in upstream's shape.
+//! [`routes`] has the table of all calls, from which the router, the rules of access ([`auth`]) and
+//! the OpenAPI document are made. Reads are answered from the leader's published view and never
+//! wait for the core; a standby forwards them. Only [`error`] decides on the status of a rejection.
+
+mod auth;
+mod bootstrap;
+mod capabilities;
+mod change;
+mod client;
+mod error;
+mod explain;
+mod framework;
+mod number;
+mod openapi;
+mod routes;
+mod scale;
+mod status;
+
+pub(crate) use auth::access_rules;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
+use serde::Serialize;
+use transom_framework::{Forwarding, Leader, Route, ask};
+use transom_web::{ApiError, Credentials, Forwarder, RequestMetrics};
+
+use self::routes::{ALIAS, CALLS, Found, VERSION};
+use crate::bootstrap::scripts::Scripts;
+use crate::core::command::{Command, Refusal, Reply};
+use crate::core::term::Handles;
+use crate::kind::Kind;
+use crate::view::Views;
+
+/// How long a request waits for the core, which may wait for the store.
+const CORE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The header of every successful response: the version of the API.
+const API_SERVICE: HeaderName = HeaderName::from_static("api-service");
+const JSON: &str = "application/json; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// The state of the handlers. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Api(pub(crate) Arc<Shared>);
+
+/// See [`Api`].
+pub(crate) struct Shared {
+    /// The maximum count of each kind.
+    pub(crate) max_scale: u32,
+    /// The credentials of the port, for forwarded requests.
+    pub(crate) credentials: Option<Credentials>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) leader: Leader<Handles>,
+}
+
+impl Api {
+    /// Sends a command to the core.
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        let handles = self.0.leader.require()?;
+        ask(&handles.core, CORE_TIMEOUT, command).await
+    }
+}
+
+/// All routes. A standby answers only those that the table calls local.
+pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -> Router {
+    let paths = CALLS
+        .iter()
+        .flat_map(|call| call.paths().into_iter().map(move |path| (path, call)));
+    let routes = paths.fold(Router::new(), |router, (path, call)| {
+        router.route(&path, call.routed())
+    });
+    let forwarding = Forwarding::new(
+        api.0.leader.clone(),
+        forwarder,
+        |method, path| match routes::find(method, path) {
+            Found::Call(call) if !call.local => Route::Forward,
+            Found::Call(_) | Found::OtherMethod(_) | Found::Nothing => Route::Local,
+        },
+    )
+    .with_credentials(api.0.credentials.as_ref());
+    let routes = forwarding.around(routes).with_state(api.clone());
+    let routes = transom_web::with_fallbacks(routes).layer(middleware::from_fn(known_only));
+    let routes = transom_web::json_errors(routes).layer(middleware::from_fn(empty_errors));
+    metrics.around(routes)
+}
+
+/// Passes only requests that the table has, so that a `HEAD` is no `GET`, and redirects paths with
+/// empty segments.
+async fn known_only(request: Request, next: Next) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    if path.contains("//") {
+        return redirect(request.uri());
+    }
+    match routes::find(method, path) {
+        Found::Call(_) => next.run(request).await,
+        Found::Nothing => ApiError::not_found(format!("Not found: {path}")).into_response(),
+        Found::OtherMethod(methods) => {
+            let text = format!("{method} is not allowed on {path}; possible: {methods}");
+            let mut rejected = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text);
+            if let Ok(methods) = HeaderValue::from_str(&methods) {
+                rejected = rejected.header(header::ALLOW, methods);
+            }
+            rejected.into_response()
+        }
+    }
+}
+
+/// 301 to the same path without empty segments.
+fn redirect(uri: &Uri) -> Response {
+    let mut location = String::new();
+    for segment in uri.path().split('/').filter(|segment| !segment.is_empty()) {
+        location.push('/');
+        location.push_str(segment);
+    }
+    if location.is_empty() || uri.path().ends_with('/') {
+        location.push('/');
+    }
+    if let Some(query) = uri.query() {
+        location.push('?');
+        location.push_str(query);
+    }
+    (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, location)]).into_response()
+}
+
+/// Errors on the alias have no body, as upstream's.
+async fn empty_errors(request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let response = next.run(request).await;
+    without_body(&path, response)
+}
+
+/// The response to a request for a path: an error on the alias loses its body.
+fn without_body(path: &str, response: Response) -> Response {
+    let status = response.status();
+    if !is_alias(path) || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let (mut head, _) = response.into_parts();
+    head.headers.remove(header::CONTENT_TYPE);
+    head.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(head, Body::empty())
+}
+
+/// Whether a path is below the prefix with upstream's names.
+fn is_alias(path: &str) -> bool {
+    path.strip_prefix(ALIAS)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The kind with this name in a path.
+fn named_kind(name: &str) -> Result<Kind, ApiError> {
+    routes::kind(name).ok_or_else(|| ApiError::not_found(format!("Not found: the kind {name}")))
+}
+
+/// A successful response.
+fn success(content_type: &'static str, body: impl Into<Body>) -> Response {
+    let headers = [(header::CONTENT_TYPE, content_type), (API_SERVICE, VERSION)];
+    (headers, body.into()).into_response()
+}
+
+/// A successful response with a JSON document.
+fn document(document: &impl Serialize) -> Response {
+    match serde_json::to_string(document) {
+        Ok(text) => success(JSON, text),
+        Err(error) => ApiError::internal(&error).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

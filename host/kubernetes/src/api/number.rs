@@ -1,0 +1,69 @@
+//! Whole numbers in paths.
+
+use transom_web::ApiError;
+
+use super::error::not_acceptable;
+
+/// Characters of a number that an error shows.
+const SHOWN: usize = 40;
+
+/// A whole number that is not negative; [`u32::MAX`] for all that are larger.
+///
+/// # Errors
+/// 406 for everything else.
+pub(super) fn parse(name: &str, text: &str) -> Result<u32, ApiError> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_zero = || digits.bytes().all(|byte| byte == b'0');
+    let valid = !digits.is_empty()
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (!text.starts_with('-') || is_zero());
+    if !valid {
+        return Err(not_acceptable(format!(
+            "The {name} is '{}'; expected a whole number that is not negative.",
+            shown(text)
+        )));
+    }
+    // Only digits are left, so the only error is a number that is too large.
+    Ok(digits.parse().unwrap_or(u32::MAX))
+}
+
+/// A text as far as an error shows it.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse_accepts_whole_numbers_of_any_length() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("-0", Some(0)),
+            ("+3", Some(3)),
+            ("007", Some(7)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", Some(u32::MAX)),
+            ("99999999999999999999999999999999999999999999", Some(u32::MAX)),
+            ("-1", None),
+            ("-99999999999999999999", None),
+            ("1.5", None),
+            ("1e3", None),
+            ("abc", None),
+            ("", None),
+            ("+", None),
+            ("--1", None),
+            (" 1", None),
+            ("٣", None),
+        ] {
+            assert_eq!(parse("count", text).ok(), expected, "{text:?}");
+        }
+        let long = parse("count", &"ä".repeat(5000)).unwrap_err();
+        assert!(long.message().chars().count() < 150, "{}", long.message());
+    }
+}

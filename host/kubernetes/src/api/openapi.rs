@@ -1,0 +1,183 @@
+//! `GET /openapi.json`: the description of the API, made from the table of calls.
+
+use std::sync::LazyLock;
+
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::routes::{Body, CALLS, Call, KINDS, RESOURCES};
+use super::{JSON, is_alias, success};
+
+/// The document as text.
+static TEXT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
+
+/// The errors that the port has for every path.
+const OF_THE_PORT: [u16; 3] = [403, 413, 421];
+
+/// See the module.
+pub(super) async fn get() -> Response {
+    success(JSON, TEXT.clone())
+}
+
+/// The document.
+pub(super) fn document() -> Value {
+    let mut paths = Map::new();
+    for call in &CALLS {
+        for path in call.paths() {
+            let mut item = Map::new();
+            item.insert("parameters".to_owned(), parameters(&path));
+            for method in call.methods {
+                let method = method.as_str().to_lowercase();
+                let operation = operation(call, &path, &method);
+                item.insert(method, operation);
+            }
+            paths.insert(path, Value::Object(item));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Transom Kubernetes",
+            "version": super::VERSION,
+            "description": "Runs a Kubernetes distribution on the cluster. The paths below /api/m3s are those of the program \
+                that this service replaces, with its shapes; their errors have no body. Every other error is a JSON document \
+                with a message. Unknown paths (404) and methods (405, HEAD included) are answered without credentials. A \
+                standby forwards requests to the leader.",
+        },
+        // If the port has credentials.
+        "security": [{}, {"basic": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+        },
+    })
+}
+
+fn operation(call: &Call, path: &str, method: &str) -> Value {
+    let alias = is_alias(path);
+    let mut responses = Map::new();
+    let mut success = json!({"description": call.summary});
+    match call.body {
+        Body::Json(neutral, theirs) => {
+            let schema = if alias { theirs } else { neutral };
+            let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
+            success["content"] = json!({"application/json": {"schema": schema}});
+        }
+        Body::Text(content_type) => {
+            success["content"] = json!({content_type: {"schema": {"type": "string"}}});
+        }
+        Body::Number => {
+            let schema = json!({"schema": {"type": "integer"}});
+            success["content"] = json!({"application/json": schema, "text/plain": schema});
+        }
+        Body::Empty => {}
+    }
+    responses.insert("200".to_owned(), success);
+    let credentials: &[u16] = if call.open { &[] } else { &[401] };
+    for status in call.errors.iter().chain(credentials).chain(&OF_THE_PORT) {
+        let mut error = json!({"description": description(*status)});
+        // The checks of the port itself do not know the paths.
+        if !alias || OF_THE_PORT.contains(status) {
+            let schema = json!({"$ref": "#/components/schemas/Error"});
+            error["content"] = json!({"application/json": {"schema": schema}});
+        }
+        responses.insert(status.to_string(), error);
+    }
+    let mut operation = json!({
+        "operationId": format!("{method} {path}").replace(|c: char| !c.is_ascii_alphanumeric(), "_"),
+        "summary": call.summary,
+        "responses": responses,
+    });
+    if call.open {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+fn description(status: u16) -> &'static str {
+    match status {
+        401 => "Invalid or missing credentials.",
+        403 => {
+            "The user may only read, the network is not trusted, or a web page of another site sent the request."
+        }
+        404 => "It does not exist.",
+        406 => "A number is not a whole number or is negative, or the request is out of turn.",
+        413 => "The body is too large.",
+        421 => "The host name of the request is not that of this port.",
+        422 => "The count or the amount is not possible.",
+        502 => "No leader is known, or it did not answer.",
+        _ => "Not possible now; `Retry-After` says when to try again.",
+    }
+}
+
+/// The parameters in a path.
+fn parameters(path: &str) -> Value {
+    let names = path
+        .split('/')
+        .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+    let parameters = names.map(|name| {
+        let kinds = KINDS.iter().map(|(name, _)| *name);
+        let schema = match name {
+            "kind" => json!({"enum": kinds.collect::<Vec<_>>()}),
+            "scope" => json!({"enum": kinds.chain(["cluster"]).collect::<Vec<_>>()}),
+            "resource" => json!({"enum": RESOURCES.map(|(name, ..)| name)}),
+            "count" | "amount" => json!({"type": "integer", "minimum": 0}),
+            _ => json!({"type": "string"}),
+        };
+        json!({"name": name, "in": "path", "required": true, "schema": schema})
+    });
+    parameters.collect()
+}
+
+/// An object that has all of its members and no others.
+fn object(properties: &Value) -> Value {
+    let required: Vec<String> = properties
+        .as_object()
+        .map(|members| members.keys().cloned().collect())
+        .unwrap_or_default();
+    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+fn schemas() -> Value {
+    let (text, count) = (
+        json!({"type": "string"}),
+        json!({"type": "integer", "minimum": 0}),
+    );
+    let may_be_text = json!({"type": ["string", "null"]});
+    let good = json!({"enum": ["ok", "nok"]});
+    let node_state = object(&json!({"Status": text, "K3sNodeName": text}));
+    let node_states = json!({"type": "object", "additionalProperties": node_state});
+    let node = object(&json!({"NodeName": text, "NodeInfo": {"type": "object"}}));
+    let kind = json!({"enum": ["datastore", "server", "agent"]});
+    let ports = json!({"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}});
+    let task = object(&json!({
+        "number": count, "id": text, "state": may_be_text, "host": may_be_text, "ports": ports, "node": may_be_text,
+    }));
+    let tasks = json!({"type": "array", "items": task});
+    json!({
+        "Error": {
+            "type": "object",
+            "properties": {"message": text},
+            "required": ["message"],
+        },
+        "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
+        "Texts": {"type": "array", "items": text},
+        "Scale": object(&json!({"Scale": count, "Running": count})),
+        "Status": object(&json!({"Server": text, "Agent": text, "API": good, "Kvstore": text})),
+        "TaskStates": object(&json!({
+            "Server": node_states, "Agent": node_states, "API": text,
+            "Datastore": {"type": "object", "additionalProperties": text},
+        })),
+        "Version": object(&json!({"Version": may_be_text, "Framework": text})),
+        "NodeVersions": object(&json!({
+            "M3SVersion": object(&json!({"gitVersion": text, "buildDate": text})),
+            "K3SVersion": {"type": ["array", "null"], "items": node},
+        })),
+        "Explanation": object(&json!({
+            "waiting": {"type": "array", "items": object(&json!({"kind": kind, "reason": text}))},
+            "tasks": object(&json!({"datastore": tasks, "server": tasks, "agent": tasks})),
+        })),
+    })
+}

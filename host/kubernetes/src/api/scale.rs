@@ -1,0 +1,44 @@
+//! `/{kind}/scale`: the wanted counts.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde::Serialize;
+use transom_web::ApiError;
+
+use super::error::above_maximum;
+use super::{Api, JSON, PLAIN, document, named_kind, number, success};
+use crate::core::command::Command;
+use crate::kind::Kind;
+
+/// The counts of a kind.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Scale {
+    scale: u32,
+    running: usize,
+}
+
+/// The wanted count, and how many tasks run.
+pub(super) async fn get(State(api): State<Api>, Path(kind): Path<String>) -> Result<Response, ApiError> {
+    let (kind, view) = (named_kind(&kind)?, api.0.views.get());
+    Ok(document(&Scale {
+        scale: *view.wanted.of(kind),
+        running: view.running(kind),
+    }))
+}
+
+/// Sets the count, and answers the difference.
+pub(super) async fn set(
+    State(api): State<Api>,
+    Path((kind, text)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let (kind, count) = (named_kind(&kind)?, number::parse("count", &text)?);
+    let maximum = api.0.max_scale;
+    if count > maximum {
+        return Err(above_maximum(&number::shown(&text), maximum));
+    }
+    let difference = api.ask(|reply| Command::Scale { kind, count, reply }).await?;
+    // Upstream's content types.
+    let content_type = if kind == Kind::Datastore { PLAIN } else { JSON };
+    Ok(success(content_type, difference.to_string()))
+}

@@ -1,0 +1,8 @@
+//! The API over a scripted core and a view that the test publishes.
+
+mod access;
+mod changes;
+mod openapi;
+mod reads;
+mod site;
+mod standby;

@@ -1,0 +1,305 @@
+//! A router over a scripted core.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tower::ServiceExt;
+use transom_framework::{Installed, Leader};
+use transom_scheduler::AgentLocation;
+use transom_store::Leadership;
+use transom_testkit::ScriptedScheduler;
+use transom_web::{Credentials, Forwarder, PortConfig, RequestMetrics};
+
+use crate::api::{Api, Shared, access_rules, router};
+use crate::bootstrap::scripts::Scripts;
+use crate::core::command::{Command, Refusal};
+use crate::core::term::Handles;
+use crate::view::{NodeView, OrchestratorView, TaskView, View, Views};
+use crate::{Config, Kind};
+
+/// Both prefixes.
+pub(super) const PREFIXES: [&str; 2] = ["/api/fw/v0", "/api/m3s/v0"];
+
+/// What the scripted core has got, and how it answers.
+#[derive(Default)]
+pub(super) struct Core {
+    /// The commands in words.
+    pub(super) got: Vec<String>,
+    /// Rejects the next command.
+    pub(super) refusal: Option<Refusal>,
+}
+
+pub(super) struct Site {
+    pub(super) router: Router,
+    pub(super) views: Arc<Views>,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) core: Arc<Mutex<Core>>,
+    pub(super) registry: Registry,
+    _elected: watch::Sender<Leadership>,
+    _installed: Option<Installed<Handles>>,
+}
+
+impl Site {
+    /// A leader without credentials.
+    pub(super) fn start() -> Self {
+        Self::with(&Config::default_port())
+    }
+
+    /// A leader.
+    pub(super) fn with(port: &PortConfig) -> Self {
+        Self::standing(port, Leadership::Leader)
+    }
+
+    /// A leader, or a standby of another daemon.
+    pub(super) fn standing(port: &PortConfig, leadership: Leadership) -> Self {
+        let leads = leadership == Leadership::Leader;
+        let (elected, election) = watch::channel(leadership);
+        let leader = Leader::new("localhost:1", election);
+        let (core, views, scripts) = (
+            Arc::<Mutex<Core>>::default(),
+            Arc::<Views>::default(),
+            Arc::<Scripts>::default(),
+        );
+        let (commands, received) = mpsc::channel(16);
+        tokio::spawn(answer(received, Arc::clone(&core), Arc::clone(&views)));
+        let installed = leads.then(|| {
+            leader.install(Handles {
+                core: commands,
+                scheduler: ScriptedScheduler::new(agent()),
+            })
+        });
+        let api = Api(Arc::new(Shared {
+            max_scale: 100,
+            credentials: port.credentials.clone(),
+            views: Arc::clone(&views),
+            scripts: Arc::clone(&scripts),
+            leader,
+        }));
+        let via = "x-transom-kubernetes-via".parse().unwrap();
+        let forwarder = Forwarder::new(via, "localhost:1").unwrap();
+        let mut registry = Registry::default();
+        let metrics = RequestMetrics::register(&mut registry, "transom_kubernetes");
+        let router = port.protect(router(&api, forwarder, metrics), access_rules());
+        Self {
+            router,
+            views,
+            scripts,
+            core,
+            registry,
+            _elected: elected,
+            _installed: installed,
+        }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path).await
+    }
+
+    pub(super) async fn put(&self, path: &str) -> Answer {
+        self.ask(Method::PUT, path).await
+    }
+
+    pub(super) async fn ask(&self, method: Method, path: &str) -> Answer {
+        self.ask_with(method, path, &[]).await
+    }
+
+    /// Asks from this machine.
+    pub(super) async fn ask_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let request = request.extension(ConnectInfo(peer)).body(Body::empty()).unwrap();
+        let (head, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: head.status,
+            headers: head.headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    /// What the core has got since the last call.
+    pub(super) fn got(&self) -> Vec<String> {
+        std::mem::take(&mut self.core.lock().unwrap().got)
+    }
+
+    pub(super) fn refuse(&self, refusal: Refusal) {
+        self.core.lock().unwrap().refusal = Some(refusal);
+    }
+}
+
+/// Notes each command and answers it; a count is shown before the answer.
+async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, views: Arc<Views>) {
+    while let Some(command) = received.recv().await {
+        let mut core = core.lock().unwrap();
+        let refusal = core.refusal.take();
+        let reply = |reply: crate::core::command::Reply<()>| {
+            let _ = reply.send(refusal.clone().map_or(Ok(()), Err));
+        };
+        core.got.push(match command {
+            Command::Scale {
+                kind,
+                count,
+                reply: difference,
+            } => {
+                let mut view = (*views.get()).clone();
+                let former = std::mem::replace(view.wanted.of_mut(kind), count);
+                views.publish(view);
+                let answer = i64::from(count) - i64::from(former);
+                let _ = difference.send(refusal.map_or(Ok(answer), Err));
+                format!("scale {kind} {count}")
+            }
+            Command::Cordon { cordoned, reply: to } => {
+                reply(to);
+                format!("cordon {cordoned}")
+            }
+            Command::Stop { reply: to } => {
+                reply(to);
+                "stop".to_owned()
+            }
+            Command::Start { reply: to } => {
+                reply(to);
+                "start".to_owned()
+            }
+            Command::Restart { scope, reply: to } => {
+                reply(to);
+                format!("restart {scope:?}")
+            }
+            Command::Adjust {
+                kind,
+                resource,
+                limit,
+                amount,
+                reply: to,
+            } => {
+                reply(to);
+                format!("adjust {kind} {resource:?} {limit} {amount}")
+            }
+            Command::ForgetFramework { reply: to } => {
+                reply(to);
+                "forget".to_owned()
+            }
+        });
+    }
+}
+
+fn agent() -> AgentLocation {
+    AgentLocation {
+        id: "a1".into(),
+        hostname: "h1".to_owned(),
+        region: None,
+        zone: None,
+        endpoint: None,
+    }
+}
+
+/// A port with credentials, and a second user who may only read.
+pub(super) fn with_credentials() -> PortConfig {
+    let user = |name: &str| {
+        Some(Credentials {
+            username: name.to_owned(),
+            password: "pass".into(),
+        })
+    };
+    PortConfig {
+        credentials: user("user"),
+        reader: user("reader"),
+        ..Config::default_port()
+    }
+}
+
+/// The header with the credentials of a user.
+pub(super) fn authorization(user: &str) -> String {
+    Credentials {
+        username: user.to_owned(),
+        password: "pass".into(),
+    }
+    .authorization()
+}
+
+/// A task of a view.
+pub(super) fn task(kind: Kind, number: u32, state: Option<&str>) -> TaskView {
+    TaskView {
+        id: format!("{kind}-{number}"),
+        number,
+        state: state.map(str::to_owned),
+        node: state.map(|_| format!("{kind}{number}.local")),
+        host: state.map(|_| "h1".to_owned()),
+        ports: state.map(|_| vec![31000]).unwrap_or_default(),
+    }
+}
+
+/// A view of a running cluster, with an agent that waits.
+pub(super) fn running() -> View {
+    let mut view = View {
+        ready: true,
+        client_config: Some("server: https://h1:31000\n".into()),
+        orchestrator: Some(Arc::new(OrchestratorView {
+            version: "v1.31.5+k3s1".to_owned(),
+            nodes: vec![NodeView {
+                name: "server0.local".to_owned(),
+                info: json!({"machineID": "m", "kubeletVersion": "v1.31.5+k3s1"}),
+                ready: true,
+                cordoned: false,
+            }],
+        })),
+        ..View::default()
+    };
+    view.wanted = crate::PerKind::from_fn(|_| 1);
+    view.wanted.agent = 2;
+    view.tasks = crate::PerKind::from_fn(|kind| vec![task(kind, 0, Some("TASK_RUNNING"))]);
+    view.tasks.agent.push(task(Kind::Agent, 1, None));
+    view
+}
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// Fails unless it is a success with this body and content type.
+    pub(super) fn is(&self, content_type: &str, text: &str) {
+        assert_eq!(
+            (self.status, self.text.as_str()),
+            (StatusCode::OK, text),
+            "{self:?}"
+        );
+        assert_eq!(self.header("api-service"), Some("v0"), "{self:?}");
+        let expected = format!("{content_type}; charset=utf-8");
+        assert_eq!(self.header("content-type"), Some(expected.as_str()), "{self:?}");
+    }
+
+    /// Fails unless it is an error to a request for a path, in the form of its prefix.
+    pub(super) fn is_error(&self, path: &str, status: u16) {
+        assert_eq!(self.status.as_u16(), status, "{path}: {self:?}");
+        assert_eq!(self.header("api-service"), None, "{path}: {self:?}");
+        if path.starts_with("/api/m3s") {
+            assert_eq!(self.text, "", "{path}: {self:?}");
+        } else {
+            assert!(!self.json()["message"].as_str().unwrap().is_empty(), "{path}");
+        }
+        let challenged = self.headers.contains_key(header::WWW_AUTHENTICATE);
+        assert_eq!(challenged, status == 401, "{path}: {self:?}");
+    }
+}

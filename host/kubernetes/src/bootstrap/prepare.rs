@@ -1,0 +1,131 @@
+//! Has the bootstrap component prepare the script of a container.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::broadcast::error::RecvError;
+use transom_common::error_chain;
+use transom_plugin_host::Plugins;
+use transom_plugin_host::bootstrap::{Context, PrepareError, Role};
+
+use super::scripts::ScriptsFull;
+use super::source::{FetchError, Source};
+use crate::config::Config;
+use crate::kind::Kind;
+use crate::task::{self, Draft};
+
+/// A script with its variables and arguments, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    pub(crate) script: Arc<[u8]>,
+    pub(crate) draft: Draft,
+}
+
+/// Why a container cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotPrepared {
+    #[error("the bootstrap script is not available: {0}")]
+    Source(#[from] FetchError),
+    #[error("the bootstrap component rejects the script: {0}")]
+    Rejected(String),
+    #[error("the bootstrap component is not available: {0}")]
+    Component(String),
+    #[error("the script cannot be served: {0}")]
+    NotServed(#[from] ScriptsFull),
+}
+
+/// Prepares scripts.
+#[async_trait]
+pub(crate) trait Bootstrap: Debug + Send + Sync {
+    /// The script of this container.
+    async fn prepare(
+        &self,
+        kind: Kind,
+        number: u32,
+        task: &str,
+        draft: Draft,
+    ) -> Result<Prepared, NotPrepared>;
+
+    /// An item for each change of the components: another version may serve, or none any more.
+    fn changes(&self) -> BoxStream<'static, ()>;
+}
+
+/// By the component that serves the extension point.
+#[derive(Debug)]
+pub(crate) struct PluginBootstrap {
+    pub(crate) plugins: Plugins,
+    pub(crate) source: Source,
+    pub(crate) config: Arc<Config>,
+}
+
+impl PluginBootstrap {
+    pub(crate) fn new(plugins: Plugins, config: Arc<Config>) -> crate::Result<Self> {
+        Ok(Self {
+            plugins,
+            source: Source::new(config.bootstrap.clone())?,
+            config,
+        })
+    }
+}
+
+#[async_trait]
+impl Bootstrap for PluginBootstrap {
+    async fn prepare(
+        &self,
+        kind: Kind,
+        number: u32,
+        task: &str,
+        draft: Draft,
+    ) -> Result<Prepared, NotPrepared> {
+        let fetched = self.source.get().await?;
+        let ports = task::container_ports(&self.config, kind);
+        // Host ports are not known before there is an offer.
+        let ports = ports.map(|port| (0, port)).collect();
+        let context = Context {
+            role: match kind {
+                Kind::Datastore => Role::Datastore,
+                Kind::Server => Role::Server,
+                Kind::Agent => Role::Agent,
+            },
+            framework: self.config.name.clone(),
+            task: task.to_owned(),
+            number,
+            // The script is prepared before there is an offer.
+            host: String::new(),
+            attributes: Vec::new(),
+            image: self.config.orchestrator.image.clone(),
+            ports,
+            source: fetched.source,
+            digest: fetched.digest,
+            environment: draft.environment,
+            arguments: draft.arguments,
+            extensions: Vec::new(),
+        };
+        let prepared = self.plugins.prepare(context, fetched.script.to_vec()).await;
+        match prepared {
+            Ok(prepared) => Ok(Prepared {
+                script: prepared.script.into(),
+                draft: Draft {
+                    environment: prepared.environment,
+                    arguments: prepared.arguments,
+                },
+            }),
+            Err(PrepareError::Refused(refusal)) => Err(NotPrepared::Rejected(refusal.message)),
+            Err(PrepareError::Call(error)) => Err(NotPrepared::Component(error_chain(&error))),
+        }
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let changes = futures::stream::unfold(self.plugins.changes(), async |mut changes| {
+            match changes.recv().await {
+                // Missed changes count as one.
+                Ok(_) | Err(RecvError::Lagged(_)) => Some(((), changes)),
+                Err(RecvError::Closed) => None,
+            }
+        });
+        changes.boxed()
+    }
+}

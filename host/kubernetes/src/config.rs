@@ -1,0 +1,247 @@
+//! The configuration of the Kubernetes service (specification, part B, "Configuration variables").
+
+use std::time::Duration;
+
+use transom_common::Secret;
+use transom_web::{AllowedHost, BoundPort, LoopbackTrust, PortConfig};
+
+use crate::kind::PerKind;
+use crate::{Error, Result};
+
+/// Maximum size of a request.
+const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// The settings of one instance; `Config::new` has the defaults of the specification.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The HTTP port.
+    pub port: PortConfig,
+    /// `FRAMEWORK_NAME`: the framework's name and the prefix of its keys in the store.
+    pub name: String,
+    /// `HEARTBEAT_INTERVAL`: how often the wanted state is compared with the observed one, in
+    /// addition to each event.
+    pub heartbeat_interval: Duration,
+    /// The maximum count of each kind.
+    pub max_scale: u32,
+    /// `PORTRANGE_FROM` and `PORTRANGE_TO`: the host ports that tasks may use, inclusive.
+    pub port_range: (u16, u16),
+    /// How each kind is launched.
+    pub kinds: PerKind<KindConfig>,
+    /// What the containers have in common.
+    pub containers: ContainerConfig,
+    /// The orchestrator: the program in the containers of servers and agents.
+    pub orchestrator: OrchestratorConfig,
+    /// The datastore.
+    pub datastore: DatastoreConfig,
+    /// The script that the containers of servers and agents run first.
+    pub bootstrap: BootstrapConfig,
+    /// Timeout of one call of the store.
+    pub store_timeout: Duration,
+}
+
+/// How the tasks of one kind are launched.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KindConfig {
+    /// The wanted count at the first start; afterwards the stored count is valid.
+    pub count: u32,
+    /// CPUs.
+    pub cpus: f64,
+    /// Memory in MB.
+    pub mem: f64,
+    /// Disk in MB.
+    pub disk: f64,
+    /// `…_CPU_LIMIT`; `None`: `cpus`.
+    pub cpu_limit: Option<f64>,
+    /// `…_MEM_LIMIT`; `None`: `mem`.
+    pub mem_limit: Option<f64>,
+    /// `…_DISK_LIMIT`; `None`: `disk`.
+    pub disk_limit: Option<f64>,
+    /// The host name of the only agent that may run the tasks, compared without regard to case.
+    pub constraint: Option<String>,
+    /// Labels of the tasks: names and values.
+    pub labels: Vec<(String, String)>,
+    /// Variables of the containers, in addition to [`OrchestratorConfig::node_env`].
+    pub node_env: Vec<(String, String)>,
+    /// Options of `docker run`, in addition to those that the service sets: names and values.
+    pub docker_parameters: Vec<(String, String)>,
+}
+
+/// What the containers have in common.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
+pub struct ContainerConfig {
+    /// Whether tasks run in containers. On a cluster without a container runtime the scripts of
+    /// servers and agents, and [`DatastoreConfig::command`], run as processes of its agents.
+    pub enabled: bool,
+    /// Whether tasks reach each other by the host names of agents and by mapped ports. Otherwise
+    /// they use the names of containers, which the network must resolve. Without containers it is
+    /// always so.
+    pub mapped_addresses: bool,
+    /// `CLUSTER_CNI`: the network of the cluster manager; it wins over `container_network`.
+    pub cluster_network: Option<String>,
+    /// `CONTAINER_CNI`: the container runtime's network; `bridge` is its default bridge.
+    pub container_network: String,
+    /// `CONTAINER_SHM_SIZE` (`30gb`), or `K3S_CONTAINER_DISK`: the size of `/dev/shm` as the
+    /// runtime reads it; `None`: its default.
+    pub shm_size: Option<String>,
+    /// `DOCKER_ULIMIT`: the limit of open files.
+    pub open_files: u64,
+    /// `DOCKER_MEMORY_SWAP`: MB of swap that a task may use beyond its memory.
+    pub memory_swap: f64,
+    /// `DOMAIN`: the suffix of host names; a leading dot is added if it is missing.
+    pub domain: String,
+    /// `CGROUP_V2`: containers get a cgroup namespace of their own.
+    pub cgroup_v2: bool,
+    /// `RESTRICT_DISK_ALLOCATION`: the runtime limits a container's file system to its disk.
+    pub restrict_disk: bool,
+    /// `ENFORCE_MESOS_TASK_LIMITS`: tasks have limits of CPU and memory.
+    pub enforce_limits: bool,
+    /// `CUSTOM_DOCKER_RUNTIME`: the runtime's own runtime, such as `runcvm`.
+    pub runtime: Option<String>,
+    /// `VOLUME_DRIVER`: the driver of the volumes.
+    pub volume_driver: String,
+    /// `TZ`: the time zone.
+    pub time_zone: String,
+}
+
+/// The orchestrator.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
+pub struct OrchestratorConfig {
+    /// `IMAGE_ORCH`: the image of servers and agents.
+    pub image: String,
+    /// `ORCH_TOKEN`: with it servers and agents join; `None`: a random one, made once and stored.
+    pub token: Option<Secret>,
+    /// `ORCH_SERVER_STRING`: the command of a server, split at blanks.
+    pub server_command: String,
+    /// `ORCH_AGENT_STRING`: the command of an agent, split at blanks.
+    pub agent_command: String,
+    /// `ORCH_CONTAINER`: containers are run by Docker, through its CRI socket.
+    pub container_runtime: bool,
+    /// `KUBERNETES_VERSION`: a variable of the containers.
+    pub version: String,
+    /// `KUBECONFIG`: a variable of the server's container.
+    pub kubeconfig: String,
+    /// The name of the client configuration in the server's sandbox.
+    pub kubeconfig_file: String,
+    /// `K3S_NODE_TIMEOUT`: how long a node may be missing or unready, or its agent unreachable,
+    /// before its task is replaced.
+    pub node_timeout: Duration,
+    /// `K3S_ENABLE_TAINT`: servers run no ordinary pods.
+    pub enable_taint: bool,
+    /// `K3S_DISABLE_SCHEDULING`: nodes of agents are cordoned from the start.
+    pub disable_scheduling: bool,
+    /// `ENABLE_REGISTRY_MIRROR`: nodes share the images that they have.
+    pub registry_mirror: bool,
+    /// `K3S_NODE_ENV`: variables of servers and agents.
+    pub node_env: Vec<(String, String)>,
+    /// `K3S_AGENT_TCP_PORT`: another port of agents' containers that gets a host port.
+    pub agent_tcp_port: Option<u16>,
+    /// `VOLUME_ORCH_SERVER`: the volume with the servers' data.
+    pub server_volume: String,
+    /// How long a drain may take before the task is ended all the same.
+    pub drain_timeout: Duration,
+}
+
+/// The datastore.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatastoreConfig {
+    /// SQL server or kvstore.
+    pub engine: Engine,
+    /// `IMAGE_SQL` or `IMAGE_KVSTORE`, by `engine`.
+    pub image: String,
+    /// `DS_PORT`: the port in the container.
+    pub port: u16,
+    /// `DS_MYSQL_USERNAME`.
+    pub username: String,
+    /// `DS_MYSQL_PASSWORD`: a variable of the datastore and of the servers.
+    pub password: Secret,
+    /// `DS_MYSQL_SSL`: servers verify the SQL server's certificate.
+    pub ssl: bool,
+    /// `VOLUME_DS`: the volume with its data.
+    pub volume: String,
+    /// What runs in place of the image where there are no containers: a line for the shell, which
+    /// finds its port as `PORT0` and its directory as `DATA_DIR`.
+    pub command: Option<String>,
+    /// The endpoint of a datastore outside of the framework, for a count of 0; it may hold a
+    /// password.
+    pub endpoint: Option<Secret>,
+}
+
+/// The kind of the datastore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// A SQL server (`MariaDB`); at most one.
+    Sql,
+    /// A kvstore (etcd): an odd number of members.
+    Kvstore,
+}
+
+/// The script that the containers of servers and agents run first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BootstrapConfig {
+    /// `BOOTSTRAP_URL`: `http`, `https` or `file`, may hold credentials; `None`: the script that
+    /// ships with the daemon.
+    pub url: Option<Secret>,
+    /// Maximum size of the script.
+    pub max_bytes: usize,
+    /// Timeout of fetching it.
+    pub timeout: Duration,
+    /// How long a fetched script is used before it is fetched again.
+    pub refresh: Duration,
+    /// Host, or host and port, under which the cluster's agents reach the service's port to fetch
+    /// scripts; `None`: `FRAMEWORK_HOSTNAME` and the port.
+    pub advertise: Option<String>,
+}
+
+impl Config {
+    /// The defaults of the port. Without credentials requests from this machine need none; with
+    /// credentials all do.
+    pub fn default_port() -> PortConfig {
+        PortConfig {
+            credential_keys: ["auth_username", "auth_password"],
+            loopback_trust: LoopbackTrust::UnlessCredentials,
+            ..PortConfig::new("kubernetes", 10000)
+        }
+    }
+
+    /// Binds the port. The host in [`BootstrapConfig::advertise`] becomes one of its host names.
+    ///
+    /// # Errors
+    /// [`Error::Web`] if the port cannot be bound or would be open to everybody.
+    pub async fn bind(&self) -> Result<BoundPort> {
+        let mut port = self.port.clone();
+        port.limits.max_body = MAX_BODY_BYTES;
+        let advertised = self.bootstrap.advertise.as_deref().unwrap_or_default();
+        port.allowed_hosts.extend(host_of(advertised));
+        port.bind().await.map_err(Error::Web)
+    }
+}
+
+/// The host of `host` or `host:port`; `None` if there is none.
+fn host_of(text: &str) -> Option<AllowedHost> {
+    let with_port = text.rsplit_once(':').and_then(|(host, _)| host.parse().ok());
+    text.parse().ok().or(with_port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_of_accepts_hosts_with_and_without_port() {
+        for (text, expected) in [
+            ("fw.example.com", Some("fw.example.com")),
+            ("fw.example.com:10000", Some("fw.example.com")),
+            ("10.0.0.5:10000", Some("10.0.0.5")),
+            ("[2001:db8::1]:10000", Some("2001:db8::1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("", None),
+            ("a b:1", None),
+        ] {
+            let found = host_of(text);
+            let expected = expected.map(|host| host.parse::<AllowedHost>().unwrap());
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Carries out the steps of the plan.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::TaskId;
+use transom_common::HostPort;
+use transom_replicas::Condition;
+use transom_scheduler::TaskRequest;
+
+use super::Core;
+use super::finding::{Finding, NodeChange};
+use super::members::ScriptState;
+use super::version::IMPORTED;
+use crate::config::Engine;
+use crate::kind::Kind;
+use crate::plan::{self, Drain, Goal, Node, Observed, Policy, Step, next_steps};
+use crate::task::{Endpoints, Launch, Metadata, Script};
+
+/// How often the orchestrator is asked while nothing changes, unless the heartbeat is shorter.
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
+/// The time between two attempts to read the client configuration.
+const READ_INTERVAL: Duration = Duration::from_secs(2);
+/// The time to the next attempt after a script could not be prepared.
+const PREPARE_RETRY: Duration = Duration::from_secs(5);
+
+impl Core {
+    /// Compares what is wanted with what is observed, starts the next steps, and publishes the
+    /// result.
+    pub(super) fn act(&mut self) {
+        let now = Timestamp::now();
+        self.note_readiness(now);
+        let versions = self.versions();
+        let observed = self.observed(now);
+        let goal = Goal {
+            counts: self.wanted.counts,
+            cordoned: self.wanted.cordoned,
+        };
+        let policy = Policy {
+            node_timeout: self.config.orchestrator.node_timeout,
+            kvstore: self.config.datastore.engine == Engine::Kvstore,
+        };
+        self.plan = next_steps(&goal, &observed, &policy, now);
+        for step in std::mem::take(&mut self.plan.steps) {
+            tracing::debug!(framework = self.config.name, ?step, "next step");
+            match step {
+                Step::Launch { kind, number } => self.launch(kind, number, versions.of(kind), now),
+                Step::Remove { kind, number, why } => {
+                    tracing::info!(framework = self.config.name, %kind, number, ?why, "ending a task");
+                    let outcomes = self.members.remove(kind, number, now);
+                    self.outcomes(outcomes);
+                }
+                Step::Drain { number, node } => self.drain(number, node),
+                Step::CancelDrain { number, node } => {
+                    if let Some(member) = self.members.get_mut(Kind::Agent, number) {
+                        member.drain = Drain::NotStarted;
+                    }
+                    self.cordon(node, self.wanted.cordoned);
+                }
+                Step::RemoveNode(node) => self.remove_node(node),
+                Step::Cordon { node, cordoned } => self.cordon(node, cordoned),
+            }
+        }
+        self.uncordon();
+        self.retry_scripts();
+        self.read_client_config();
+        self.observe();
+        self.show();
+    }
+
+    /// When to compare again, if nothing happens before.
+    pub(super) fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        let mut next = now + self.config.heartbeat_interval;
+        if let Some(at) = self.plan.look_again {
+            let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+            next = next.min(now + wait.max(Duration::from_millis(10)));
+        }
+        let retries = self
+            .members
+            .iter()
+            .filter_map(|(.., member)| match &member.script {
+                ScriptState::Failed(_, at) => Some(*at),
+                _ => None,
+            });
+        let jobs = [self.jobs.read_at, self.jobs.observe_at];
+        let due = jobs.into_iter().flatten().chain(retries).min();
+        due.map_or(next, |due| next.min(due))
+    }
+
+    /// What the plan sees.
+    fn observed(&self, now: Timestamp) -> Observed {
+        let versions = self.versions();
+        let members = crate::kind::PerKind::from_fn(|kind| {
+            let mut members = self.members.planned(kind, versions.of(kind));
+            for member in &mut members {
+                let imported = self.members.of(kind).get(&member.number);
+                let imported = imported.is_some_and(|it| it.replica.version == IMPORTED);
+                member.old &= !(imported && *self.wanted.generations.of(kind) == 0);
+            }
+            members
+        });
+        let nodes = self.orchestrator.observation.as_ref().map(|observation| {
+            let known: Vec<&plan::Member> = Kind::ALL.into_iter().flat_map(|kind| members.of(kind)).collect();
+            observation
+                .nodes
+                .iter()
+                .map(|node| Node {
+                    name: node.name.clone(),
+                    // A node without our label has the task's id in its name.
+                    task: node.task.clone().or_else(|| {
+                        let owner = known.iter().find(|member| node.is_of(&member.task));
+                        owner.map(|member| member.task.clone())
+                    }),
+                    ready: node.ready,
+                    cordoned: node.cordoned,
+                    leaving: self.jobs.nodes.contains(&node.name),
+                })
+                .collect()
+        });
+        Observed {
+            members,
+            nodes,
+            silent_since: self.orchestrator.silent_since,
+            backoff: crate::kind::PerKind::from_fn(|kind| self.members.backoff(kind, now)),
+        }
+    }
+
+    /// Notes since when nodes are missing or not ready, and since when the API is silent.
+    fn note_readiness(&mut self, now: Timestamp) {
+        let observation = self.orchestrator.observation.clone();
+        for kind in [Kind::Server, Kind::Agent] {
+            let numbers: Vec<u32> = self.members.of(kind).keys().copied().collect();
+            for number in numbers {
+                let Some(member) = self.members.get_mut(kind, number) else {
+                    continue;
+                };
+                let runs = member.replica.condition == Condition::Running;
+                // While the API does not answer, nothing is known about nodes.
+                let ready = observation.as_ref().is_none_or(|observation| {
+                    let nodes = &observation.nodes;
+                    nodes
+                        .iter()
+                        .any(|node| node.ready && node.is_of(member.task.as_str()))
+                });
+                if ready || !runs {
+                    member.unready_since = None;
+                } else if member.unready_since.is_none() {
+                    member.unready_since = Some(now);
+                }
+            }
+        }
+        let server_runs = self.running_server().is_some();
+        if !server_runs || self.orchestrator.observation.is_some() {
+            self.orchestrator.silent_since = None;
+        } else if self.orchestrator.silent_since.is_none() {
+            self.orchestrator.silent_since = Some(now);
+        }
+    }
+
+    /// The addresses that tasks use to reach each other, where they do not use names.
+    pub(super) fn endpoints(&self) -> Endpoints {
+        if self.config.containers.enabled && !self.config.containers.mapped_addresses {
+            return Endpoints::default();
+        }
+        let address = |member: &super::members::Member| {
+            let record = member.record.as_ref()?;
+            Some(HostPort::new(&record.agent.hostname, *record.host_ports.first()?))
+        };
+        Endpoints {
+            datastore: self
+                .members
+                .of(Kind::Datastore)
+                .values()
+                .filter_map(address)
+                .collect(),
+            server: self.running_server().map(|(_, address)| address),
+        }
+    }
+
+    /// The running server with the lowest number, and where its API can be reached.
+    pub(super) fn running_server(&self) -> Option<(TaskId, HostPort)> {
+        let mut servers = self.members.of(Kind::Server).values();
+        servers.find_map(|member| {
+            let record = member.record.as_ref()?;
+            let runs = member.replica.condition == Condition::Running;
+            let address = HostPort::new(&record.agent.hostname, *record.host_ports.first()?);
+            runs.then(|| (member.task.clone(), address))
+        })
+    }
+
+    fn launch(&mut self, kind: Kind, number: u32, version: &str, now: Timestamp) {
+        let task = TaskId::from(uuid::Uuid::new_v4().to_string());
+        let metadata = self
+            .members
+            .add(kind, number, task.clone(), version.to_owned(), now);
+        tracing::info!(framework = self.config.name, %kind, number, %task, "starting a task");
+        self.metrics.started(kind);
+        self.prepare(metadata, task);
+    }
+
+    /// Has the script prepared, then requests the task. The datastore runs none.
+    fn prepare(&mut self, metadata: Metadata, task: TaskId) {
+        if metadata.kind == Kind::Datastore {
+            return self.submit(metadata, &task, None);
+        }
+        if let Some(member) = self.members.get_mut(metadata.kind, metadata.number) {
+            member.script = ScriptState::Preparing;
+        }
+        let settings = self.wanted.adjusted.of(metadata.kind);
+        let settings = settings.applied(self.config.kinds.of(metadata.kind));
+        let draft = Launch::draft(
+            &self.config,
+            &settings,
+            metadata,
+            &self.endpoints(),
+            task.as_str(),
+        );
+        let bootstrap = Arc::clone(&self.bootstrap);
+        self.job(async move {
+            let prepared = bootstrap
+                .prepare(metadata.kind, metadata.number, task.as_str(), draft)
+                .await;
+            Finding::Prepared {
+                metadata,
+                task,
+                prepared,
+            }
+        });
+    }
+
+    /// Requests a task from the scheduler, or replaces its request.
+    pub(super) fn submit(&mut self, metadata: Metadata, task: &TaskId, script: Option<Script>) {
+        let Metadata { kind, number, .. } = metadata;
+        let endpoints = self.endpoints();
+        let Some(member) = self.members.get_mut(kind, number) else {
+            return;
+        };
+        member.script = ScriptState::Prepared;
+        member.requested = true;
+        let version = member.replica.version.clone();
+        let settings = self.wanted.adjusted.of(kind).applied(self.config.kinds.of(kind));
+        let launch = Launch {
+            config: Arc::clone(&self.config),
+            settings,
+            metadata,
+            token: self.join_token.clone(),
+            endpoints,
+            script,
+        };
+        let spec = launch.run_spec(version, *self.wanted.counts.of(kind));
+        self.scheduler.submit(vec![TaskRequest {
+            id: task.clone(),
+            spec: Arc::new(spec),
+            not_before: None,
+            priority: 0,
+            reservation: None,
+        }]);
+    }
+
+    /// Tries again to prepare scripts that could not be prepared.
+    fn retry_scripts(&mut self) {
+        let now = Instant::now();
+        let due: Vec<(Metadata, TaskId)> = self
+            .members
+            .iter()
+            .filter(|(.., member)| matches!(&member.script, ScriptState::Failed(_, at) if *at <= now))
+            .map(|(kind, number, member)| (metadata(kind, number, member), member.task.clone()))
+            .collect();
+        for (metadata, task) in due {
+            self.prepare(metadata, task);
+        }
+    }
+
+    /// Has the scripts of all pending tasks prepared again, by the component that serves now.
+    pub(super) fn prepare_again(&mut self) {
+        let pending: Vec<(Metadata, TaskId)> = self
+            .members
+            .iter()
+            .filter(|(kind, _, member)| {
+                *kind != Kind::Datastore
+                    && member.record.is_none()
+                    && !matches!(member.script, ScriptState::Preparing)
+            })
+            .map(|(kind, number, member)| (metadata(kind, number, member), member.task.clone()))
+            .collect();
+        for (metadata, task) in pending {
+            self.prepare(metadata, task);
+        }
+    }
+
+    /// When the next attempt to prepare a script is due.
+    pub(super) fn prepare_retry() -> Instant {
+        Instant::now() + PREPARE_RETRY
+    }
+
+    fn drain(&mut self, number: u32, node: String) {
+        let Some(client) = self.orchestrator.client.clone() else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(Kind::Agent, number) else {
+            return;
+        };
+        if !self.jobs.nodes.insert(node.clone()) {
+            return;
+        }
+        member.drain = Drain::UnderWay;
+        let task = member.task.clone();
+        let timeout = self.config.orchestrator.drain_timeout;
+        tracing::info!(framework = self.config.name, node, "draining a node");
+        self.job(async move {
+            let deadline = Instant::now() + timeout;
+            let result = client.drain(&node, deadline).await;
+            Finding::Drained { node, task, result }
+        });
+    }
+
+    fn remove_node(&mut self, node: String) {
+        let Some(client) = self.orchestrator.client.clone() else {
+            return;
+        };
+        if !self.jobs.nodes.insert(node.clone()) {
+            return;
+        }
+        tracing::info!(framework = self.config.name, node, "removing a node");
+        self.job(async move {
+            let result = client.remove_node(&node).await;
+            Finding::NodeChanged {
+                change: NodeChange::Removed,
+                node,
+                result,
+            }
+        });
+    }
+
+    fn cordon(&mut self, node: String, cordoned: bool) {
+        let Some(client) = self.orchestrator.client.clone() else {
+            return;
+        };
+        if !self.jobs.nodes.insert(node.clone()) {
+            return;
+        }
+        self.job(async move {
+            let result = client.cordon(&node, cordoned).await;
+            Finding::NodeChanged {
+                change: NodeChange::Cordoned(cordoned),
+                node,
+                result,
+            }
+        });
+    }
+
+    /// Makes the agents' nodes schedulable after a request, until all of them are.
+    fn uncordon(&mut self) {
+        if !self.uncordoning {
+            return;
+        }
+        let Some(observation) = self.orchestrator.observation.clone() else {
+            return;
+        };
+        let mut done = true;
+        let agents: Vec<String> = self
+            .members
+            .of(Kind::Agent)
+            .values()
+            .filter(|member| member.drain == Drain::NotStarted)
+            .map(|member| member.task.to_string())
+            .collect();
+        for node in observation.nodes.iter().filter(|node| node.cordoned) {
+            if agents.iter().any(|task| node.is_of(task)) {
+                done = false;
+                self.cordon(node.name.clone(), false);
+            }
+        }
+        self.uncordoning = !done;
+    }
+
+    /// Reads the client configuration of the running server, when it is another one than before or
+    /// its API does not answer.
+    fn read_client_config(&mut self) {
+        let now = Instant::now();
+        if self.jobs.reading {
+            return;
+        }
+        self.jobs.read_at = None;
+        let Some((task, address)) = self.running_server() else {
+            return;
+        };
+        let known = self.client_config.as_ref();
+        let current = known.is_some_and(|known| known.task == task.as_str() && known.address == address);
+        if current && (self.orchestrator.client.is_some() && self.orchestrator.silent_since.is_none()) {
+            return;
+        }
+        if self.jobs.read_after.is_some_and(|at| at > now) {
+            self.jobs.read_at = self.jobs.read_after;
+            return;
+        }
+        let subscription = self.scheduler.subscription();
+        let record = self.scheduler.tasks().get(&task).cloned();
+        let (Some(framework), Some(record)) = (subscription.framework_id, record) else {
+            return;
+        };
+        self.jobs.reading = true;
+        self.jobs.read_after = Some(now + READ_INTERVAL);
+        let (cluster, file) = (
+            Arc::clone(&self.cluster),
+            self.config.orchestrator.kubeconfig_file.clone(),
+        );
+        self.job(async move {
+            let read = cluster.read_file(&record.agent, &framework, &task, &file).await;
+            Finding::ClientConfig { task, address, read }
+        });
+    }
+
+    /// Asks the orchestrator about its nodes.
+    fn observe(&mut self) {
+        let now = Instant::now();
+        let Some(client) = self.orchestrator.client.clone() else {
+            self.jobs.observe_at = None;
+            return;
+        };
+        if self.jobs.observing || self.jobs.observe_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.jobs.observing = true;
+        self.jobs.observe_at = None;
+        let changes = self.orchestrator.changes;
+        self.job(async move {
+            let result = client.observe().await;
+            Finding::Observed {
+                client,
+                changes,
+                result,
+            }
+        });
+    }
+
+    /// The time of the next question to the orchestrator.
+    pub(super) fn observe_later(&mut self) {
+        let interval = OBSERVE_INTERVAL.min(self.config.heartbeat_interval);
+        self.jobs.observe_at = Some(Instant::now() + interval);
+    }
+
+    /// Runs a job beside the core; its finding comes back to it.
+    fn job(&self, job: impl Future<Output = Finding> + Send + 'static) {
+        let (findings, token) = (self.findings.clone(), self.token.clone());
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                finding = job => {
+                    let _ = findings.send(finding).await;
+                }
+            }
+        });
+    }
+}
+
+fn metadata(kind: Kind, number: u32, member: &super::members::Member) -> Metadata {
+    Metadata {
+        kind,
+        number,
+        incarnation: member.replica.incarnation,
+    }
+}

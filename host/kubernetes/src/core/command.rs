@@ -1,0 +1,99 @@
+//! The requests to the core, and why it rejects them.
+
+use transom_framework::ActorError;
+
+use crate::kind::Kind;
+
+/// Why a request is rejected.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    /// More than `max_scale`.
+    AboveMaximum { count: u32, maximum: u32 },
+    /// The members of a kvstore form a cluster only in odd numbers.
+    EvenKvstore(u32),
+    /// There can be one SQL datastore only.
+    SeveralSqlDatastores(u32),
+    /// Every kind has a count that is not 0, so there is nothing to start.
+    AlreadyStarted,
+    /// All counts are 0, so there is nothing to restart.
+    NothingToRestart,
+    /// A resource must be positive, and a limit at least the resource.
+    BadResource(String),
+    /// The master could not be asked about the framework's id.
+    MasterUnavailable,
+    /// The core did not carry it out.
+    Actor(ActorError),
+}
+
+impl From<ActorError> for Refusal {
+    fn from(error: ActorError) -> Self {
+        Self::Actor(error)
+    }
+}
+
+/// A resource of the tasks of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// CPUs.
+    Cpus,
+    /// Memory in MB.
+    Memory,
+    /// Disk in MB.
+    Disk,
+}
+
+/// The kinds that a restart replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Agents.
+    Agents,
+    /// Servers and agents.
+    Servers,
+    /// All three kinds.
+    All,
+}
+
+impl Scope {
+    /// Whether tasks of `kind` are restarted.
+    pub(crate) fn covers(self, kind: Kind) -> bool {
+        match self {
+            Self::Agents => kind == Kind::Agent,
+            Self::Servers => kind != Kind::Datastore,
+            Self::All => true,
+        }
+    }
+}
+
+/// One request to the core. Each is answered when the change is stored and shown.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Sets a count; answers the difference to the former one.
+    Scale {
+        kind: Kind,
+        count: u32,
+        reply: Reply<i64>,
+    },
+    /// Cordons the agents' nodes, or lifts that.
+    Cordon { cordoned: bool, reply: Reply<()> },
+    /// Sets all counts to 0 and keeps the present ones for the next start.
+    Stop { reply: Reply<()> },
+    /// Sets the counts to those before the last stop.
+    Start { reply: Reply<()> },
+    /// Replaces tasks one by one.
+    Restart { scope: Scope, reply: Reply<()> },
+    /// Changes a resource, or its limit, of the tasks of a kind; those that run are replaced one by
+    /// one.
+    Adjust {
+        kind: Kind,
+        resource: Resource,
+        limit: bool,
+        amount: u32,
+        reply: Reply<()>,
+    },
+    /// Drops the framework's id if the master does not know it any more, and subscribes as a new
+    /// framework.
+    ForgetFramework { reply: Reply<()> },
+}
+
+/// Where the reply goes.
+pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;

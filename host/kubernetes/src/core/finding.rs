@@ -1,0 +1,323 @@
+//! What jobs report back to the core.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use transom_cluster::TaskId;
+use transom_common::{HostPort, error_chain};
+
+use super::Core;
+use super::members::ScriptState;
+use super::persist::StoredClientConfig;
+use crate::bootstrap::{NotPrepared, Prepared};
+use crate::kind::Kind;
+use crate::orchestrator::{ClientConfig, Drained, Observation, Orchestrator, OrchestratorError};
+use crate::plan::Drain;
+use crate::task::{Metadata, Script};
+
+/// The result of a job.
+#[derive(Debug)]
+pub(super) enum Finding {
+    /// A script was prepared, or not.
+    Prepared {
+        metadata: Metadata,
+        task: TaskId,
+        prepared: Result<Prepared, NotPrepared>,
+    },
+    /// The client configuration in the sandbox of the server; `Ok(None)`: it is not there yet.
+    ClientConfig {
+        task: TaskId,
+        address: HostPort,
+        read: transom_cluster::Result<Option<Vec<u8>>>,
+    },
+    /// The orchestrator answered, or not. `changes`: how many changes of nodes were known before.
+    Observed {
+        client: Arc<dyn Orchestrator>,
+        changes: u64,
+        result: Result<Observation, OrchestratorError>,
+    },
+    /// The drain of an agent's node is over.
+    Drained {
+        node: String,
+        task: TaskId,
+        result: Result<Drained, OrchestratorError>,
+    },
+    /// A node was cordoned, uncordoned or removed.
+    NodeChanged {
+        change: NodeChange,
+        node: String,
+        result: Result<(), OrchestratorError>,
+    },
+}
+
+/// A change of a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NodeChange {
+    Cordoned(bool),
+    Removed,
+}
+
+impl Core {
+    pub(super) async fn found(&mut self, finding: Finding) {
+        match finding {
+            Finding::Prepared {
+                metadata,
+                task,
+                prepared,
+            } => self.prepared(metadata, &task, prepared),
+            Finding::ClientConfig { task, address, read } => {
+                self.jobs.reading = false;
+                self.client_config_read(&task, address, read).await;
+            }
+            Finding::Observed {
+                client,
+                changes,
+                result,
+            } => self.observed_now(&client, changes, result),
+            Finding::Drained { node, task, result } => self.drained(&node, &task, result),
+            Finding::NodeChanged { change, node, result } => {
+                self.jobs.nodes.remove(&node);
+                match result {
+                    Ok(()) => self.node_changed(change, &node),
+                    Err(error) => tracing::warn!(
+                        framework = self.config.name,
+                        node,
+                        ?change,
+                        error = error_chain(&error),
+                        "changing a node failed"
+                    ),
+                }
+            }
+        }
+    }
+
+    fn prepared(&mut self, metadata: Metadata, task: &TaskId, prepared: Result<Prepared, NotPrepared>) {
+        let Metadata { kind, number, .. } = metadata;
+        let Some(member) = self.members.get_mut(kind, number) else {
+            return;
+        };
+        if member.task != *task || member.record.is_some() || !member.replica.is_wanted() {
+            return;
+        }
+        let served = prepared.and_then(|prepared| {
+            let path = self.scripts.add(task.as_str(), prepared.script)?;
+            Ok(Script {
+                url: format!("{}{path}", self.script_base),
+                draft: prepared.draft,
+            })
+        });
+        match served {
+            Ok(script) => self.submit(metadata, task, Some(script)),
+            Err(error) => {
+                let requested = std::mem::take(&mut member.requested);
+                let reason = error.to_string();
+                tracing::warn!(
+                    framework = self.config.name,
+                    %kind,
+                    number,
+                    error = reason,
+                    "preparing the bootstrap script failed; the task is not started"
+                );
+                member.script = ScriptState::Failed(reason, Self::prepare_retry());
+                if requested {
+                    // An earlier request must not be launched with the former script. A withdrawn
+                    // id is never used again.
+                    self.withdraw(kind, number);
+                }
+            }
+        }
+    }
+
+    /// Withdraws the request of a task that is not launched; the place gets another id.
+    fn withdraw(&mut self, kind: Kind, number: u32) {
+        let Some(member) = self.members.get_mut(kind, number) else {
+            return;
+        };
+        let former = std::mem::replace(&mut member.task, TaskId::from(uuid::Uuid::new_v4().to_string()));
+        self.scripts.remove(former.as_str());
+        self.orphans.insert(former.clone());
+        self.scheduler.kill(vec![former], None);
+    }
+
+    async fn client_config_read(
+        &mut self,
+        task: &TaskId,
+        address: HostPort,
+        read: transom_cluster::Result<Option<Vec<u8>>>,
+    ) {
+        let text = match read {
+            Ok(Some(text)) => text,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(
+                    framework = self.config.name,
+                    error = error_chain(&error),
+                    "reading the client configuration failed; retrying"
+                );
+                return;
+            }
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let config = match ClientConfig::parse(&text) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::warn!(
+                    framework = self.config.name,
+                    error = error_chain(&error),
+                    "the client configuration in the server's sandbox is invalid; retrying"
+                );
+                return;
+            }
+        };
+        // The server may have ended meanwhile.
+        if self.running_server().is_none_or(|(running, _)| running != *task) {
+            return;
+        }
+        let stored = StoredClientConfig {
+            text,
+            address,
+            task: task.to_string(),
+        };
+        if self.client_config.as_ref() != Some(&stored) {
+            if let Err(error) = self.repository.put_client_config(&stored).await {
+                tracing::warn!(
+                    framework = self.config.name,
+                    error = error_chain(&error),
+                    "storing the client configuration failed; retrying"
+                );
+                return;
+            }
+            tracing::info!(
+                framework = self.config.name,
+                address = %stored.address,
+                "read the client configuration of the server"
+            );
+        } else if self.orchestrator.client.is_some() {
+            return;
+        }
+        match self.connector.connect(&config, &stored.address) {
+            Ok(client) => {
+                self.orchestrator.client = Some(client);
+                self.jobs.observe_at = None;
+            }
+            Err(error) => tracing::warn!(
+                framework = self.config.name,
+                error = error_chain(&error),
+                "the client configuration cannot be used"
+            ),
+        }
+        self.client_config = Some(stored);
+    }
+
+    /// Shows a change of a node before the orchestrator is asked again.
+    fn node_changed(&mut self, change: NodeChange, node: &str) {
+        self.orchestrator.changes += 1;
+        self.jobs.observe_at = None;
+        let Some(observation) = &mut self.orchestrator.observation else {
+            return;
+        };
+        let nodes = &mut Arc::make_mut(observation).nodes;
+        match change {
+            NodeChange::Removed => nodes.retain(|known| known.name != node),
+            NodeChange::Cordoned(cordoned) => {
+                for known in nodes.iter_mut().filter(|known| known.name == node) {
+                    known.cordoned = cordoned;
+                }
+            }
+        }
+    }
+
+    fn observed_now(
+        &mut self,
+        client: &Arc<dyn Orchestrator>,
+        changes: u64,
+        result: Result<Observation, OrchestratorError>,
+    ) {
+        self.jobs.observing = false;
+        // Another server may have taken its place meanwhile.
+        if self
+            .orchestrator
+            .client
+            .as_ref()
+            .is_none_or(|current| !Arc::ptr_eq(current, client))
+        {
+            return;
+        }
+        if changes != self.orchestrator.changes {
+            // The answer may be older than a change.
+            self.jobs.observe_at = None;
+            return;
+        }
+        match result {
+            Ok(observation) => {
+                if self.orchestrator.observation.is_none() {
+                    tracing::info!(
+                        framework = self.config.name,
+                        version = observation.version,
+                        nodes = observation.nodes.len(),
+                        "the orchestrator answers"
+                    );
+                }
+                self.orchestrator.observation = Some(Arc::new(observation));
+                self.orchestrator.silent_since = None;
+            }
+            Err(error) => {
+                if self.orchestrator.observation.take().is_some() {
+                    tracing::warn!(
+                        framework = self.config.name,
+                        error = error_chain(&error),
+                        "the orchestrator does not answer"
+                    );
+                }
+                self.orchestrator.problem = Some(error_chain(&error));
+            }
+        }
+        self.observe_later();
+    }
+
+    fn drained(&mut self, node: &str, task: &TaskId, result: Result<Drained, OrchestratorError>) {
+        self.jobs.nodes.remove(node);
+        match result {
+            Ok(drained) if drained.remaining.is_empty() => {
+                tracing::info!(
+                    framework = self.config.name,
+                    node,
+                    evicted = drained.evicted,
+                    "node drained"
+                );
+            }
+            Ok(drained) => tracing::warn!(
+                framework = self.config.name,
+                node,
+                evicted = drained.evicted,
+                remaining = ?drained.remaining,
+                "drain timeout: the node's task ends with these pods"
+            ),
+            Err(error) => tracing::warn!(
+                framework = self.config.name,
+                node,
+                error = error_chain(&error),
+                "draining a node failed"
+            ),
+        }
+        if let Some((Kind::Agent, number)) = self.members.find(task)
+            && let Some(member) = self.members.get_mut(Kind::Agent, number)
+        {
+            member.drain = Drain::Done;
+        }
+        self.jobs.observe_at = None;
+    }
+
+    /// A server has ended: its API is not asked any more.
+    pub(super) fn forget_server(&mut self, task: &TaskId) {
+        let was_current = self
+            .client_config
+            .as_ref()
+            .is_some_and(|known| known.task == task.as_str());
+        if was_current {
+            self.orchestrator.client = None;
+            self.orchestrator.observation = None;
+            self.orchestrator.silent_since = Some(Timestamp::now());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The tasks of the framework: for each kind, by number.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::TaskId;
+use transom_replicas::{
+    BackoffPolicy, Condition, Effect, Input, LaunchBackoff, Policy, Replica, TaskView, UnreachableStrategy,
+    step,
+};
+use transom_scheduler::TaskRecord;
+
+use crate::kind::{Kind, PerKind};
+use crate::plan::{self, Drain};
+use crate::task::Metadata;
+
+/// How long a launched task may take until it runs; images are large.
+const LAUNCH_TIMEOUT: Duration = Duration::from_mins(30);
+
+/// The delays before tasks that keep failing are launched again.
+const BACKOFF: BackoffPolicy = BackoffPolicy {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    max: Duration::from_mins(5),
+};
+
+/// One task.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) replica: Replica<String>,
+    pub(super) task: TaskId,
+    /// The scheduler's record; `None`: not launched yet.
+    pub(super) record: Option<Arc<TaskRecord>>,
+    pub(super) drain: Drain,
+    /// Since when its node is missing or not ready, while the API answers.
+    pub(super) unready_since: Option<Timestamp>,
+    /// Its script.
+    pub(super) script: ScriptState,
+    /// Whether the scheduler knows it.
+    pub(super) requested: bool,
+}
+
+/// The script of a task that is not launched yet.
+#[derive(Debug)]
+pub(super) enum ScriptState {
+    /// It is being prepared.
+    Preparing,
+    /// The task is requested with it.
+    Prepared,
+    /// It could not be prepared; when to try again.
+    Failed(String, Instant),
+}
+
+/// What a change of a task leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Have it killed, or its request withdrawn.
+    Kill(TaskId),
+    /// It has ended; its record may be deleted.
+    Ended(TaskId),
+}
+
+/// All tasks.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    by_kind: PerKind<BTreeMap<u32, Member>>,
+    backoff: PerKind<LaunchBackoff>,
+    incarnations: BTreeMap<(Kind, u32), u32>,
+    /// See [`Policy::unreachable`].
+    node_timeout: Duration,
+}
+
+impl Members {
+    pub(super) fn new(node_timeout: Duration) -> Self {
+        Self {
+            node_timeout,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn of(&self, kind: Kind) -> &BTreeMap<u32, Member> {
+        self.by_kind.of(kind)
+    }
+
+    pub(super) fn get_mut(&mut self, kind: Kind, number: u32) -> Option<&mut Member> {
+        self.by_kind.of_mut(kind).get_mut(&number)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Kind, u32, &Member)> {
+        Kind::ALL.into_iter().flat_map(|kind| {
+            let members = self.by_kind.of(kind).iter();
+            members.map(move |(number, member)| (kind, *number, member))
+        })
+    }
+
+    /// Kind and number of a task.
+    pub(super) fn find(&self, task: &TaskId) -> Option<(Kind, u32)> {
+        self.iter()
+            .find(|(.., member)| member.task == *task)
+            .map(|(kind, number, _)| (kind, number))
+    }
+
+    /// A new task with this number; returns its metadata.
+    pub(super) fn add(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        task: TaskId,
+        version: String,
+        now: Timestamp,
+    ) -> Metadata {
+        let incarnation = self.incarnations.entry((kind, number)).or_default();
+        *incarnation += 1;
+        let metadata = Metadata {
+            kind,
+            number,
+            incarnation: *incarnation,
+        };
+        let member = Member {
+            replica: Replica::new(version, now),
+            task,
+            record: None,
+            drain: Drain::NotStarted,
+            unready_since: None,
+            script: ScriptState::Preparing,
+            requested: false,
+        };
+        self.by_kind.of_mut(kind).insert(number, member);
+        metadata
+    }
+
+    /// Takes over a task of the scheduler after a restart. Returns whether its place was free.
+    pub(super) fn adopt(&mut self, metadata: Metadata, record: &Arc<TaskRecord>) -> bool {
+        let Metadata {
+            kind,
+            number,
+            incarnation,
+        } = metadata;
+        let known = self.incarnations.entry((kind, number)).or_default();
+        *known = (*known).max(incarnation);
+        let members = self.by_kind.of_mut(kind);
+        if members.contains_key(&number) {
+            return false;
+        }
+        let member = Member {
+            replica: Replica::of_task(record.version.clone(), incarnation, &view(record)),
+            task: record.id.clone(),
+            record: Some(Arc::clone(record)),
+            drain: Drain::NotStarted,
+            unready_since: None,
+            script: ScriptState::Prepared,
+            requested: true,
+        };
+        members.insert(number, member);
+        true
+    }
+
+    /// A record of the scheduler has changed.
+    pub(super) fn observe(
+        &mut self,
+        record: &Arc<TaskRecord>,
+        launched: bool,
+        now: Timestamp,
+    ) -> Vec<Outcome> {
+        let Some((kind, number)) = self.find(&record.id) else {
+            return Vec::new();
+        };
+        if let Some(member) = self.get_mut(kind, number) {
+            member.record = Some(Arc::clone(record));
+        }
+        let task = view(record);
+        let input = if launched {
+            Input::Launched(task)
+        } else {
+            Input::Updated(task)
+        };
+        self.step(kind, number, input, now)
+    }
+
+    /// A request was dropped by the scheduler.
+    pub(super) fn never_launched(&mut self, task: &TaskId) {
+        if let Some((kind, number)) = self.find(task) {
+            self.by_kind.of_mut(kind).remove(&number);
+        }
+    }
+
+    /// Ends a task.
+    pub(super) fn remove(&mut self, kind: Kind, number: u32, now: Timestamp) -> Vec<Outcome> {
+        self.step(kind, number, Input::Decommission, now)
+    }
+
+    /// Handles the passing of time.
+    pub(super) fn tick(&mut self, now: Timestamp) -> Vec<Outcome> {
+        let all: Vec<(Kind, u32)> = self.iter().map(|(kind, number, _)| (kind, number)).collect();
+        all.into_iter()
+            .flat_map(|(kind, number)| self.step(kind, number, Input::Tick, now))
+            .collect()
+    }
+
+    /// Until when tasks of a kind are not launched.
+    pub(super) fn backoff(&self, kind: Kind, now: Timestamp) -> Option<Timestamp> {
+        self.backoff.of(kind).until(now)
+    }
+
+    fn step(&mut self, kind: Kind, number: u32, input: Input<'_>, now: Timestamp) -> Vec<Outcome> {
+        let members = self.by_kind.of_mut(kind);
+        let Some(member) = members.get_mut(&number) else {
+            return Vec::new();
+        };
+        let task = member.task.clone();
+        let policy = Policy {
+            version: member.replica.version.clone(),
+            unreachable: UnreachableStrategy::Enabled {
+                inactive_after: self.node_timeout,
+                expunge_after: self.node_timeout,
+            },
+            launch_timeout: LAUNCH_TIMEOUT,
+            // The plan decides when a task is replaced.
+            replace: false,
+            resident: false,
+        };
+        let (next, effects) = step(&member.replica, input, &policy, now);
+        let outcomes = effects
+            .into_iter()
+            .filter_map(|effect| match effect {
+                Effect::Kill { .. } => member.requested.then(|| Outcome::Kill(task.clone())),
+                Effect::Ended {
+                    condition,
+                    restarting,
+                    ..
+                } => {
+                    if condition.is_failure() && !restarting && member.replica.is_wanted() {
+                        self.backoff.of_mut(kind).failed(&BACKOFF, now);
+                    }
+                    Some(Outcome::Ended(task.clone()))
+                }
+                Effect::Changed(_) | Effect::Launch { .. } => None,
+            })
+            .collect();
+        match next {
+            Some(replica) => member.replica = replica,
+            None => {
+                members.remove(&number);
+            }
+        }
+        outcomes
+    }
+
+    /// The members of a kind as the plan sees them; `version`: the wanted configuration.
+    pub(super) fn planned(&self, kind: Kind, version: &str) -> Vec<plan::Member> {
+        let members = self.by_kind.of(kind).iter();
+        members
+            .map(|(number, member)| plan::Member {
+                number: *number,
+                task: member.task.to_string(),
+                condition: member.replica.condition,
+                since: member.replica.active_since(),
+                healthy: member.record.as_ref().and_then(|record| record.healthy()),
+                leaving: !member.replica.is_wanted()
+                    || member.replica.condition == Condition::UnreachableInactive,
+                old: member.replica.version != version,
+                drain: member.drain,
+                unready_since: member.unready_since,
+            })
+            .collect()
+    }
+}
+
+fn view(record: &TaskRecord) -> TaskView<'_> {
+    TaskView {
+        state: &record.state,
+        status: record.status.as_ref(),
+        terminal: record.is_terminal(),
+        started_at: record.started_at,
+        updated_at: record.updated_at,
+        killing: record.killing,
+        restarting: record.restarting,
+    }
+}

@@ -1,0 +1,316 @@
+//! The actor that owns the framework's state.
+//!
+//! It takes requests, events of the scheduler, and the findings of jobs: preparing a script, asking
+//! the orchestrator, draining a node. After each it compares what is wanted with what is observed
+//! ([`crate::plan`]) and starts the next steps. The actor itself waits only for the store; jobs run
+//! beside it and are never started twice.
+
+mod act;
+pub(crate) mod command;
+mod finding;
+mod members;
+mod persist;
+mod requests;
+mod show;
+pub(crate) mod term;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_cluster::TaskId;
+use transom_cluster::v1::TaskState;
+use transom_common::Secret;
+use transom_framework::Abdication;
+use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
+
+use crate::bootstrap::{Bootstrap, Scripts};
+use crate::config::Config;
+use crate::dependencies::{Cluster, Connector};
+use crate::kind::PerKind;
+use crate::metrics::Metrics;
+use crate::orchestrator::{Observation, Orchestrator};
+use crate::plan::Plan;
+use crate::task::Metadata;
+use crate::view::Views;
+use command::Command;
+use finding::Finding;
+use members::{Members, Outcome};
+use persist::{Repository, Stored, StoredClientConfig, Wanted};
+
+/// The parts of the core.
+pub(crate) struct Dependencies {
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
+    pub(crate) events: Events,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) metrics: Metrics,
+    pub(crate) bootstrap: Arc<dyn Bootstrap>,
+    pub(crate) scripts: Arc<Scripts>,
+    /// Where the cluster's agents reach the service's port: `http://host:port`.
+    pub(crate) script_base: String,
+    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) abdication: Abdication,
+}
+
+/// The orchestrator as the core last saw it.
+#[derive(Debug, Default)]
+struct OrchestratorState {
+    /// The client of the present server's API.
+    client: Option<Arc<dyn Orchestrator>>,
+    /// The last answer; `None`: the API does not answer.
+    observation: Option<Arc<Observation>>,
+    /// Since when it does not answer.
+    silent_since: Option<Timestamp>,
+    /// Why it does not answer.
+    problem: Option<String>,
+    /// Counts the changes of nodes.
+    changes: u64,
+}
+
+/// The actor.
+struct Core {
+    config: Arc<Config>,
+    repository: Repository,
+    scheduler: Arc<dyn SchedulerApi>,
+    views: Arc<Views>,
+    metrics: Metrics,
+    bootstrap: Arc<dyn Bootstrap>,
+    scripts: Arc<Scripts>,
+    script_base: String,
+    cluster: Arc<dyn Cluster>,
+    connector: Arc<dyn Connector>,
+    abdication: Abdication,
+    tracker: TaskTracker,
+    token: CancellationToken,
+    findings: mpsc::Sender<Finding>,
+
+    wanted: Wanted,
+    /// With it servers and agents join.
+    join_token: Secret,
+    client_config: Option<StoredClientConfig>,
+    members: Members,
+    /// Live tasks that are no members any more; the scheduler kills them.
+    orphans: BTreeSet<TaskId>,
+    orchestrator: OrchestratorState,
+    /// What jobs are under way, so that none is started twice.
+    jobs: Jobs,
+    /// Whether nodes are to be made schedulable again, once.
+    uncordoning: bool,
+    plan: Plan,
+}
+
+/// The jobs under way.
+#[derive(Debug, Default)]
+struct Jobs {
+    observing: bool,
+    reading: bool,
+    /// Names of nodes that are being drained, cordoned or removed.
+    nodes: BTreeSet<String>,
+    /// The client configuration is not read again before.
+    read_after: Option<Instant>,
+    /// When to try again to read it.
+    read_at: Option<Instant>,
+    /// The orchestrator is not asked again before; `None`: at once.
+    observe_at: Option<Instant>,
+}
+
+/// How many findings wait for the core at most; jobs wait beyond that.
+const FINDINGS: usize = 256;
+
+/// Starts the core; it ends with `token` or with the scheduler. The returned future resolves when
+/// it has ended.
+pub(crate) fn start(
+    stored: Stored,
+    repository: Repository,
+    parts: Dependencies,
+    tracker: &TaskTracker,
+    token: CancellationToken,
+) -> impl Future<Output = ()> + Send + use<> {
+    let Dependencies {
+        scheduler,
+        mut events,
+        mut commands,
+        views,
+        config,
+        metrics,
+        bootstrap,
+        scripts,
+        script_base,
+        cluster,
+        connector,
+        abdication,
+    } = parts;
+    let (findings, mut found) = mpsc::channel(FINDINGS);
+    let join_token = config
+        .orchestrator
+        .token
+        .clone()
+        .unwrap_or_else(|| stored.token.into());
+    let mut core = Core {
+        members: Members::new(config.orchestrator.node_timeout),
+        repository,
+        scheduler,
+        views,
+        metrics,
+        bootstrap,
+        scripts,
+        script_base,
+        cluster,
+        connector,
+        abdication,
+        tracker: tracker.clone(),
+        token: token.clone(),
+        findings,
+        wanted: stored.wanted,
+        join_token,
+        client_config: stored.client_config,
+        orphans: BTreeSet::new(),
+        orchestrator: OrchestratorState::default(),
+        jobs: Jobs::default(),
+        uncordoning: false,
+        plan: Plan::default(),
+        config,
+    };
+    core.rebuild();
+    let ended = CancellationToken::new();
+    let end = ended.clone().drop_guard();
+    tracker.spawn(async move {
+        let _end = end;
+        let mut components = core.bootstrap.changes();
+        let mut ticks = tokio::time::interval(core.config.heartbeat_interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        core.act();
+        loop {
+            let look_again = core.next_look();
+            tokio::select! {
+                () = token.cancelled() => break,
+                event = events.next() => {
+                    let Some(event) = event else {
+                        tracing::info!("scheduler stopped; the Kubernetes framework is no longer managed");
+                        break;
+                    };
+                    core.event(&event);
+                }
+                Some(finding) = found.recv() => core.found(finding).await,
+                Some(command) = commands.recv() => core.request(command).await,
+                Some(()) = components.next() => core.prepare_again(),
+                () = tokio::time::sleep_until(look_again) => {}
+                _ = ticks.tick() => {
+                    let outcomes = core.members.tick(Timestamp::now());
+                    core.outcomes(outcomes);
+                }
+            }
+            core.act();
+        }
+        core.metrics.step_down();
+        core.views.publish(crate::view::View::default());
+    });
+    ended.cancelled_owned()
+}
+
+impl Core {
+    /// Takes over the tasks that the scheduler knows.
+    fn rebuild(&mut self) {
+        let tasks = self.scheduler.tasks();
+        let (mut purge, mut kill) = (Vec::new(), Vec::new());
+        for (task, record) in tasks.iter() {
+            if record.is_terminal() {
+                purge.push(task.clone());
+                continue;
+            }
+            let metadata = serde_json::from_value::<Metadata>((*record.metadata).clone());
+            let adopted = metadata.is_ok_and(|metadata| self.members.adopt(metadata, record));
+            if !adopted {
+                tracing::info!(%task, framework = self.config.name, "killing a task that is not one of the framework's");
+                self.orphans.insert(task.clone());
+                kill.push(task.clone());
+            }
+        }
+        self.scheduler.purge(purge);
+        self.scheduler.kill(kill, None);
+    }
+
+    fn event(&mut self, event: &Event) {
+        let now = Timestamp::now();
+        match event {
+            Event::Launched(record) => self.changed(record, true, now),
+            Event::Updated(record) => self.changed(record, false, now),
+            Event::NeverLaunched(task) => {
+                self.scripts.remove(task.as_str());
+                self.orphans.remove(task);
+                self.members.never_launched(task);
+            }
+            Event::Rejected { task, reason } => {
+                tracing::warn!(%task, error = transom_common::error_chain(&**reason), "the scheduler rejected a request");
+                self.members.never_launched(task);
+            }
+            _ => {}
+        }
+    }
+
+    fn changed(&mut self, record: &Arc<TaskRecord>, launched: bool, now: Timestamp) {
+        if record.state == TaskState::Running {
+            // Its script was fetched.
+            self.scripts.remove(record.id.as_str());
+        }
+        if self.members.find(&record.id).is_some() {
+            let outcomes = self.members.observe(record, launched, now);
+            if record.is_terminal() {
+                self.forget_server(&record.id);
+                let message = record
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.message.as_deref());
+                tracing::info!(
+                    framework = self.config.name,
+                    task = %record.id,
+                    run_spec = record.run_spec,
+                    state = %record.state,
+                    message,
+                    "task ended"
+                );
+            }
+            self.outcomes(outcomes);
+        } else if record.is_terminal() {
+            self.orphans.remove(&record.id);
+            self.scripts.remove(record.id.as_str());
+            self.scheduler.purge(vec![record.id.clone()]);
+        } else if self.orphans.insert(record.id.clone()) {
+            self.scheduler.kill(vec![record.id.clone()], None);
+        }
+    }
+
+    fn outcomes(&mut self, outcomes: Vec<Outcome>) {
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Kill(task) => {
+                    if self.members.find(&task).is_none() {
+                        self.orphans.insert(task.clone());
+                    }
+                    self.scheduler.kill(vec![task], None);
+                }
+                Outcome::Ended(task) => {
+                    self.scripts.remove(task.as_str());
+                    self.scheduler.purge(vec![task]);
+                }
+            }
+        }
+    }
+
+    /// The wanted configuration of each kind.
+    fn versions(&self) -> PerKind<String> {
+        let endpoints = self.endpoints();
+        PerKind::from_fn(|kind| version::of(&self.config, &self.wanted, kind, &endpoints))
+    }
+}

@@ -1,0 +1,210 @@
+//! The stored data of the service, under the framework's name:
+//!
+//! | key | record |
+//! |---|---|
+//! | `wanted` | [`Wanted`] |
+//! | `token` | the token with which servers and agents join, if none is configured |
+//! | `client-config` | [`StoredClientConfig`] |
+//!
+//! Tasks and the framework's id are the scheduler's records.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use transom_common::HostPort;
+use transom_store::typed::{Changes, TypedStore};
+use transom_store::{Expect, Store};
+
+use super::command::Resource;
+use crate::config::{Config, KindConfig};
+use crate::kind::{Kind, PerKind};
+use crate::{Error, Result};
+
+const WANTED: &str = "wanted";
+const TOKEN: &str = "token";
+const CLIENT_CONFIG: &str = "client-config";
+
+/// What is wanted. It changes only by requests, and by a changed configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    pub(crate) counts: PerKind<u32>,
+    /// The counts of the configuration when it was last read. A count that differs from it then is
+    /// an operator's change, which replaces the stored count.
+    pub(crate) configured: PerKind<u32>,
+    /// The counts before the cluster was stopped.
+    #[serde(default)]
+    pub(crate) restore: Option<PerKind<u32>>,
+    /// Whether the agents' nodes are cordoned.
+    #[serde(default)]
+    pub(crate) cordoned: bool,
+    /// Resources that requests have changed.
+    #[serde(default)]
+    pub(crate) adjusted: PerKind<Adjusted>,
+    /// Counts the requested restarts of each kind.
+    #[serde(default)]
+    pub(crate) generations: PerKind<u64>,
+}
+
+/// Resources in place of the configured ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Adjusted {
+    cpus: Option<f64>,
+    cpu_limit: Option<f64>,
+    mem: Option<f64>,
+    mem_limit: Option<f64>,
+    disk: Option<f64>,
+    disk_limit: Option<f64>,
+}
+
+impl Adjusted {
+    pub(crate) fn set(&mut self, resource: Resource, limit: bool, amount: f64) {
+        let place = match (resource, limit) {
+            (Resource::Cpus, false) => &mut self.cpus,
+            (Resource::Cpus, true) => &mut self.cpu_limit,
+            (Resource::Memory, false) => &mut self.mem,
+            (Resource::Memory, true) => &mut self.mem_limit,
+            (Resource::Disk, false) => &mut self.disk,
+            (Resource::Disk, true) => &mut self.disk_limit,
+        };
+        *place = Some(amount);
+    }
+
+    /// The settings with these resources.
+    pub(crate) fn applied(&self, settings: &KindConfig) -> KindConfig {
+        KindConfig {
+            cpus: self.cpus.unwrap_or(settings.cpus),
+            cpu_limit: self.cpu_limit.or(settings.cpu_limit),
+            mem: self.mem.unwrap_or(settings.mem),
+            mem_limit: self.mem_limit.or(settings.mem_limit),
+            disk: self.disk.unwrap_or(settings.disk),
+            disk_limit: self.disk_limit.or(settings.disk_limit),
+            ..settings.clone()
+        }
+    }
+}
+
+impl Wanted {
+    /// What the configuration wants.
+    fn configured(config: &Config) -> Self {
+        let counts = PerKind::from_fn(|kind| config.kinds.of(kind).count);
+        Self {
+            counts,
+            configured: counts,
+            cordoned: config.orchestrator.disable_scheduling,
+            ..Self::default()
+        }
+    }
+
+    /// Takes over counts that the configuration has changed since it was last read.
+    fn reconfigure(&mut self, config: &Config) {
+        for kind in Kind::ALL {
+            let (count, known) = (config.kinds.of(kind).count, *self.configured.of(kind));
+            if count != known {
+                tracing::info!(
+                    framework = config.name,
+                    %kind,
+                    configured = count,
+                    before = known,
+                    "the configured count has changed; it replaces the stored one"
+                );
+                *self.counts.of_mut(kind) = count;
+                *self.configured.of_mut(kind) = count;
+            }
+        }
+    }
+}
+
+/// The client configuration as the server wrote it, and where clients reach that server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredClientConfig {
+    pub(crate) text: String,
+    pub(crate) address: HostPort,
+    /// The server's task; empty if the record was imported.
+    #[serde(default)]
+    pub(crate) task: String,
+}
+
+/// The records. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Repository(TypedStore);
+
+/// Everything that is stored, read at the start of a term.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) wanted: Wanted,
+    pub(crate) token: String,
+    pub(crate) client_config: Option<StoredClientConfig>,
+}
+
+impl Repository {
+    pub(crate) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
+        Self(TypedStore::new(store, &config.name).with_timeout(config.store_timeout))
+    }
+
+    /// Reads everything; at the first start it is made from the configuration and stored.
+    pub(crate) async fn load(&self, config: &Config) -> Result<Stored> {
+        let failed = |error| Error::of_store("reading the wanted counts", error);
+        let stored = self.0.get::<Wanted>(WANTED).await.map_err(failed)?;
+        let stored = stored.map(|record| record.value);
+        let mut wanted = stored.clone().unwrap_or_else(|| Wanted::configured(config));
+        wanted.reconfigure(config);
+        let token = self.0.get::<String>(TOKEN).await.map_err(failed)?;
+        let token = token.map(|record| record.value);
+        let made = token.is_none().then(|| {
+            format!(
+                "{}{}",
+                uuid::Uuid::new_v4().simple(),
+                uuid::Uuid::new_v4().simple()
+            )
+        });
+        let mut changes = Changes::default();
+        let encoded = (|| {
+            if stored.as_ref() != Some(&wanted) {
+                changes.put(WANTED, &wanted, Expect::Any)?;
+            }
+            if let Some(made) = &made {
+                changes.put(TOKEN, made, Expect::Any)?;
+            }
+            Ok(())
+        })();
+        encoded.map_err(failed)?;
+        if !changes.is_empty() {
+            let written = self.0.commit(changes).await;
+            written.map_err(|error| Error::of_store("storing the wanted counts", error))?;
+        }
+        let client_config = self.0.get(CLIENT_CONFIG).await.map_err(failed)?;
+        let client_config = client_config.map(|record| record.value);
+        Ok(Stored {
+            wanted,
+            token: token.or(made).unwrap_or_default(),
+            client_config,
+        })
+    }
+
+    /// Stores what is wanted; it is durable when this returns.
+    pub(crate) async fn put_wanted(&self, wanted: &Wanted) -> transom_store::typed::Result<()> {
+        self.put(WANTED, wanted).await
+    }
+
+    /// Stores the client configuration.
+    pub(crate) async fn put_client_config(
+        &self,
+        config: &StoredClientConfig,
+    ) -> transom_store::typed::Result<()> {
+        self.put(CLIENT_CONFIG, config).await
+    }
+
+    /// Drops the framework's id, so that the next subscription gets a new one.
+    pub(crate) async fn forget_framework(&self) -> transom_store::typed::Result<()> {
+        let mut changes = Changes::default();
+        changes.delete(transom_scheduler::FRAMEWORK_ID_KEY, Expect::Any);
+        self.0.commit(changes).await.map(drop)
+    }
+
+    async fn put<T: Serialize>(&self, key: &str, record: &T) -> transom_store::typed::Result<()> {
+        let mut changes = Changes::default();
+        changes.put(key, record, Expect::Any)?;
+        self.0.commit(changes).await.map(drop)
+    }
+}

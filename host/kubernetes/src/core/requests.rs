@@ -1,0 +1,180 @@
+//! Requests: each changes what is wanted, which is stored before anything starts or ends and
+//! before the request is answered.
+
+use transom_framework::ActorError;
+
+use super::Core;
+use super::command::{Command, Refusal, Resource, Scope};
+use super::persist::Wanted;
+use crate::config::Engine;
+use crate::kind::{Kind, PerKind};
+
+impl Core {
+    pub(super) async fn request(&mut self, command: Command) {
+        // A client that has gone away needs no answer.
+        match command {
+            Command::Scale { kind, count, reply } => {
+                let _ = reply.send(self.scale(kind, count).await);
+            }
+            Command::Cordon { cordoned, reply } => {
+                let _ = reply.send(self.set_cordoned(cordoned).await);
+            }
+            Command::Stop { reply } => {
+                let _ = reply.send(self.stop().await);
+            }
+            Command::Start { reply } => {
+                let _ = reply.send(self.start_again().await);
+            }
+            Command::Restart { scope, reply } => {
+                let _ = reply.send(self.restart(scope).await);
+            }
+            Command::Adjust {
+                kind,
+                resource,
+                limit,
+                amount,
+                reply,
+            } => {
+                let _ = reply.send(self.adjust(kind, resource, limit, amount).await);
+            }
+            Command::ForgetFramework { reply } => {
+                let _ = reply.send(self.forget_framework().await);
+            }
+        }
+    }
+
+    async fn scale(&mut self, kind: Kind, count: u32) -> Result<i64, Refusal> {
+        let maximum = self.config.max_scale;
+        if count > maximum {
+            return Err(Refusal::AboveMaximum { count, maximum });
+        }
+        if kind == Kind::Datastore {
+            match self.config.datastore.engine {
+                Engine::Kvstore if count != 0 && count.is_multiple_of(2) => {
+                    return Err(Refusal::EvenKvstore(count));
+                }
+                Engine::Sql if count > 1 => return Err(Refusal::SeveralSqlDatastores(count)),
+                _ => {}
+            }
+        }
+        let before = *self.wanted.counts.of(kind);
+        let mut wanted = self.wanted.clone();
+        *wanted.counts.of_mut(kind) = count;
+        self.want(wanted).await?;
+        if before != count {
+            tracing::info!(framework = self.config.name, %kind, before, count, "scaled");
+        }
+        Ok(i64::from(count) - i64::from(before))
+    }
+
+    async fn set_cordoned(&mut self, cordoned: bool) -> Result<(), Refusal> {
+        let wanted = Wanted {
+            cordoned,
+            ..self.wanted.clone()
+        };
+        self.want(wanted).await?;
+        self.uncordoning = !cordoned;
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Result<(), Refusal> {
+        let counts = self.wanted.counts;
+        let stopped = counts == PerKind::default();
+        let wanted = Wanted {
+            restore: if stopped {
+                self.wanted.restore
+            } else {
+                Some(counts)
+            },
+            counts: PerKind::default(),
+            ..self.wanted.clone()
+        };
+        self.want(wanted).await
+    }
+
+    async fn start_again(&mut self) -> Result<(), Refusal> {
+        let counts = self.wanted.counts;
+        if Kind::ALL.into_iter().all(|kind| *counts.of(kind) != 0) {
+            return Err(Refusal::AlreadyStarted);
+        }
+        let restored = self.wanted.restore.unwrap_or(self.wanted.configured);
+        let wanted = Wanted {
+            counts: PerKind::from_fn(|kind| match *counts.of(kind) {
+                0 => *restored.of(kind),
+                running => running,
+            }),
+            ..self.wanted.clone()
+        };
+        self.want(wanted).await
+    }
+
+    async fn restart(&mut self, scope: Scope) -> Result<(), Refusal> {
+        if self.wanted.counts == PerKind::default() {
+            return Err(Refusal::NothingToRestart);
+        }
+        let mut wanted = self.wanted.clone();
+        for kind in Kind::ALL.into_iter().filter(|kind| scope.covers(*kind)) {
+            *wanted.generations.of_mut(kind) += 1;
+        }
+        self.want(wanted).await
+    }
+
+    async fn adjust(
+        &mut self,
+        kind: Kind,
+        resource: Resource,
+        limit: bool,
+        amount: u32,
+    ) -> Result<(), Refusal> {
+        if amount == 0 {
+            return Err(Refusal::BadResource("expected a number above 0".to_owned()));
+        }
+        let mut wanted = self.wanted.clone();
+        let adjusted = wanted.adjusted.of_mut(kind);
+        adjusted.set(resource, limit, f64::from(amount));
+        let settings = adjusted.applied(self.config.kinds.of(kind));
+        let below = |limit: Option<f64>, amount: f64| limit.is_some_and(|limit| limit < amount);
+        if below(settings.cpu_limit, settings.cpus)
+            || below(settings.mem_limit, settings.mem)
+            || below(settings.disk_limit, settings.disk)
+        {
+            return Err(Refusal::BadResource(
+                "a limit must be at least the resource itself".to_owned(),
+            ));
+        }
+        self.want(wanted).await
+    }
+
+    /// Drops the framework's id if the master does not list it; a new term subscribes without one.
+    async fn forget_framework(&mut self) -> Result<(), Refusal> {
+        let Some(id) = self.scheduler.subscription().framework_id else {
+            return Ok(());
+        };
+        let listed = self.cluster.lists_framework(&id).await;
+        let listed = listed.map_err(|error| {
+            tracing::warn!(
+                error = transom_common::error_chain(&error),
+                "asking the master about the framework's id failed"
+            );
+            Refusal::MasterUnavailable
+        })?;
+        if !listed {
+            tracing::warn!(framework = self.config.name, %id, "the master does not know the framework's id; dropping it");
+            let forgotten = self.repository.forget_framework().await;
+            forgotten.map_err(ActorError::from)?;
+            self.abdication.abdicate();
+        }
+        Ok(())
+    }
+
+    /// Stores what is wanted from now on.
+    async fn want(&mut self, wanted: Wanted) -> Result<(), Refusal> {
+        if wanted != self.wanted {
+            let stored = self.repository.put_wanted(&wanted).await;
+            stored.map_err(ActorError::from)?;
+            self.wanted = wanted;
+        }
+        self.show();
+        Ok(())
+    }
+}

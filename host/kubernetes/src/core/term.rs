@@ -1,0 +1,78 @@
+//! Wires the core of a term: the actor with its queue, and the jobs that it starts.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
+use transom_scheduler::{SchedulerApi, SubscriptionStatus};
+
+use super::Dependencies;
+use super::command::Command;
+use super::persist::Repository;
+use crate::Result;
+use crate::bootstrap::{Bootstrap, Scripts};
+use crate::config::Config;
+use crate::dependencies::{Cluster, Connector};
+use crate::metrics::Metrics;
+use crate::view::Views;
+
+/// Capacity of the command queue of the core.
+const COMMANDS: usize = 1024;
+
+/// Handles that only the leader has.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) core: mpsc::Sender<Command>,
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
+}
+
+impl LeaderHandles for Handles {
+    fn subscription(&self) -> SubscriptionStatus {
+        self.scheduler.subscription()
+    }
+}
+
+/// The parts of the service that all terms share.
+#[derive(Debug)]
+pub(crate) struct TermDependencies {
+    pub(crate) config: Arc<Config>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) metrics: Metrics,
+    pub(crate) bootstrap: Arc<dyn Bootstrap>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) script_base: String,
+    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) connector: Arc<dyn Connector>,
+}
+
+impl TermDependencies {
+    /// Reads what is stored and starts the core on it.
+    pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
+        let repository = Repository::new(term.store, &self.config);
+        let stored = repository.load(&self.config).await?;
+        // All tasks of this term end with this token.
+        let (token, tracker) = (term.token.child_token(), TaskTracker::new());
+        let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let parts = Dependencies {
+            scheduler: Arc::clone(&term.scheduler),
+            events: term.events,
+            commands,
+            views: Arc::clone(&self.views),
+            config: Arc::clone(&self.config),
+            metrics: self.metrics.clone(),
+            bootstrap: Arc::clone(&self.bootstrap),
+            scripts: Arc::clone(&self.scripts),
+            script_base: self.script_base.clone(),
+            cluster: Arc::clone(&self.cluster),
+            connector: Arc::clone(&self.connector),
+            abdication: term.abdication,
+        };
+        let core = super::start(stored, repository, parts, &tracker, token.clone());
+        let handles = Handles {
+            core: commands_in,
+            scheduler: term.scheduler,
+        };
+        Ok((handles, RunningTerm::new(core, tracker, token)))
+    }
+}

@@ -1,0 +1,86 @@
+//! The version of a configuration: tasks of another one are replaced.
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::persist::Wanted;
+use crate::config::Config;
+use crate::kind::Kind;
+use crate::task::Endpoints;
+
+/// The version of tasks that were imported: they stay until their kind is restarted.
+pub(super) const IMPORTED: &str = "imported";
+
+/// The version of a kind's present configuration: a digest of everything that a running container
+/// would have to be replaced for. The constraint is judged at the next launch, and the script is
+/// that of the next container.
+pub(super) fn of(config: &Config, wanted: &Wanted, kind: Kind, endpoints: &Endpoints) -> String {
+    let settings = wanted.adjusted.of(kind).applied(config.kinds.of(kind));
+    let (containers, orchestrator, datastore) = (&config.containers, &config.orchestrator, &config.datastore);
+    let common = json!([
+        *wanted.generations.of(kind),
+        config.name,
+        settings.cpus,
+        settings.mem,
+        settings.disk,
+        settings.cpu_limit,
+        settings.mem_limit,
+        settings.disk_limit,
+        settings.labels,
+        settings.node_env,
+        settings.docker_parameters,
+        containers.enabled,
+        containers.cluster_network,
+        containers.container_network,
+        containers.shm_size,
+        containers.open_files,
+        containers.memory_swap,
+        containers.domain,
+        containers.cgroup_v2,
+        containers.restrict_disk,
+        containers.enforce_limits,
+        containers.runtime,
+        containers.volume_driver,
+        containers.time_zone,
+    ]);
+    let of_datastore = json!([
+        format!("{:?}", datastore.engine),
+        datastore.image,
+        datastore.port,
+        datastore.username,
+        datastore.password.reveal(),
+        datastore.ssl,
+        datastore.volume,
+        datastore.command,
+    ]);
+    let of_nodes = json!([
+        orchestrator.image,
+        orchestrator.token.as_ref().map(transom_common::Secret::reveal),
+        orchestrator.container_runtime,
+        orchestrator.version,
+        orchestrator.node_env,
+    ]);
+    let own = match kind {
+        Kind::Datastore => of_datastore,
+        Kind::Server => json!([
+            of_nodes,
+            of_datastore,
+            datastore.endpoint.as_ref().map(transom_common::Secret::reveal),
+            endpoints.datastore,
+            orchestrator.server_command,
+            orchestrator.kubeconfig,
+            orchestrator.enable_taint,
+            orchestrator.registry_mirror,
+            orchestrator.server_volume,
+        ]),
+        Kind::Agent => json!([
+            of_nodes,
+            endpoints.server,
+            orchestrator.agent_command,
+            orchestrator.agent_tcp_port,
+        ]),
+    };
+    let mut digest = format!("{:x}", Sha256::digest(json!([common, own]).to_string()));
+    digest.truncate(16);
+    digest
+}

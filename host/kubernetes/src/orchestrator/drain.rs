@@ -1,0 +1,244 @@
+//! Draining a node by evictions.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::Method;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout_at};
+use transom_common::Backoff;
+
+use super::kube_api::is_name;
+use super::{Drained, KubeOrchestrator, Orchestrator as _, OrchestratorError};
+
+/// The wait between two rounds; it begins again with each eviction that is accepted.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+/// Evictions in flight.
+const CONCURRENCY: usize = 8;
+/// The versions of `Eviction`: control planes have the first one from 1.22 on, and the second one
+/// until 1.24.
+const VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
+
+/// The fields of a `Pod` that are read.
+#[derive(Deserialize)]
+pub(super) struct PodObject {
+    metadata: Metadata,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    namespace: String,
+    uid: String,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<Owner>>,
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Owner {
+    kind: String,
+    controller: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    phase: Option<String>,
+}
+
+/// A pod that a drain evicts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Pod {
+    namespace: String,
+    name: String,
+    uid: String,
+    /// It is ending already.
+    ending: bool,
+}
+
+impl PodObject {
+    /// The pod, unless a drain leaves it where it is: a daemon set would start it again, a kubelet
+    /// runs a mirror pod without the API, and a finished pod does nothing.
+    pub(super) fn into_evicted(self) -> Option<Pod> {
+        let Self { metadata, status } = self;
+        let owners = metadata.owner_references.unwrap_or_default();
+        let of_daemon_set = |owner: &Owner| owner.kind == "DaemonSet" && owner.controller == Some(true);
+        let mirror = |all: BTreeMap<_, _>| all.contains_key("kubernetes.io/config.mirror");
+        let phase = status.and_then(|status| status.phase);
+        let stays = owners.iter().any(of_daemon_set)
+            || metadata.annotations.is_some_and(mirror)
+            || matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
+        (!stays).then_some(Pod {
+            namespace: metadata.namespace,
+            name: metadata.name,
+            uid: metadata.uid,
+            ending: metadata.deletion_timestamp.is_some(),
+        })
+    }
+}
+
+/// The answer to an eviction.
+enum Evicted {
+    /// The pod ends.
+    Accepted,
+    /// It is not there any more.
+    Gone,
+    /// Not now: a disruption budget, or something that may pass.
+    Later(String),
+}
+
+/// The state of a drain, as it is when the deadline comes.
+#[derive(Default)]
+struct Progress {
+    /// Whether the pods were listed at least once.
+    listed: bool,
+    /// The uids of evicted pods.
+    evicted: HashSet<String>,
+    /// The pods that are still there, with the reason.
+    remaining: BTreeMap<String, String>,
+}
+
+/// See [`Orchestrator::drain`](super::Orchestrator::drain).
+pub(super) async fn drain(
+    api: &KubeOrchestrator,
+    node: &str,
+    deadline: Instant,
+) -> Result<Drained, OrchestratorError> {
+    let mut progress = Progress::default();
+    match timeout_at(deadline, until_empty(api, node, &mut progress)).await {
+        Ok(ended) => ended?,
+        // Nothing is known about the node's pods, so it must not look drained.
+        Err(_) if !progress.listed => return Err(api.timed_out("the drain's deadline passed first")),
+        Err(_) => {}
+    }
+    let remaining = progress
+        .remaining
+        .into_iter()
+        .map(|(pod, why)| format!("{pod}: {why}"));
+    Ok(Drained {
+        evicted: progress.evicted.len(),
+        remaining: remaining.collect(),
+    })
+}
+
+async fn until_empty(
+    api: &KubeOrchestrator,
+    node: &str,
+    progress: &mut Progress,
+) -> Result<(), OrchestratorError> {
+    api.cordon(node, true).await?;
+    let mut idle_rounds = 0;
+    loop {
+        let pods = api.pods_to_evict(node).await?;
+        progress.listed = true;
+        let known = std::mem::take(&mut progress.remaining);
+        if pods.is_empty() {
+            return Ok(());
+        }
+        let mut waiting = Vec::new();
+        for pod in pods {
+            let name = format!("{}/{}", pod.namespace, pod.name);
+            let ending = pod.ending || progress.evicted.contains(&pod.uid);
+            let why = if ending {
+                "it has not ended yet".to_owned()
+            } else {
+                known
+                    .get(&name)
+                    .cloned()
+                    .unwrap_or_else(|| "it has not been evicted yet".to_owned())
+            };
+            progress.remaining.insert(name.clone(), why);
+            if !ending {
+                waiting.push((name, pod));
+            }
+        }
+        let mut accepted = false;
+        let mut evictions = futures::stream::iter(waiting)
+            .map(async |(name, pod)| (evict(api, &pod).await, name, pod.uid))
+            .buffer_unordered(CONCURRENCY);
+        while let Some((evicted, name, uid)) = evictions.next().await {
+            match evicted? {
+                Evicted::Accepted => {
+                    accepted = true;
+                    progress.evicted.insert(uid);
+                    progress.remaining.insert(name, "it has not ended yet".to_owned());
+                }
+                Evicted::Gone => drop(progress.remaining.remove(&name)),
+                Evicted::Later(why) => drop(progress.remaining.insert(name, why)),
+            }
+        }
+        drop(evictions);
+        idle_rounds = if accepted { 0 } else { idle_rounds + 1 };
+        sleep(BACKOFF.jittered(idle_rounds)).await;
+    }
+}
+
+/// Asks for one eviction, in the version that the API last understood, and in the other one if it
+/// does not understand that.
+///
+/// A missing version is 400 or 404 by the version of the API, and 404 is also a missing pod; so
+/// only the answer to both versions tells.
+async fn evict(api: &KubeOrchestrator, pod: &Pod) -> Result<Evicted, OrchestratorError> {
+    if !is_name(&pod.name) || !is_name(&pod.namespace) {
+        return Ok(Evicted::Later("its name is invalid".to_owned()));
+    }
+    let beta = api.evicts_in_beta.load(Ordering::Relaxed);
+    let first = evict_in(api, pod, VERSIONS[usize::from(beta)]).await;
+    let first = match understood(first)? {
+        Ok(evicted) => return Ok(evicted),
+        Err(refused) => refused,
+    };
+    let second = evict_in(api, pod, VERSIONS[usize::from(!beta)]).await;
+    if let Ok(evicted) = understood(second)? {
+        api.evicts_in_beta.store(!beta, Ordering::Relaxed);
+        return Ok(evicted);
+    }
+    Ok(match first {
+        OrchestratorError::Refused { status: 404, .. } => Evicted::Gone,
+        refused => Evicted::Later(refused.to_string()),
+    })
+}
+
+async fn evict_in(api: &KubeOrchestrator, pod: &Pod, version: &str) -> Result<(), OrchestratorError> {
+    let Pod {
+        namespace, name, uid, ..
+    } = pod;
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+    // A stateful set may have started a pod of this name on another node meanwhile.
+    let options = json!({"preconditions": {"uid": uid}});
+    let document = json!({
+        "apiVersion": version,
+        "kind": "Eviction",
+        "metadata": {"namespace": namespace, "name": name},
+        "deleteOptions": options,
+    });
+    let sent = api
+        .send(Method::POST, &path, Some(("application/json", &document)))
+        .await;
+    sent.map(drop)
+}
+
+/// The answer of an API that knows the version of the eviction; else its refusal. Only an API that
+/// does not answer, or rejects the credentials, ends a drain.
+fn understood(
+    answer: Result<(), OrchestratorError>,
+) -> Result<Result<Evicted, OrchestratorError>, OrchestratorError> {
+    match answer {
+        Ok(()) => Ok(Ok(Evicted::Accepted)),
+        Err(OrchestratorError::Refused { status: 409, .. }) => Ok(Ok(Evicted::Gone)),
+        Err(
+            refused @ OrchestratorError::Refused {
+                status: 400 | 404, ..
+            },
+        ) => Ok(Err(refused)),
+        Err(OrchestratorError::Refused { status: 429, message }) => Ok(Ok(Evicted::Later(message))),
+        // 500 is the answer to several budgets of one pod.
+        Err(refused @ OrchestratorError::Refused { .. }) => Ok(Ok(Evicted::Later(refused.to_string()))),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,266 @@
+//! The client on the wire: requests, bounded answers, lists in pages.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+use transom_common::HostPort;
+
+use super::drain::{Pod, PodObject};
+use super::node::NodeObject;
+use super::{Drained, Node, Observation, Orchestrator, OrchestratorError};
+
+/// The maximum size of one answer: a page of nodes with long lists of images.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// Objects in a page.
+const PAGE: usize = 200;
+/// The maximum number of pages; a server may return fewer objects than were asked for.
+const MAX_PAGES: usize = 100;
+/// The maximum number of nodes: what Kubernetes supports in one cluster.
+const MAX_NODES: usize = 5000;
+/// The maximum number of pods of a node, many times what a kubelet runs.
+const MAX_PODS: usize = 5000;
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const JSON: &str = "application/json";
+
+/// A client of one server of the orchestrator. Cloning is cheap.
+#[derive(Clone)]
+pub(crate) struct KubeOrchestrator {
+    client: Client,
+    address: HostPort,
+    timeout: Duration,
+    /// Whether the last eviction that the API understood was of the version before `policy/v1`.
+    pub(super) evicts_in_beta: Arc<AtomicBool>,
+}
+
+/// The client has keys.
+impl std::fmt::Debug for KubeOrchestrator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeOrchestrator")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct List<T> {
+    #[serde(default)]
+    metadata: ListMetadata,
+    items: Option<Vec<T>>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMetadata {
+    r#continue: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    git_version: String,
+}
+
+impl KubeOrchestrator {
+    pub(super) fn new(client: Client, address: HostPort, timeout: Duration) -> Self {
+        Self {
+            client,
+            address,
+            timeout,
+            evicts_in_beta: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Sends a request; an answer that is no success is an error.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, &Value)>,
+    ) -> Result<Bytes, OrchestratorError> {
+        let asked = format!("{method} {}", path.split('?').next().unwrap_or_default());
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::ACCEPT, JSON);
+        let mut bytes = Bytes::new();
+        if let Some((kind, document)) = body {
+            request = request.header(http::header::CONTENT_TYPE, kind);
+            bytes = Bytes::from(document.to_string());
+        }
+        let nonsense = |why: String| OrchestratorError::Nonsense {
+            request: asked.clone(),
+            why: super::client_config::bounded(&why),
+        };
+        let request = request
+            .body(Body::from(bytes.to_vec()))
+            .map_err(|error| nonsense(error.to_string()))?;
+        let exchange = async {
+            let answer = self.client.send(request).await;
+            let answer = answer.map_err(|error| OrchestratorError::of_transport(&self.address, &error))?;
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, MAX_ANSWER_BYTES)
+                .collect()
+                .await
+                .map_err(|error| {
+                    if error.is::<http_body_util::LengthLimitError>() {
+                        nonsense(format!("it exceeds {MAX_ANSWER_BYTES} bytes"))
+                    } else {
+                        OrchestratorError::of_transport(&self.address, error.as_ref())
+                    }
+                })?;
+            let body = body.to_bytes();
+            if head.status.is_success() {
+                Ok(body)
+            } else {
+                Err(OrchestratorError::of_status(head.status, &body))
+            }
+        };
+        timeout(self.timeout, exchange).await.unwrap_or_else(|_| {
+            let seconds = self.timeout.as_secs_f64();
+            Err(self.timed_out(&format!("no answer to {asked} within {seconds} s")))
+        })
+    }
+
+    pub(super) fn timed_out(&self, what: &str) -> OrchestratorError {
+        OrchestratorError::Unreachable {
+            address: self.address.clone(),
+            why: format!("timeout: {what}"),
+        }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, OrchestratorError> {
+        let bytes = self.send(Method::GET, path, None).await?;
+        serde_json::from_slice(&bytes).map_err(|error| nonsense(path, &error.to_string()))
+    }
+
+    /// All objects of a list; more than `most` are an error.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        selector: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<T>, OrchestratorError> {
+        let mut items = Vec::new();
+        let mut after = String::new();
+        for _ in 0..MAX_PAGES {
+            let page: List<T> = self.get(&page_path(path, selector, &after)).await?;
+            items.extend(page.items.unwrap_or_default());
+            if items.len() > most {
+                break;
+            }
+            after = page.metadata.r#continue.unwrap_or_default();
+            if after.is_empty() {
+                return Ok(items);
+            }
+        }
+        Err(nonsense(
+            path,
+            &format!("more than {most} objects, or more than {MAX_PAGES} pages"),
+        ))
+    }
+
+    /// The pods of a node that a drain evicts.
+    pub(super) async fn pods_to_evict(&self, node: &str) -> Result<Vec<Pod>, OrchestratorError> {
+        if !is_name(node) {
+            return Ok(Vec::new());
+        }
+        let selector = format!("spec.nodeName={node}");
+        let pods: Vec<PodObject> = self.list("/api/v1/pods", Some(&selector), MAX_PODS).await?;
+        Ok(pods.into_iter().filter_map(PodObject::into_evicted).collect())
+    }
+}
+
+/// The path of the page after a token; with an empty one, of the first page.
+fn page_path(path: &str, selector: Option<&str>, after: &str) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.append_pair("limit", &PAGE.to_string());
+    if let Some(selector) = selector {
+        query.append_pair("fieldSelector", selector);
+    }
+    if !after.is_empty() {
+        query.append_pair("continue", after);
+    }
+    format!("{path}?{}", query.finish())
+}
+
+fn nonsense(path: &str, why: &str) -> OrchestratorError {
+    OrchestratorError::Nonsense {
+        request: format!("GET {}", path.split('?').next().unwrap_or_default()),
+        why: super::client_config::bounded(why),
+    }
+}
+
+/// Whether an object can have this name. Others would change the meaning of a path: without a
+/// name, `DELETE` would be a request to remove every node.
+pub(super) fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 253
+        && name.bytes().next().is_some_and(plain)
+        && name
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'.' | b'-'))
+}
+
+/// A missing object is no error.
+fn unless_missing(result: Result<Bytes, OrchestratorError>) -> Result<(), OrchestratorError> {
+    match result {
+        Err(error) if error.status() == Some(StatusCode::NOT_FOUND.as_u16()) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+#[async_trait]
+impl Orchestrator for KubeOrchestrator {
+    async fn observe(&self) -> Result<Observation, OrchestratorError> {
+        self.send(Method::GET, "/readyz", None).await?;
+        let version: Version = self.get("/version").await?;
+        let nodes: Vec<NodeObject> = self.list("/api/v1/nodes", None, MAX_NODES).await?;
+        // A change between two pages may repeat a node.
+        let mut seen = HashSet::new();
+        let mut nodes: Vec<Node> = nodes.into_iter().map(Node::from).collect();
+        nodes.retain(|node| seen.insert(node.name.clone()));
+        Ok(Observation {
+            version: super::client_config::bounded(&version.git_version),
+            nodes,
+        })
+    }
+
+    async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError> {
+        if !is_name(node) {
+            return Ok(());
+        }
+        // `null` removes the field, as `kubectl uncordon` does.
+        let change = json!({"spec": {"unschedulable": cordoned.then_some(true)}});
+        let path = format!("/api/v1/nodes/{node}");
+        unless_missing(
+            self.send(Method::PATCH, &path, Some((MERGE_PATCH, &change)))
+                .await,
+        )
+    }
+
+    async fn drain(&self, node: &str, deadline: Instant) -> Result<Drained, OrchestratorError> {
+        super::drain::drain(self, node, deadline).await
+    }
+
+    async fn remove_node(&self, node: &str) -> Result<(), OrchestratorError> {
+        if !is_name(node) {
+            return Ok(());
+        }
+        unless_missing(
+            self.send(Method::DELETE, &format!("/api/v1/nodes/{node}"), None)
+                .await,
+        )
+    }
+}

@@ -1,0 +1,215 @@
+//! A node of the orchestrator, and the task that is its machine.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The label with the task's id, which the original's commands set.
+const TASK_LABEL: &str = "m3s.aventer.biz/taskid";
+/// The arguments of the node's program as a JSON list.
+const ARGUMENTS: &str = "k3s.io/node-args";
+const ROLES: [&str; 2] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+];
+
+/// A node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    /// Its name.
+    pub(crate) name: String,
+    /// The id of its task, from a label or the arguments of its program.
+    pub(crate) task: Option<String>,
+    /// Whether its condition `Ready` is `True`.
+    pub(crate) ready: bool,
+    /// Since when it is ready or not ready.
+    pub(crate) ready_since: Option<Timestamp>,
+    /// Whether it is cordoned.
+    pub(crate) cordoned: bool,
+    /// `status.nodeInfo` as the API sent it.
+    pub(crate) info: Value,
+    /// Whether it has a role of the control plane.
+    pub(crate) control_plane: bool,
+}
+
+impl Node {
+    /// Whether it is the node of a task. A node without the task's id has it at the end of its
+    /// name.
+    pub(crate) fn is_of(&self, task: &str) -> bool {
+        if let Some(own) = &self.task {
+            return own == task;
+        }
+        let before = self.name.strip_suffix(task).filter(|_| !task.is_empty());
+        before.is_some_and(|before| before.ends_with('-'))
+    }
+}
+
+/// The fields of a `Node` that are read. Unknown fields, and missing ones of a node that has just
+/// been registered, do no harm.
+#[derive(Deserialize)]
+pub(super) struct NodeObject {
+    metadata: Metadata,
+    spec: Option<Spec>,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    unschedulable: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    node_info: Option<Value>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    r#type: String,
+    status: String,
+    last_transition_time: Option<String>,
+}
+
+impl From<NodeObject> for Node {
+    fn from(object: NodeObject) -> Self {
+        let labels = object.metadata.labels.unwrap_or_default();
+        let (info, conditions) = match object.status {
+            Some(status) => (status.node_info, status.conditions.unwrap_or_default()),
+            None => (None, Vec::new()),
+        };
+        let ready = conditions.iter().find(|condition| condition.r#type == "Ready");
+        let task = labels.get(TASK_LABEL).filter(|id| !id.is_empty()).cloned();
+        let arguments = object
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(ARGUMENTS));
+        Self {
+            name: object.metadata.name,
+            task: task.or_else(|| arguments.and_then(|list| task_in_arguments(list))),
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            ready_since: ready
+                .and_then(|ready| ready.last_transition_time.as_deref())
+                .and_then(|time| time.parse().ok()),
+            cordoned: object.spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+            info: info.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
+            control_plane: ROLES.iter().any(|role| labels.contains_key(*role)),
+        }
+    }
+}
+
+/// The task's id from `["server", "--node-label m3s.aventer.biz/taskid=<id>"]`. The original's
+/// agents write `--kubelet-arg node-labels m3s…`, and a program may split the argument at `=`.
+fn task_in_arguments(list: &str) -> Option<String> {
+    const NAME: &str = "taskid";
+    let arguments: Vec<String> = serde_json::from_str(list).ok()?;
+    let found = arguments.iter().enumerate().find_map(|(at, argument)| {
+        let after = &argument[argument.rfind(NAME)? + NAME.len()..];
+        match after.strip_prefix('=') {
+            Some(id) => id.split([' ', ',']).next(),
+            None if after.is_empty() => arguments.get(at + 1).map(String::as_str),
+            None => None,
+        }
+    });
+    found.filter(|id| !id.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(object: Value) -> Node {
+        serde_json::from_value::<NodeObject>(object).unwrap().into()
+    }
+
+    #[test]
+    fn task_is_read_from_the_label_or_the_arguments() {
+        for (labels, arguments, task) in [
+            (
+                json!({TASK_LABEL: "t1"}),
+                r#"["--node-label","m3s.aventer.biz/taskid=t2"]"#,
+                Some("t1"),
+            ),
+            (
+                json!({}),
+                r#"["server","--node-label m3s.aventer.biz/taskid=t2","--x"]"#,
+                Some("t2"),
+            ),
+            (
+                json!({}),
+                r#"["agent","--kubelet-arg","node-labels m3s.aventer.biz/taskid=t3,a=b"]"#,
+                Some("t3"),
+            ),
+            (
+                json!({}),
+                r#"["--node-label","m3s.aventer.biz/taskid","t4"]"#,
+                Some("t4"),
+            ),
+            (json!({}), r#"["--node-label","m3s.aventer.biz/taskid"]"#, None),
+            (json!({}), r#"["--node-label","m3s.aventer.biz/taskid="]"#, None),
+            (json!({TASK_LABEL: ""}), r#"["server"]"#, None),
+            (json!(null), "not a list", None),
+        ] {
+            let metadata = json!({"name": "n", "labels": labels, "annotations": {ARGUMENTS: arguments}});
+            let node = node(json!({"metadata": metadata}));
+            assert_eq!(node.task.as_deref(), task, "{labels} {arguments}");
+        }
+    }
+
+    #[test]
+    fn node_belongs_to_a_task_by_id_or_else_by_name() {
+        for (name, label, task, expected) in [
+            ("agent", json!({TASK_LABEL: "t1"}), "t1", true),
+            ("agent-t2", json!({TASK_LABEL: "t1"}), "t2", false),
+            ("agent-t2", json!({}), "t2", true),
+            ("agentt2", json!({}), "t2", false),
+            ("agent-t2", json!({}), "", false),
+            ("t2", json!({}), "t2", false),
+        ] {
+            let node = node(json!({"metadata": {"name": name, "labels": label}}));
+            assert_eq!(node.is_of(task), expected, "{name} {label} {task}");
+        }
+    }
+
+    #[test]
+    fn node_info_is_kept_as_it_was_sent() {
+        let info = json!({
+            "machineID": "m", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "v1.31.5+k3s1", "kubeProxyVersion": "",
+            "operatingSystem": "", "architecture": "",
+        });
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-04-07T10:00:00Z"});
+        let read = node(json!({
+            "metadata": {"name": "s", "labels": {"node-role.kubernetes.io/control-plane": "true"}},
+            "spec": {"unschedulable": true},
+            "status": {"nodeInfo": info, "conditions": [{"type": "DiskPressure", "status": "True"}, ready]},
+        }));
+        assert_eq!(read.info, info);
+        assert!(read.ready && read.cordoned && read.control_plane);
+        assert_eq!(read.ready_since, Some("2026-04-07T10:00:00Z".parse().unwrap()));
+    }
+
+    #[test]
+    fn node_without_status_is_not_ready() {
+        let read = node(json!({"metadata": {"name": "new"}}));
+        assert!(!read.ready && !read.cordoned && !read.control_plane);
+        assert_eq!((read.ready_since, read.info), (None, json!({})));
+        let odd = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": "soon"});
+        let read = node(json!({"metadata": {"name": "odd"}, "status": {"conditions": [odd]}}));
+        assert_eq!((read.ready, read.ready_since), (false, None));
+    }
+}

@@ -1,0 +1,411 @@
+//! Tables of situations and the steps that follow.
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+const POLICY: Policy = Policy {
+    node_timeout: Duration::from_mins(10),
+    kvstore: false,
+};
+
+/// A running task with a ready node, since `number` seconds.
+fn member(number: u32) -> Member {
+    Member {
+        number,
+        task: String::new(),
+        condition: Condition::Running,
+        since: at(i64::from(number)),
+        healthy: None,
+        leaving: false,
+        old: false,
+        drain: Drain::NotStarted,
+        unready_since: None,
+    }
+}
+
+fn goal(datastore: u32, server: u32, agent: u32) -> Goal {
+    Goal {
+        counts: PerKind {
+            datastore,
+            server,
+            agent,
+        },
+        cordoned: false,
+    }
+}
+
+/// Members by kind, and a ready node for each server and agent.
+fn observed(datastore: Vec<Member>, server: Vec<Member>, agent: Vec<Member>) -> Observed {
+    let mut members = PerKind {
+        datastore,
+        server,
+        agent,
+    };
+    let mut nodes = Vec::new();
+    for kind in Kind::ALL {
+        for member in members.of_mut(kind) {
+            member.task = format!("{kind}-{}", member.number);
+            let has_node = kind != Kind::Datastore && member.condition == Condition::Running;
+            nodes.extend(has_node.then(|| Node {
+                name: format!("node-{}", member.task),
+                task: Some(member.task.clone()),
+                ready: true,
+                cordoned: false,
+                leaving: false,
+            }));
+        }
+    }
+    Observed {
+        members,
+        nodes: Some(nodes),
+        ..Observed::default()
+    }
+}
+
+fn settled(agents: u32) -> Observed {
+    observed(
+        vec![member(0)],
+        vec![member(0)],
+        (0..agents).map(member).collect(),
+    )
+}
+
+fn plan(goal: &Goal, observed: &Observed) -> Plan {
+    next_steps(goal, observed, &POLICY, at(100))
+}
+
+fn steps(goal: &Goal, observed: &Observed) -> Vec<Step> {
+    plan(goal, observed).steps
+}
+
+fn launch(kind: Kind, number: u32) -> Step {
+    Step::Launch { kind, number }
+}
+
+fn remove(kind: Kind, number: u32, why: Why) -> Step {
+    Step::Remove { kind, number, why }
+}
+
+fn remove_node(node: &str) -> Step {
+    Step::RemoveNode(node.to_owned())
+}
+
+#[test]
+fn datastore_servers_and_agents_start_one_after_the_other() {
+    let goal = goal(1, 2, 2);
+    let nothing = Observed::default();
+    assert_eq!(steps(&goal, &nothing), [launch(Kind::Datastore, 0)]);
+
+    let staging = Member {
+        condition: Condition::Staging,
+        ..member(0)
+    };
+    let mut seen = observed(vec![staging], vec![], vec![]);
+    seen.nodes = None;
+    assert_eq!(steps(&goal, &seen), []);
+
+    let unhealthy = Member {
+        healthy: Some(false),
+        ..member(0)
+    };
+    seen.members.datastore = vec![unhealthy];
+    assert_eq!(steps(&goal, &seen), []);
+
+    seen.members.datastore = vec![member(0)];
+    assert_eq!(
+        steps(&goal, &seen),
+        [launch(Kind::Server, 0)],
+        "the first server alone"
+    );
+
+    seen.members.server = vec![member(0)];
+    let waiting = plan(&goal, &seen);
+    assert_eq!(waiting.steps, []);
+    let kinds: Vec<Kind> = waiting.waiting.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [Kind::Server, Kind::Agent]);
+
+    let seen = observed(vec![member(0)], vec![member(0)], vec![]);
+    let expected = [
+        launch(Kind::Server, 1),
+        launch(Kind::Agent, 0),
+        launch(Kind::Agent, 1),
+    ];
+    assert_eq!(steps(&goal, &seen), expected);
+}
+
+#[test]
+fn a_datastore_outside_of_the_framework_holds_nothing_up() {
+    let seen = Observed::default();
+    assert_eq!(steps(&goal(0, 1, 0), &seen), [launch(Kind::Server, 0)]);
+}
+
+#[test]
+fn servers_start_with_a_quorum_of_the_kvstore() {
+    let policy = Policy {
+        kvstore: true,
+        ..POLICY
+    };
+    let down = Member {
+        condition: Condition::Staging,
+        ..member(2)
+    };
+    let two = observed(vec![member(0), member(1), down.clone()], vec![], vec![]);
+    let plan = next_steps(&goal(3, 1, 0), &two, &policy, at(100));
+    assert_eq!(plan.steps, [launch(Kind::Server, 0)]);
+    let one = observed(
+        vec![
+            member(0),
+            Member {
+                number: 1,
+                ..down.clone()
+            },
+            down,
+        ],
+        vec![],
+        vec![],
+    );
+    let plan = next_steps(&goal(3, 1, 0), &one, &policy, at(100));
+    assert_eq!(plan.steps, []);
+}
+
+#[test]
+fn nothing_is_done_when_all_is_well() {
+    let plan = plan(&goal(1, 1, 3), &settled(3));
+    assert!(
+        plan.settled && plan.steps.is_empty() && plan.waiting.is_empty(),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn the_youngest_agents_leave_drained_and_pending_ones_before() {
+    let goal = goal(1, 1, 1);
+    let mut seen = settled(3);
+    let drain = |number| Step::Drain {
+        number,
+        node: format!("node-agent-{number}"),
+    };
+    assert_eq!(steps(&goal, &seen), [drain(2), drain(1)]);
+
+    seen.members.agent[2].drain = Drain::UnderWay;
+    seen.members.agent[1].drain = Drain::Done;
+    let expected = [remove_node("node-agent-1"), remove(Kind::Agent, 1, Why::Surplus)];
+    assert_eq!(steps(&goal, &seen), expected);
+
+    let (mut seen, two) = (
+        settled(2),
+        Goal {
+            counts: PerKind {
+                agent: 2,
+                ..goal.counts
+            },
+            ..goal
+        },
+    );
+    let pending = Member {
+        condition: Condition::Scheduled,
+        task: "agent-2".to_owned(),
+        ..member(2)
+    };
+    seen.members.agent.push(pending);
+    assert_eq!(steps(&two, &seen), [remove(Kind::Agent, 2, Why::Surplus)]);
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_not_drained() {
+    let mut seen = settled(1);
+    seen.nodes.as_mut().unwrap()[1].ready = false;
+    let expected = [remove_node("node-agent-0"), remove(Kind::Agent, 0, Why::Surplus)];
+    assert_eq!(steps(&goal(1, 1, 0), &seen), expected);
+}
+
+#[test]
+fn a_drain_is_cancelled_when_the_agent_stays() {
+    let mut seen = settled(2);
+    seen.members.agent[1].drain = Drain::Done;
+    let expected = [Step::CancelDrain {
+        number: 1,
+        node: "node-agent-1".to_owned(),
+    }];
+    assert_eq!(steps(&goal(1, 1, 2), &seen), expected);
+}
+
+#[test]
+fn a_stopped_cluster_ends_from_the_agents_to_the_datastore_without_draining() {
+    let goal = goal(0, 0, 0);
+    let seen = settled(2);
+    let expected = [
+        remove(Kind::Agent, 1, Why::Surplus),
+        remove(Kind::Agent, 0, Why::Surplus),
+    ];
+    assert_eq!(steps(&goal, &seen), expected);
+    let seen = settled(0);
+    assert_eq!(steps(&goal, &seen), [remove(Kind::Server, 0, Why::Surplus)]);
+    let seen = observed(vec![member(0)], vec![], vec![]);
+    assert_eq!(steps(&goal, &seen), [remove(Kind::Datastore, 0, Why::Surplus)]);
+    let mut leaving = settled(0);
+    leaving.members.server[0].leaving = true;
+    assert_eq!(steps(&goal, &leaving), [], "the datastore ends after the server");
+}
+
+#[test]
+fn numbers_of_leaving_tasks_are_not_used_again() {
+    let mut seen = settled(2);
+    seen.members.agent[0].leaving = true;
+    assert_eq!(steps(&goal(1, 1, 2), &seen), [launch(Kind::Agent, 2)]);
+}
+
+#[test]
+fn failing_tasks_are_launched_after_their_backoff() {
+    let mut seen = settled(0);
+    seen.backoff.agent = Some(at(130));
+    let plan = plan(&goal(1, 1, 1), &seen);
+    assert_eq!((plan.steps, plan.look_again), (vec![], Some(at(130))));
+    seen.backoff.agent = Some(at(100));
+    assert_eq!(steps(&goal(1, 1, 1), &seen), [launch(Kind::Agent, 0)]);
+}
+
+#[test]
+fn nodes_without_a_task_are_removed() {
+    let mut seen = settled(1);
+    let orphan = |name: &str, task: Option<&str>, leaving| Node {
+        name: name.to_owned(),
+        task: task.map(str::to_owned),
+        ready: true,
+        cordoned: false,
+        leaving,
+    };
+    let nodes = seen.nodes.as_mut().unwrap();
+    nodes.push(orphan("ended", Some("agent-9"), false));
+    nodes.push(orphan("being-removed", Some("agent-8"), true));
+    nodes.push(orphan("foreign", None, false));
+    assert_eq!(steps(&goal(1, 1, 1), &seen), [remove_node("ended")]);
+}
+
+#[test]
+fn agents_are_cordoned_on_request_and_servers_are_not() {
+    let goal = Goal {
+        cordoned: true,
+        ..goal(1, 1, 2)
+    };
+    let mut seen = settled(2);
+    seen.nodes.as_mut().unwrap()[1].cordoned = true;
+    let expected = [Step::Cordon {
+        node: "node-agent-1".to_owned(),
+        cordoned: true,
+    }];
+    assert_eq!(steps(&goal, &seen), expected);
+}
+
+#[test]
+fn a_node_is_replaced_only_after_it_was_away_for_long() {
+    let goal = goal(1, 1, 2);
+    let mut seen = settled(2);
+    seen.nodes
+        .as_mut()
+        .unwrap()
+        .retain(|node| node.name != "node-agent-1");
+    seen.members.agent[1].unready_since = Some(at(50));
+    let waiting = plan(&goal, &seen);
+    assert_eq!((waiting.steps, waiting.look_again), (vec![], Some(at(650))));
+    let late = next_steps(&goal, &seen, &POLICY, at(650));
+    assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::NotReady)]);
+
+    // Two are away: one after the other.
+    seen.nodes
+        .as_mut()
+        .unwrap()
+        .retain(|node| node.name != "node-agent-0");
+    seen.members.agent[0].unready_since = Some(at(50));
+    let late = next_steps(&goal, &seen, &POLICY, at(700));
+    assert_eq!(late.steps, [remove(Kind::Agent, 0, Why::NotReady)]);
+    seen.members.agent[0].leaving = true;
+    let next = next_steps(&goal, &seen, &POLICY, at(700));
+    assert_eq!(next.steps, [launch(Kind::Agent, 2)]);
+}
+
+#[test]
+fn a_server_whose_api_is_silent_for_long_is_replaced() {
+    let goal = goal(1, 1, 1);
+    let mut seen = settled(1);
+    seen.nodes = None;
+    seen.silent_since = Some(at(20));
+    assert_eq!(plan(&goal, &seen).steps, []);
+    let late = next_steps(&goal, &seen, &POLICY, at(620));
+    assert_eq!(late.steps, [remove(Kind::Server, 0, Why::NotReady)]);
+}
+
+#[test]
+fn changed_tasks_are_replaced_one_by_one_and_only_while_all_is_well() {
+    let goal = goal(1, 1, 2);
+    let mut seen = settled(2);
+    for agent in &mut seen.members.agent {
+        agent.old = true;
+    }
+    let drain = Step::Drain {
+        number: 0,
+        node: "node-agent-0".to_owned(),
+    };
+    assert_eq!(steps(&goal, &seen), [drain]);
+    seen.members.agent[0].drain = Drain::UnderWay;
+    assert_eq!(steps(&goal, &seen), []);
+    seen.members.agent[0].drain = Drain::Done;
+    let expected = [remove_node("node-agent-0"), remove(Kind::Agent, 0, Why::Changed)];
+    assert_eq!(steps(&goal, &seen), expected);
+
+    // The replacement is not ready: the change halts.
+    let mut seen = settled(2);
+    seen.members.agent[1].old = true;
+    seen.nodes
+        .as_mut()
+        .unwrap()
+        .retain(|node| node.name != "node-agent-0");
+    let halted = plan(&goal, &seen);
+    assert_eq!(halted.steps, []);
+    assert!(
+        halted.waiting[0].1.contains("waits until"),
+        "{:?}",
+        halted.waiting
+    );
+}
+
+#[test]
+fn changed_kinds_are_replaced_from_the_datastore_to_the_agents() {
+    let goal = goal(1, 1, 1);
+    let mut seen = settled(1);
+    for kind in Kind::ALL {
+        seen.members.of_mut(kind)[0].old = true;
+    }
+    for (kind, expected) in [
+        (Kind::Datastore, remove(Kind::Datastore, 0, Why::Changed)),
+        (Kind::Server, remove(Kind::Server, 0, Why::Changed)),
+        (
+            Kind::Agent,
+            Step::Drain {
+                number: 0,
+                node: "node-agent-0".to_owned(),
+            },
+        ),
+    ] {
+        assert_eq!(steps(&goal, &seen), [expected]);
+        seen.members.of_mut(kind)[0].old = false;
+    }
+    assert_eq!(steps(&goal, &seen), []);
+}
+
+#[test]
+fn a_changed_task_that_waits_for_an_offer_is_replaced_at_once() {
+    let mut seen = settled(1);
+    let pending = Member {
+        condition: Condition::Scheduled,
+        old: true,
+        task: "agent-1".to_owned(),
+        ..member(1)
+    };
+    seen.members.agent.push(pending);
+    let expected = [remove(Kind::Agent, 1, Why::Changed)];
+    assert_eq!(steps(&goal(1, 1, 2), &seen), expected);
+}

@@ -1,0 +1,31 @@
+//! Leading (running the framework) and standing by (forwarding requests).
+
+use std::convert::Infallible;
+
+use transom_framework::{FrameworkService, Leader, LeaderTerm};
+
+use crate::core::term::{Handles, TermDependencies};
+use crate::{Error, Result};
+
+/// Runs the framework while this daemon is the leader.
+#[derive(Debug)]
+pub struct Runner {
+    pub(crate) dependencies: TermDependencies,
+    pub(crate) leader: Leader<Handles>,
+}
+
+impl FrameworkService for Runner {
+    type Error = Error;
+
+    /// Does nothing: requests are forwarded to the leader.
+    async fn stand_by(&mut self) -> Infallible {
+        std::future::pending().await
+    }
+
+    async fn lead(&mut self, term: LeaderTerm) -> Result<()> {
+        let (handles, running) = self.dependencies.start(term).await?;
+        let installed = self.leader.install(handles);
+        running.ended(installed).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! The arguments of the bootstrap script: the command of the server or agent, and what the service
+//! adds to it.
+
+use transom_scheduler::Placement;
+
+use super::Metadata;
+use super::container::{self, TASK_LABEL};
+use crate::config::Config;
+use crate::kind::Kind;
+
+/// Docker's socket for a kubelet.
+const CRI_SOCKET: &str = "unix:///var/run/cri-dockerd.sock";
+
+/// The arguments before an offer.
+pub(super) fn of(config: &Config, metadata: Metadata, task: &str) -> Vec<String> {
+    let orchestrator = &config.orchestrator;
+    let label = format!("{TASK_LABEL}={task}");
+    let mut arguments = Vec::new();
+    match metadata.kind {
+        Kind::Datastore => {}
+        Kind::Server => {
+            arguments.extend(words(&orchestrator.server_command));
+            if orchestrator.container_runtime {
+                arguments.extend(["--container-runtime-endpoint", CRI_SOCKET].map(str::to_owned));
+            }
+            arguments.push(format!("--tls-san={}", container::alias(config, Kind::Server)));
+            arguments.extend(["--node-label".to_owned(), label]);
+            if orchestrator.enable_taint {
+                arguments.extend(
+                    [
+                        "--node-taint",
+                        "node-role.kubernetes.io/master=NoSchedule:NoSchedule",
+                    ]
+                    .map(str::to_owned),
+                );
+            }
+            if orchestrator.registry_mirror {
+                arguments.push("--embedded-registry".to_owned());
+            }
+        }
+        Kind::Agent => {
+            arguments.extend(words(&orchestrator.agent_command));
+            if orchestrator.container_runtime {
+                arguments.extend(["--container-runtime-endpoint", CRI_SOCKET].map(str::to_owned));
+            }
+            arguments.extend(["--with-node-id".to_owned(), task.to_owned()]);
+            arguments.extend(["--node-label".to_owned(), label.clone()]);
+            // The original's images look for these words. k3s stops at the last one, which is no
+            // option, so they come last.
+            arguments.extend(["--kubelet-arg".to_owned(), "node-labels".to_owned(), label]);
+        }
+    }
+    arguments
+}
+
+/// The arguments that the offer decides.
+pub(super) fn of_placement(config: &Config, kind: Kind, placement: &Placement) -> Vec<String> {
+    if kind != Kind::Server {
+        return Vec::new();
+    }
+    let mut arguments = vec![format!("--tls-san={}", placement.agent.hostname)];
+    if !config.containers.enabled {
+        // Without a container the server listens on the port that clients use.
+        let port = placement.host_ports.first();
+        arguments.extend(port.map(|port| format!("--https-listen-port={port}")));
+        arguments.push(format!("--data-dir={}", config.orchestrator.server_volume));
+    }
+    arguments
+}
+
+fn words(command: &str) -> impl Iterator<Item = String> + '_ {
+    command.split_whitespace().map(str::to_owned)
+}

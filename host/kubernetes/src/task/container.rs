@@ -1,0 +1,178 @@
+//! The container: image, options of `docker run`, network, volumes.
+
+use std::collections::BTreeMap;
+
+use transom_launch::{
+    Container, ContainerNetwork, Containerizer, Image, Network, Program, Volume, VolumeSource,
+};
+
+use super::{Metadata, ports};
+use crate::config::{Config, Engine, KindConfig};
+use crate::kind::Kind;
+
+/// The label of a node with the id of its task.
+pub(super) const TASK_LABEL: &str = "m3s.aventer.biz/taskid";
+/// The container runtime's default network.
+const BRIDGE: &str = "bridge";
+/// The servers' data in their containers.
+const SERVER_DATA: &str = "/var/lib/rancher/k3s";
+/// The SQL server's data in its container.
+const SQL_DATA: &str = "/var/lib/mysql";
+/// The kvstore's data in its container.
+const KVSTORE_DATA: &str = "/default.etcd";
+
+/// The name of a kind in the container runtime's network.
+pub(super) fn alias(config: &Config, kind: Kind) -> String {
+    format!("{}{kind}", config.name)
+}
+
+/// The host name of a container. Agents have names of their own, because a node is named after its
+/// host; so have further servers and datastores.
+pub(super) fn hostname(config: &Config, kind: Kind, number: u32) -> String {
+    let (alias, domain) = (
+        alias(config, kind),
+        config.containers.domain.trim_start_matches('.'),
+    );
+    let name = match (kind, number) {
+        (Kind::Datastore | Kind::Server, 0) => alias,
+        _ => format!("{alias}-{number}"),
+    };
+    match domain {
+        "" => name,
+        domain => format!("{name}.{domain}"),
+    }
+}
+
+/// The container of a task.
+pub(super) fn of(
+    config: &Config,
+    settings: &KindConfig,
+    metadata: Metadata,
+    host_ports: &[u16],
+) -> Container {
+    let Metadata { kind, number, .. } = metadata;
+    let image = match kind {
+        Kind::Datastore => &config.datastore.image,
+        Kind::Server | Kind::Agent => &config.orchestrator.image,
+    };
+    Container {
+        image: Some(Image {
+            name: image.clone(),
+            force_pull: true,
+            pull_secret: None,
+        }),
+        hostname: Some(hostname(config, kind, number)),
+        network: network(config),
+        port_mappings: ports::mappings(config, kind, host_ports),
+        volumes: volume(config, kind).into_iter().collect(),
+        ..Container::new(Containerizer::Docker {
+            privileged: kind != Kind::Datastore,
+            parameters: parameters(config, settings, kind),
+        })
+    }
+}
+
+/// The program of a datastore.
+pub(super) fn datastore_program(config: &Config) -> Program {
+    let datastore = &config.datastore;
+    if let (Some(command), false) = (&datastore.command, config.containers.enabled) {
+        return Program::Shell(command.clone());
+    }
+    match datastore.engine {
+        Engine::Sql if datastore.ssl => {
+            let option = |name: &str, file: &str| format!("--ssl-{name}={SQL_DATA}/{file}.pem");
+            Program::EntryPoint(vec![
+                option("ca", "ca"),
+                option("cert", "server-cert"),
+                option("key", "server-key"),
+            ])
+        }
+        Engine::Sql => Program::EntryPoint(Vec::new()),
+        Engine::Kvstore => Program::Shell(format!(
+            "/usr/local/bin/etcd --listen-client-urls http://0.0.0.0:{} --election-timeout '50000' \
+             --heartbeat-interval '5000'",
+            datastore.port
+        )),
+    }
+}
+
+/// A network of the cluster manager wins over one of the container runtime.
+fn network(config: &Config) -> Network {
+    let containers = &config.containers;
+    match (&containers.cluster_network, containers.container_network.as_str()) {
+        (Some(name), _) => Network::Bridge {
+            name: Some(name.clone()),
+            labels: BTreeMap::new(),
+        },
+        (None, BRIDGE) => Network::Bridge {
+            name: Some(String::new()),
+            labels: BTreeMap::new(),
+        },
+        (None, name) => Network::Container(vec![ContainerNetwork::from(name.to_owned())]),
+    }
+}
+
+/// The options of `docker run`.
+fn parameters(config: &Config, settings: &KindConfig, kind: Kind) -> Vec<(String, String)> {
+    let containers = &config.containers;
+    let mut parameters = Parameters(Vec::new());
+    parameters.add("cap-add", "NET_ADMIN");
+    let is_node = kind != Kind::Datastore;
+    if is_node {
+        parameters.add("cap-add", "SYS_ADMIN");
+        if let Some(size) = &containers.shm_size {
+            parameters.add("shm-size", size);
+        }
+    }
+    let mem = settings.mem_limit.unwrap_or(settings.mem);
+    let swap = ((containers.memory_swap + mem) / 1024.0).round();
+    parameters.add("memory-swap", format!("{swap}g"));
+    if is_node {
+        parameters.add("ulimit", format!("nofile={}", containers.open_files));
+    }
+    parameters.0.extend(settings.docker_parameters.iter().cloned());
+    if containers.restrict_disk {
+        let disk = settings.disk_limit.unwrap_or(settings.disk);
+        parameters.add("storage-opt", format!("size={}mb", disk.trunc()));
+    }
+    if let Some(runtime) = &containers.runtime {
+        parameters.add("runtime", runtime);
+    }
+    if containers.cluster_network.is_none() && containers.container_network != BRIDGE {
+        // The datastore's alias has no prefix, as images and scripts of the original expect.
+        match kind {
+            Kind::Datastore => parameters.add("net-alias", "datastore"),
+            Kind::Server | Kind::Agent => parameters.add("net-alias", alias(config, kind)),
+        }
+    }
+    if is_node && containers.cgroup_v2 {
+        parameters.add("cgroupns", "private");
+    }
+    parameters.0
+}
+
+fn volume(config: &Config, kind: Kind) -> Option<Volume> {
+    let (path, name) = match (kind, config.datastore.engine) {
+        (Kind::Datastore, Engine::Sql) => (SQL_DATA, &config.datastore.volume),
+        (Kind::Datastore, Engine::Kvstore) => (KVSTORE_DATA, &config.datastore.volume),
+        (Kind::Server, _) => (SERVER_DATA, &config.orchestrator.server_volume),
+        (Kind::Agent, _) => return None,
+    };
+    Some(Volume {
+        container_path: path.to_owned(),
+        read_only: false,
+        source: VolumeSource::Docker {
+            name: name.clone(),
+            driver: Some(config.containers.volume_driver.clone()),
+            options: BTreeMap::new(),
+        },
+    })
+}
+
+struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    fn add(&mut self, name: &str, value: impl Into<String>) {
+        self.0.push((name.to_owned(), value.into()));
+    }
+}

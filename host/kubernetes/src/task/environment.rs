@@ -1,0 +1,147 @@
+//! The variables of the containers. None of them holds the password of the state store.
+
+use transom_common::{HostPort, Secret};
+
+use super::Launch;
+use super::container;
+use crate::config::{Config, Engine, KindConfig};
+use crate::kind::Kind;
+
+/// The name of the orchestrator's database.
+const DATABASE: &str = "k3s";
+/// The port of the server's API in its container.
+pub(super) const API_PORT: u16 = 6443;
+/// The folder of the certificates for the SQL server.
+const CERTIFICATES: &str = "/var/lib/rancher/k3s";
+
+/// The addresses that tasks use to reach each other, where names do not resolve; empty where
+/// containers use each other's names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Endpoints {
+    /// The datastore's members.
+    pub(crate) datastore: Vec<HostPort>,
+    /// The server's API.
+    pub(crate) server: Option<HostPort>,
+}
+
+/// The variables without secrets.
+pub(super) fn public(
+    config: &Config,
+    settings: &KindConfig,
+    kind: Kind,
+    endpoints: &Endpoints,
+    task: &str,
+) -> Vec<(String, String)> {
+    let orchestrator = &config.orchestrator;
+    let mut variables = Variables(Vec::new());
+    variables.set("SERVICE_NAME", Launch::name(config, kind));
+    variables.set("TZ", &config.containers.time_zone);
+    variables.set("MESOS_TASK_ID", task);
+    match kind {
+        Kind::Datastore => match config.datastore.engine {
+            Engine::Sql => variables.set("MYSQL_DATABASE", DATABASE),
+            Engine::Kvstore => {
+                variables.set("ALLOW_NONE_AUTHENTICATION", "yes");
+                let host = container::hostname(config, kind, 0);
+                let url = format!("http://{host}:{}", config.datastore.port);
+                variables.set("ETCD_ADVERTISE_CLIENT_URLS", url);
+            }
+        },
+        Kind::Server | Kind::Agent => {
+            variables.set("KUBERNETES_VERSION", &orchestrator.version);
+            variables.set("K3SFRAMEWORK_TYPE", kind.as_str());
+            variables.set("K3S_URL", server_url(config, endpoints));
+            variables.set("MESOS_SANDBOX_VAR", "");
+            if kind == Kind::Server {
+                // The file holds a client key: only its owner reads it.
+                variables.set("K3S_KUBECONFIG_MODE", "600");
+                variables.set("KUBECONFIG", &orchestrator.kubeconfig);
+            }
+            variables.0.extend(orchestrator.node_env.iter().cloned());
+            variables.0.extend(settings.node_env.iter().cloned());
+        }
+    }
+    if !config.containers.enabled && kind == Kind::Datastore {
+        variables.set("DATA_DIR", &config.datastore.volume);
+    }
+    variables.0
+}
+
+/// The variables that components never see.
+pub(super) fn secret(
+    config: &Config,
+    kind: Kind,
+    token: &Secret,
+    endpoints: &Endpoints,
+) -> Vec<(String, String)> {
+    let datastore = &config.datastore;
+    let mut variables = Variables(Vec::new());
+    if kind == Kind::Datastore {
+        if datastore.engine == Engine::Sql {
+            variables.set("MYSQL_ROOT_PASSWORD", datastore.password.reveal());
+        }
+        return variables.0;
+    }
+    variables.set("K3S_TOKEN", token.reveal());
+    if kind == Kind::Server {
+        variables.set("K3S_DATASTORE_ENDPOINT", datastore_endpoint(config, endpoints));
+        if datastore.engine == Engine::Sql && datastore.ssl {
+            for (name, file) in [
+                ("K3S_DATASTORE_CAFILE", "ca.pem"),
+                ("K3S_DATASTORE_CERTFILE", "client-cert.pem"),
+                ("K3S_DATASTORE_KEYFILE", "client-key.pem"),
+            ] {
+                variables.set(name, format!("{CERTIFICATES}/{file}"));
+            }
+        }
+    }
+    variables.0
+}
+
+/// The address of the server's API for agents.
+fn server_url(config: &Config, endpoints: &Endpoints) -> String {
+    match &endpoints.server {
+        Some(address) => format!("https://{address}"),
+        None => format!(
+            "https://{}:{API_PORT}",
+            container::hostname(config, Kind::Server, 0)
+        ),
+    }
+}
+
+/// The datastore's address with its password.
+fn datastore_endpoint(config: &Config, endpoints: &Endpoints) -> String {
+    let datastore = &config.datastore;
+    if let Some(endpoint) = &datastore.endpoint {
+        return endpoint.reveal().to_owned();
+    }
+    let named = || {
+        let members = config.kinds.datastore.count.max(1);
+        let host = |number| container::hostname(config, Kind::Datastore, number);
+        (0..members).map(move |number| HostPort::new(host(number), datastore.port))
+    };
+    let members: Vec<HostPort> = if endpoints.datastore.is_empty() {
+        named().collect()
+    } else {
+        endpoints.datastore.clone()
+    };
+    match datastore.engine {
+        Engine::Sql => {
+            let address = members.first().map(ToString::to_string).unwrap_or_default();
+            let (user, password) = (&datastore.username, datastore.password.reveal());
+            format!("mysql://{user}:{password}@tcp({address})/{DATABASE}")
+        }
+        Engine::Kvstore => {
+            let urls: Vec<String> = members.iter().map(|member| format!("http://{member}")).collect();
+            urls.join(",")
+        }
+    }
+}
+
+struct Variables(Vec<(String, String)>);
+
+impl Variables {
+    fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.0.push((name.to_owned(), value.into()));
+    }
+}

@@ -1,0 +1,269 @@
+//! How a task of the framework becomes a `TaskInfo` (specification, part B; the containers are
+//! those of the original, so that its images run unchanged).
+//!
+//! A task is made in two steps. [`Draft`] has everything that is known before an offer: from it the
+//! bootstrap component prepares script, environment and arguments. [`Launch`] adds the secrets,
+//! which no component sees, and what the offer decides: the agent and its ports.
+
+mod arguments;
+mod container;
+mod environment;
+mod ports;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use transom_cluster::v1::{TaskInfo, Uri, Visibility};
+use transom_common::Secret;
+use transom_launch::{
+    Command, Discovery, Environment, HealthCheck, Limit, Limits, Probe, ProbeTimes, Program, Task,
+};
+use transom_plugin_host::matcher::Constraint;
+use transom_scheduler::{BuildTask, Placement, RunSpec};
+
+use crate::config::{Config, Engine, KindConfig};
+use crate::kind::Kind;
+
+pub(crate) use environment::Endpoints;
+pub(crate) use ports::container_ports;
+
+/// Where containers find their sandbox.
+const SANDBOX: &str = "/mnt/mesos/sandbox";
+/// The name of the bootstrap script in the sandbox.
+const SCRIPT: &str = "bootstrap";
+/// How long a kvstore may take to find its other members before its health counts.
+const KVSTORE_DELAY: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// The service's part of a task's record in the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) kind: Kind,
+    /// 0 for the first of its kind; a later task may have the number again.
+    pub(crate) number: u32,
+    /// Counts the tasks with this number.
+    pub(crate) incarnation: u32,
+}
+
+/// Variables and arguments of a container without its secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Draft {
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// The script of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Script {
+    /// Where the cluster's fetcher finds it.
+    pub(crate) url: String,
+    pub(crate) draft: Draft,
+}
+
+/// A task before its offer.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub(crate) config: Arc<Config>,
+    /// The settings of its kind, as adjusted.
+    pub(crate) settings: KindConfig,
+    pub(crate) metadata: Metadata,
+    /// With it servers and agents join.
+    pub(crate) token: Secret,
+    pub(crate) endpoints: Endpoints,
+    /// As the bootstrap component prepared it; `None`: the datastore, which runs no script.
+    pub(crate) script: Option<Script>,
+}
+
+impl Launch {
+    /// What is known of the container before an offer, without secrets.
+    pub(crate) fn draft(
+        config: &Config,
+        settings: &KindConfig,
+        metadata: Metadata,
+        endpoints: &Endpoints,
+        task: &str,
+    ) -> Draft {
+        Draft {
+            environment: environment::public(config, settings, metadata.kind, endpoints, task),
+            arguments: arguments::of(config, metadata, task),
+        }
+    }
+
+    /// The name of the task in the cluster.
+    pub(crate) fn name(config: &Config, kind: Kind) -> String {
+        format!("{}:{kind}", config.name)
+    }
+
+    /// The run spec of this launch; `version` tells configurations apart.
+    pub(crate) fn run_spec(self, version: String, wanted: u32) -> RunSpec {
+        let Metadata { kind, number, .. } = self.metadata;
+        let settings = self.settings.clone();
+        RunSpec {
+            id: Self::name(&self.config, kind),
+            version,
+            instances: wanted,
+            cpus: settings.cpus,
+            mem: settings.mem,
+            disk: settings.disk,
+            gpus: 0.0,
+            avoid_gpus: false,
+            ports: ports::requests(&self.config, kind, number),
+            role: None,
+            volumes: Vec::new(),
+            constraints: constraints(settings.constraint.as_deref()),
+            roles: Vec::new(),
+            executor: transom_scheduler::ExecutorResources::default(),
+            build: Arc::new(self).into(),
+        }
+    }
+
+    fn command(&self, placement: &Placement) -> Command {
+        let kind = self.metadata.kind;
+        let program = match (&self.script, kind) {
+            (Some(script), _) => {
+                let containers = self.config.containers.enabled;
+                let folder = if containers { SANDBOX } else { "." };
+                let mut argv = vec![format!("{folder}/{SCRIPT}")];
+                argv.extend(script.draft.arguments.iter().cloned());
+                argv.extend(arguments::of_placement(&self.config, kind, placement));
+                Program::Argv(argv)
+            }
+            (None, _) => container::datastore_program(&self.config),
+        };
+        Command {
+            environment: self.environment(placement),
+            uris: self.script.iter().map(|script| uri(&script.url)).collect(),
+            ..Command::new(program)
+        }
+    }
+
+    fn environment(&self, placement: &Placement) -> Environment {
+        let task = placement.task.as_str();
+        let public = match &self.script {
+            Some(script) => script.draft.environment.clone(),
+            None => environment::public(
+                &self.config,
+                &self.settings,
+                self.metadata.kind,
+                &self.endpoints,
+                task,
+            ),
+        };
+        let mut all: Environment = public.into_iter().collect();
+        for (name, value) in
+            environment::secret(&self.config, self.metadata.kind, &self.token, &self.endpoints)
+        {
+            all.set(name, value);
+        }
+        if !self.config.containers.enabled {
+            for (at, port) in placement.host_ports.iter().enumerate() {
+                all.set(format!("PORT{at}"), port.to_string());
+            }
+        }
+        all
+    }
+
+    fn health_check(&self) -> Option<HealthCheck> {
+        let datastore = &self.config.datastore;
+        if self.metadata.kind != Kind::Datastore || !self.config.containers.enabled {
+            return None;
+        }
+        let (program, delay) = match datastore.engine {
+            Engine::Sql => {
+                let argv = ["mysqladmin", "ping", "-h", "localhost"].map(str::to_owned);
+                (Program::Argv(argv.to_vec()), None)
+            }
+            Engine::Kvstore => {
+                let line = format!(
+                    "etcdctl endpoint health --endpoints=http://127.0.0.1:{}",
+                    datastore.port
+                );
+                (Program::Shell(line), Some(KVSTORE_DELAY))
+            }
+        };
+        Some(HealthCheck {
+            probe: Probe::Command(program),
+            times: ProbeTimes {
+                delay,
+                ..ProbeTimes::default()
+            },
+            grace_period: None,
+            consecutive_failures: None,
+            https: false,
+            ipv6: false,
+        })
+    }
+
+    fn limits(&self) -> Limits {
+        if !self.config.containers.enforce_limits {
+            return Limits::default();
+        }
+        let settings = &self.settings;
+        Limits {
+            cpus: Some(Limit::Amount(settings.cpu_limit.unwrap_or(settings.cpus))),
+            mem: Some(Limit::Amount(settings.mem_limit.unwrap_or(settings.mem))),
+        }
+    }
+}
+
+impl BuildTask for Launch {
+    fn build(&self, placement: &Placement) -> Option<TaskInfo> {
+        let (config, kind) = (&self.config, self.metadata.kind);
+        let name = Self::name(config, kind);
+        let discovery = Discovery {
+            name: name.clone(),
+            visibility: Visibility::External,
+            ports: ports::announced(config, kind, &placement.host_ports),
+        };
+        let labels: BTreeMap<String, String> = self.settings.labels.iter().cloned().collect();
+        let task = Task {
+            container: config
+                .containers
+                .enabled
+                .then(|| container::of(config, &self.settings, self.metadata, &placement.host_ports)),
+            labels,
+            discovery: Some(discovery),
+            health_check: self.health_check(),
+            limits: self.limits(),
+            ..Task::new(name, self.command(placement))
+        };
+        Some(task.into())
+    }
+
+    fn metadata(&self, _placement: &Placement) -> serde_json::Value {
+        serde_json::to_value(self.metadata).unwrap_or_default()
+    }
+}
+
+/// The script as the cluster's fetcher gets it.
+fn uri(url: &str) -> Uri {
+    Uri {
+        value: url.to_owned(),
+        executable: Some(true),
+        extract: Some(false),
+        cache: Some(false),
+        output_file: Some(SCRIPT.to_owned()),
+    }
+}
+
+/// A host name without regard to case, which the matcher's `LIKE` can do and its `IS` cannot.
+fn constraints(host: Option<&str>) -> Vec<Constraint> {
+    let pattern = |host: &str| {
+        let escaped: String = host
+            .chars()
+            .flat_map(|character| {
+                let plain = character.is_alphanumeric() || character == '-' || character == '_';
+                (!plain).then_some('\\').into_iter().chain([character])
+            })
+            .collect();
+        Constraint::Field {
+            field: "@hostname".to_owned(),
+            operator: "LIKE".to_owned(),
+            operand: Some(format!("(?i){escaped}")),
+        }
+    };
+    host.map(pattern).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;

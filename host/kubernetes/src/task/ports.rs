@@ -1,0 +1,94 @@
+//! Host ports: which a task asks for, and what they lead to.
+//!
+//! They come from `PORTRANGE_FROM` to `PORTRANGE_TO`, as far as the offer has them. The first
+//! server's API gets the first port of the range, if the offer has it; everything else begins with
+//! the next one.
+
+use std::collections::BTreeMap;
+
+use transom_launch::{Port, PortMapping};
+use transom_scheduler::PortRequest;
+
+use super::environment::API_PORT;
+use crate::config::Config;
+use crate::kind::Kind;
+
+/// The port of the server's container for other purposes.
+const SERVER_HTTP_PORT: u16 = 8080;
+
+/// A port in a container.
+struct ContainerPort {
+    number: u16,
+    /// The name that discovery announces.
+    name: String,
+    /// The protocol that discovery announces.
+    protocol: &'static str,
+}
+
+/// The ports of a kind's containers, in order.
+fn of(config: &Config, kind: Kind) -> Vec<ContainerPort> {
+    let port = |number, name: &str, protocol| ContainerPort {
+        number,
+        name: name.to_owned(),
+        protocol,
+    };
+    match kind {
+        Kind::Datastore => vec![port(config.datastore.port, "datastore", "tcp")],
+        Kind::Server => vec![
+            port(API_PORT, "kubernetes", "tcp"),
+            port(SERVER_HTTP_PORT, "http", "tcp"),
+        ],
+        Kind::Agent => {
+            let named = |suffix: &str| format!("{}-{suffix}", config.name);
+            let mut ports = vec![
+                port(80, &named("http"), "http"),
+                port(443, &named("https"), "https"),
+            ];
+            let more = config.orchestrator.agent_tcp_port;
+            ports.extend(more.map(|number| port(number, &named("tcp"), "tcp")));
+            ports
+        }
+    }
+}
+
+/// The ports in the containers of a kind.
+pub(crate) fn container_ports(config: &Config, kind: Kind) -> impl Iterator<Item = u16> + use<> {
+    of(config, kind).into_iter().map(|port| port.number)
+}
+
+/// The requested host ports.
+pub(super) fn requests(config: &Config, kind: Kind, number: u32) -> Vec<PortRequest> {
+    let (first, last) = config.port_range;
+    let has_first = kind == Kind::Server && number == 0;
+    let from = if has_first { first } else { first.saturating_add(1) };
+    // The scheduler gives the lowest ports to overlapping ranges, in order.
+    vec![PortRequest::Range(from, last); of(config, kind).len()]
+}
+
+/// Host ports of the agent that lead to the container's.
+pub(super) fn mappings(config: &Config, kind: Kind, host_ports: &[u16]) -> Vec<PortMapping> {
+    of(config, kind)
+        .into_iter()
+        .zip(host_ports)
+        .map(|(port, host_port)| PortMapping {
+            host_port: *host_port,
+            container_port: port.number,
+            protocol: "tcp".to_owned(),
+            networks: Vec::new(),
+        })
+        .collect()
+}
+
+/// The ports that discovery announces.
+pub(super) fn announced(config: &Config, kind: Kind, host_ports: &[u16]) -> Vec<Port> {
+    of(config, kind)
+        .into_iter()
+        .zip(host_ports)
+        .map(|(port, host_port)| Port {
+            number: *host_port,
+            name: Some(port.name),
+            protocol: port.protocol.to_owned(),
+            labels: BTreeMap::new(),
+        })
+        .collect()
+}

@@ -1,0 +1,329 @@
+//! Tasks against recorded messages of the original: what decides how a container runs.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{config_with, placement};
+
+/// The task's message as JSON.
+fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Value {
+    let settings = config.kinds.of(kind).clone();
+    let metadata = Metadata {
+        kind,
+        number,
+        incarnation: 1,
+    };
+    let endpoints = Endpoints::default();
+    let draft = Launch::draft(config, &settings, metadata, &endpoints, "t-1");
+    let script = (kind != Kind::Datastore).then(|| Script {
+        url: "http://fw.test:10000/bootstrap/d/t".to_owned(),
+        draft,
+    });
+    let launch = Launch {
+        config: Arc::clone(config),
+        settings,
+        metadata,
+        token: "tok".into(),
+        endpoints,
+        script,
+    };
+    serde_json::to_value(launch.build(&placement("t-1", host_ports)).unwrap()).unwrap()
+}
+
+fn variables(info: &Value) -> BTreeMap<String, String> {
+    let variables = info["command"]["environment"]["variables"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    variables
+        .iter()
+        .map(|variable| (text(&variable["name"]), text(&variable["value"])))
+        .collect()
+}
+
+fn parameters(info: &Value) -> Vec<String> {
+    let parameters = info["container"]["docker"]["parameters"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    parameters
+        .iter()
+        .map(|it| format!("{}={}", text(&it["key"]), text(&it["value"])))
+        .collect()
+}
+
+fn arguments(info: &Value) -> Vec<&str> {
+    let arguments = info["command"]["arguments"].as_array().unwrap();
+    arguments.iter().map(|it| it.as_str().unwrap()).collect()
+}
+
+#[test]
+fn sql_datastore_is_as_recorded() {
+    let config = config_with(|_| {});
+    let info = info(&config, Kind::Datastore, 0, &[31001]);
+    assert_eq!(info["name"], "m3s:datastore");
+    let expected = json!({
+        "type": "DOCKER",
+        "volumes": [{
+            "mode": "RW", "container_path": "/var/lib/mysql",
+            "source": {"type": "DOCKER_VOLUME", "docker_volume": {"driver": "local", "name": "/data/k3s/datastore"}},
+        }],
+        "hostname": "m3sdatastore.local",
+        "docker": {
+            "image": "docker.io/mariadb:10.8.3", "network": "BRIDGE", "force_pull_image": true,
+            "port_mappings": [{"host_port": 31001, "container_port": 3306, "protocol": "tcp"}],
+            "parameters": [{"key": "cap-add", "value": "NET_ADMIN"}, {"key": "memory-swap", "value": "2g"}],
+        },
+        "network_infos": [{"name": ""}],
+    });
+    assert_eq!(info["container"], expected);
+    let check = &info["health_check"];
+    let command = json!({"shell": false, "value": "mysqladmin", "arguments": ["ping", "-h", "localhost"]});
+    assert_eq!(check["command"], command);
+    assert_eq!(check["delay_seconds"], Value::Null);
+    let announced = json!({
+        "visibility": "EXTERNAL", "name": "m3s:datastore",
+        "ports": {"ports": [{"number": 31001, "name": "datastore", "protocol": "tcp"}]},
+    });
+    assert_eq!(info["discovery"], announced);
+    assert_eq!(
+        info["limits"],
+        json!({"cpus": {"value": 1.0}, "mem": {"value": 1000.0}})
+    );
+    let variables = variables(&info);
+    for (name, value) in [
+        ("SERVICE_NAME", "m3s:datastore"),
+        ("MYSQL_ROOT_PASSWORD", "password"),
+        ("MYSQL_DATABASE", "k3s"),
+        ("TZ", "Etc/UTC"),
+        ("MESOS_TASK_ID", "t-1"),
+    ] {
+        assert_eq!(variables[name], value, "{name}");
+    }
+    assert_eq!(info["command"]["shell"], false);
+    assert_eq!(info["command"]["uris"], Value::Null);
+}
+
+#[test]
+fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
+    let config = config_with(|config| {
+        config.datastore.engine = Engine::Kvstore;
+        config.datastore.port = 2379;
+    });
+    let info = info(&config, Kind::Datastore, 0, &[31001]);
+    let command = "/usr/local/bin/etcd --listen-client-urls http://0.0.0.0:2379 --election-timeout '50000' \
+                   --heartbeat-interval '5000'";
+    assert_eq!(
+        (&info["command"]["shell"], &info["command"]["value"]),
+        (&json!(true), &json!(command))
+    );
+    assert_eq!(info["container"]["volumes"][0]["container_path"], "/default.etcd");
+    let variables = variables(&info);
+    assert_eq!(
+        variables["ETCD_ADVERTISE_CLIENT_URLS"],
+        "http://m3sdatastore.local:2379"
+    );
+    assert_eq!(variables["ALLOW_NONE_AUTHENTICATION"], "yes");
+    assert_eq!(info["health_check"]["delay_seconds"], 60.0);
+    let line = "etcdctl endpoint health --endpoints=http://127.0.0.1:2379";
+    assert_eq!(info["health_check"]["command"]["value"], line);
+}
+
+#[test]
+fn server_runs_the_script_with_its_command_and_what_the_offer_adds() {
+    let config = config_with(|_| {});
+    let info = info(&config, Kind::Server, 0, &[31000, 31003]);
+    let command = &info["command"];
+    assert_eq!(command["value"], "/mnt/mesos/sandbox/bootstrap");
+    let expected = [
+        "/usr/local/bin/k3s",
+        "server",
+        "--flannel-backend=vxlan",
+        "--tls-san=m3sserver",
+        "--node-label",
+        "m3s.aventer.biz/taskid=t-1",
+        "--node-taint",
+        "node-role.kubernetes.io/master=NoSchedule:NoSchedule",
+        "--tls-san=agent1.test",
+    ];
+    assert_eq!(arguments(&info), expected);
+    let script = json!([{
+        "value": "http://fw.test:10000/bootstrap/d/t", "executable": true, "extract": false, "cache": false,
+        "output_file": "bootstrap",
+    }]);
+    assert_eq!(command["uris"], script);
+    let docker = &info["container"]["docker"];
+    assert_eq!(docker["privileged"], true);
+    let mappings = json!([
+        {"host_port": 31000, "container_port": 6443, "protocol": "tcp"},
+        {"host_port": 31003, "container_port": 8080, "protocol": "tcp"},
+    ]);
+    assert_eq!(docker["port_mappings"], mappings);
+    let expected = [
+        "cap-add=NET_ADMIN",
+        "cap-add=SYS_ADMIN",
+        "shm-size=30gb",
+        "memory-swap=2g",
+        "ulimit=nofile=1048576",
+    ];
+    assert_eq!(parameters(&info), expected);
+    let variables = variables(&info);
+    for (name, value) in [
+        ("K3SFRAMEWORK_TYPE", "server"),
+        ("K3S_URL", "https://m3sserver.local:6443"),
+        ("K3S_TOKEN", "tok"),
+        ("KUBERNETES_VERSION", "v1.31.5"),
+        ("KUBECONFIG", "/etc/rancher/k3s/k3s.yaml"),
+        (
+            "K3S_DATASTORE_ENDPOINT",
+            "mysql://root:password@tcp(m3sdatastore.local:3306)/k3s",
+        ),
+    ] {
+        assert_eq!(variables[name], value, "{name}");
+    }
+}
+
+#[test]
+fn agent_has_a_host_name_of_its_own_and_its_task_as_a_label() {
+    let config = config_with(|config| {
+        config.orchestrator.agent_tcp_port = Some(9000);
+        config.kinds.agent.labels = vec![("traefik.enable".to_owned(), "true".to_owned())];
+    });
+    let info = info(&config, Kind::Agent, 2, &[31004, 31005, 31006]);
+    assert_eq!(info["container"]["hostname"], "m3sagent-2.local");
+    let arguments = arguments(&info);
+    let expected = [
+        "/usr/local/bin/k3s",
+        "agent",
+        "--snapshotter=native",
+        "--with-node-id",
+        "t-1",
+        "--node-label",
+        "m3s.aventer.biz/taskid=t-1",
+        "--kubelet-arg",
+        "node-labels",
+        "m3s.aventer.biz/taskid=t-1",
+    ];
+    assert_eq!(arguments, expected);
+    let ports = info["discovery"]["ports"]["ports"].as_array().unwrap();
+    let announced: Vec<_> = ports
+        .iter()
+        .map(|port| (&port["name"], &port["protocol"]))
+        .collect();
+    let (names, protocols) = (
+        json!(["m3s-http", "m3s-https", "m3s-tcp"]),
+        json!(["http", "https", "tcp"]),
+    );
+    for (at, found) in announced.into_iter().enumerate() {
+        assert_eq!(found, (&names[at], &protocols[at]));
+    }
+    assert_eq!(
+        info["labels"]["labels"],
+        json!([{"key": "traefik.enable", "value": "true"}])
+    );
+    assert!(!variables(&info).contains_key("K3S_DATASTORE_ENDPOINT"));
+}
+
+#[test]
+fn settings_of_the_containers_reach_docker() {
+    let config = config_with(|config| {
+        config.containers.container_network = "mini".to_owned();
+        config.containers.domain = "mini".to_owned();
+        config.containers.cgroup_v2 = true;
+        config.containers.restrict_disk = true;
+        config.containers.runtime = Some("runcvm".to_owned());
+        config.containers.enforce_limits = false;
+        config.orchestrator.container_runtime = true;
+        config.orchestrator.registry_mirror = true;
+        config.orchestrator.enable_taint = false;
+        config.orchestrator.node_env = vec![("A".to_owned(), "b=c".to_owned())];
+        config.kinds.server.docker_parameters = vec![("tmpfs".to_owned(), "/run:exec".to_owned())];
+    });
+    let server = info(&config, Kind::Server, 1, &[31001, 31002]);
+    assert_eq!(server["container"]["hostname"], "m3sserver-1.mini");
+    assert_eq!(server["container"]["docker"]["network"], "USER");
+    assert_eq!(server["container"]["network_infos"], json!([{"name": "mini"}]));
+    let expected = [
+        "cap-add=NET_ADMIN",
+        "cap-add=SYS_ADMIN",
+        "shm-size=30gb",
+        "memory-swap=2g",
+        "ulimit=nofile=1048576",
+        "tmpfs=/run:exec",
+        "storage-opt=size=1000mb",
+        "runtime=runcvm",
+        "net-alias=m3sserver",
+        "cgroupns=private",
+    ];
+    assert_eq!(parameters(&server), expected);
+    assert_eq!(server["limits"], Value::Null);
+    assert_eq!(variables(&server)["A"], "b=c");
+    let arguments = arguments(&server);
+    for word in [
+        "--container-runtime-endpoint",
+        "unix:///var/run/cri-dockerd.sock",
+        "--embedded-registry",
+    ] {
+        assert!(arguments.contains(&word), "{word}");
+    }
+    assert!(!arguments.contains(&"--node-taint"));
+    let datastore = info(&config, Kind::Datastore, 0, &[31001]);
+    assert!(parameters(&datastore).contains(&"net-alias=datastore".to_owned()));
+
+    let config = config_with(|config| config.containers.cluster_network = Some("weave".to_owned()));
+    let datastore = info(&config, Kind::Datastore, 0, &[31001]);
+    assert_eq!(datastore["container"]["docker"]["network"], "BRIDGE");
+    assert_eq!(
+        datastore["container"]["network_infos"],
+        json!([{"name": "weave"}])
+    );
+}
+
+#[test]
+fn only_the_first_server_asks_for_the_first_port() {
+    use transom_scheduler::PortRequest::Range;
+    let config = config_with(|_| {});
+    for (kind, number, expected) in [
+        (Kind::Datastore, 0, vec![Range(31001, 32000)]),
+        (Kind::Server, 0, vec![Range(31000, 32000); 2]),
+        (Kind::Server, 1, vec![Range(31001, 32000); 2]),
+        (Kind::Agent, 0, vec![Range(31001, 32000); 2]),
+    ] {
+        assert_eq!(
+            ports::requests(&config, kind, number),
+            expected,
+            "{kind} {number}"
+        );
+    }
+}
+
+#[test]
+fn constraint_is_a_host_name_without_regard_to_case() {
+    let found = constraints(Some("Agent1.test"));
+    let expected = Constraint::Field {
+        field: "@hostname".to_owned(),
+        operator: "LIKE".to_owned(),
+        operand: Some("(?i)Agent1\\.test".to_owned()),
+    };
+    assert_eq!(found, [expected]);
+    assert!(constraints(None).is_empty());
+}
+
+#[test]
+fn without_containers_the_script_is_a_process_and_learns_its_ports() {
+    let config = config_with(|config| {
+        config.containers.enabled = false;
+        config.datastore.command = Some("exec etcd".to_owned());
+    });
+    let server = info(&config, Kind::Server, 0, &[31000, 31001]);
+    assert_eq!(server["container"], Value::Null);
+    assert_eq!(server["command"]["value"], "./bootstrap");
+    let arguments = arguments(&server);
+    assert_eq!(arguments[0], "./bootstrap", "the name of the program");
+    assert!(arguments.contains(&"--https-listen-port=31000"), "{arguments:?}");
+    assert!(
+        arguments.contains(&"--data-dir=/data/k3s/server"),
+        "{arguments:?}"
+    );
+    assert_eq!(variables(&server)["PORT1"], "31001");
+    let datastore = info(&config, Kind::Datastore, 0, &[31002]);
+    assert_eq!(datastore["command"]["value"], "exec etcd");
+    assert_eq!(variables(&datastore)["PORT0"], "31002");
+    assert_eq!(datastore["health_check"], Value::Null);
+}

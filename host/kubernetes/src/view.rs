@@ -1,0 +1,96 @@
+//! The snapshot that requests read: one immutable value, replaced at each change.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::kind::{Kind, PerKind};
+
+/// What requests read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// The wanted counts.
+    pub(crate) wanted: PerKind<u32>,
+    /// The tasks, pending ones included, by number.
+    pub(crate) tasks: PerKind<Vec<TaskView>>,
+    /// The orchestrator, as its API last answered; `None`: it does not answer.
+    pub(crate) orchestrator: Option<Arc<OrchestratorView>>,
+    /// Whether every wanted server and agent is a ready node.
+    pub(crate) ready: bool,
+    /// The client configuration with the server's address for clients; `None`: not read yet.
+    pub(crate) client_config: Option<Arc<str>>,
+    /// Why the next task does not start, or the next change is not made; empty: nothing waits.
+    pub(crate) waiting: Vec<Waiting>,
+}
+
+/// One task of the framework.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TaskView {
+    /// The task's id.
+    pub(crate) id: String,
+    /// Its number, 0 for the first of its kind.
+    pub(crate) number: u32,
+    /// `TASK_RUNNING` and so on; `None`: it waits for an offer.
+    pub(crate) state: Option<String>,
+    /// Its node in Kubernetes, if it has one.
+    pub(crate) node: Option<String>,
+    /// The host name of its agent of the cluster, once it is launched.
+    pub(crate) host: Option<String>,
+    /// Its host ports, once it is launched.
+    pub(crate) ports: Vec<u16>,
+}
+
+/// The orchestrator's answers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OrchestratorView {
+    /// `gitVersion` of its API.
+    pub(crate) version: String,
+    /// Its nodes, by name.
+    pub(crate) nodes: Vec<NodeView>,
+}
+
+/// A node of the orchestrator.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeView {
+    /// Its name.
+    pub(crate) name: String,
+    /// `status.nodeInfo`, as the orchestrator sends it.
+    pub(crate) info: serde_json::Value,
+    /// Whether its condition `Ready` is `True`.
+    pub(crate) ready: bool,
+    /// Whether it is cordoned.
+    pub(crate) cordoned: bool,
+}
+
+/// Something that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// The kind of the task.
+    pub(crate) kind: Kind,
+    /// One sentence: what waits and why.
+    pub(crate) reason: String,
+}
+
+impl View {
+    /// How many tasks of a kind run.
+    pub(crate) fn running(&self, kind: Kind) -> usize {
+        let runs = |task: &&TaskView| task.state.as_deref() == Some("TASK_RUNNING");
+        self.tasks.of(kind).iter().filter(runs).count()
+    }
+}
+
+/// The current [`View`]. Readers never wait.
+#[derive(Debug, Default)]
+pub(crate) struct Views(ArcSwap<View>);
+
+impl Views {
+    /// The current one.
+    pub(crate) fn get(&self) -> Arc<View> {
+        self.0.load_full()
+    }
+
+    /// Replaces it.
+    pub(crate) fn publish(&self, view: View) {
+        self.0.store(Arc::new(view));
+    }
+}
