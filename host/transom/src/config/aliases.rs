@@ -1,6 +1,8 @@
 //! Other names of keys. They are accepted, and the proper name wins if both are given. Those of
 //! `[apps]` are in [`super::marathon`].
 
+use std::collections::BTreeMap;
+
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
@@ -32,17 +34,23 @@ pub(crate) const WORKFLOW: [(&str, &str); 16] = [
     ("container_environment", "docker_environment"),
 ];
 
-/// The environment: a variable's name in the specification, its other names, and our key.
-const ENVIRONMENT: [(&str, &str, &str); 5] = [
-    ("CLUSTER_MASTER", "MESOS_MASTER", "master"),
-    ("CLUSTER_USERNAME", "MESOS_USERNAME", "username"),
-    ("CLUSTER_PASSWORD", "MESOS_PASSWORD", "password"),
-    ("CLUSTER_PRINCIPAL", "MESOS_PRINCIPAL", "principal"),
-    ("CLUSTER_SSL", "MESOS_SSL", "ssl"),
+/// The variables that speak for the whole daemon: a variable's name in the specification, its other
+/// name, and our key.
+const ENVIRONMENT: [(&str, &str, &str); 10] = [
+    ("CLUSTER_MASTER", "MESOS_MASTER", "cluster.master"),
+    ("CLUSTER_USERNAME", "MESOS_USERNAME", "cluster.username"),
+    ("CLUSTER_PASSWORD", "MESOS_PASSWORD", "cluster.password"),
+    ("CLUSTER_PRINCIPAL", "MESOS_PRINCIPAL", "cluster.principal"),
+    ("CLUSTER_SSL", "MESOS_SSL", "cluster.ssl"),
+    ("SKIP_SSL", "SKIP_SSL", "cluster.skip_ssl"),
+    ("STORE_SERVER", "REDIS_SERVER", "store.server"),
+    ("STORE_PASSWORD", "REDIS_PASSWORD", "store.password"),
+    ("STORE_DB", "REDIS_DB", "store.database"),
+    ("LOGLEVEL", "LOGLEVEL", "log.level"),
 ];
 
-/// The specification's variables for `[cluster]`.
-pub(super) struct SpecifiedVariables(Dict);
+/// The specification's variables for the whole daemon, by section.
+pub(super) struct SpecifiedVariables(BTreeMap<&'static str, Dict>);
 
 impl SpecifiedVariables {
     /// From the environment of this process.
@@ -53,10 +61,13 @@ impl SpecifiedVariables {
     /// From variables; an empty one is ignored.
     fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let mut section = Dict::new();
+        let mut sections = BTreeMap::<&str, Dict>::new();
         for (ours, theirs, key) in ENVIRONMENT {
+            let Some((section, key)) = key.split_once('.') else {
+                continue;
+            };
             let value = match (variable(ours), variable(theirs)) {
-                (Some(value), Some(_)) => {
+                (Some(value), Some(_)) if ours != theirs => {
                     // Printed, because the log is configured by these settings.
                     eprintln!("transom: {ours} and {theirs} are both given; the first one is taken");
                     Some(value)
@@ -65,26 +76,29 @@ impl SpecifiedVariables {
             };
             if let Some(value) = value {
                 // Names and passwords may look like numbers, but are texts.
-                let value = match (key, value.parse::<bool>()) {
-                    ("ssl", Ok(ssl)) => ssl.into(),
+                let lower = value.to_ascii_lowercase();
+                let value: Value = match key {
+                    "ssl" | "skip_ssl" => lower.parse::<bool>().map_or_else(|_| value.into(), Value::from),
+                    "database" => value.parse::<u16>().map_or_else(|_| value.into(), Value::from),
+                    "level" => lower.into(),
                     _ => value.into(),
                 };
-                section.insert(key.to_owned(), value);
+                sections.entry(section).or_default().insert(key.to_owned(), value);
             }
         }
-        Self(section)
+        Self(sections)
     }
 }
 
 impl Provider for SpecifiedVariables {
     fn metadata(&self) -> Metadata {
-        Metadata::named("CLUSTER_ environment variable(s)")
+        Metadata::named("the specification's environment variable(s)")
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
         let mut settings = Dict::new();
-        if !self.0.is_empty() {
-            settings.insert("cluster".to_owned(), self.0.clone().into());
+        for (section, keys) in &self.0 {
+            settings.insert((*section).to_owned(), keys.clone().into());
         }
         Ok(Profile::Default.collect(settings))
     }
@@ -136,23 +150,32 @@ mod tests {
             SpecifiedVariables::read(|name| find(name).map(|(_, value)| (*value).to_owned())).0
         };
         for (ours, theirs, key) in ENVIRONMENT {
+            let (section, key) = key.split_once('.').expect("a section");
             let expected = |value: &str| -> Value {
                 match key {
-                    "ssl" => (value == "true").into(),
+                    "ssl" | "skip_ssl" => (value == "true").into(),
                     _ => value.into(),
                 }
             };
             for name in [ours, theirs] {
                 let found = read(&[(name, "true")]);
-                assert_eq!(found.get(key), Some(&expected("true")), "{name}");
+                assert_eq!(found[section].get(key), Some(&expected("true")), "{name}");
                 assert_eq!(found.len(), 1);
             }
-            let both = read(&[(theirs, "true"), (ours, "false")]);
-            assert_eq!(both.get(key), Some(&expected("false")), "{ours}");
+            if ours != theirs {
+                let both = read(&[(theirs, "true"), (ours, "false")]);
+                assert_eq!(both[section].get(key), Some(&expected("false")), "{ours}");
+            }
             assert!(read(&[(ours, "")]).is_empty());
         }
-        let number = read(&[("MESOS_PASSWORD", "1234")]);
-        assert_eq!(number["password"].as_str(), Some("1234"));
+        let number = read(&[
+            ("MESOS_PASSWORD", "1234"),
+            ("REDIS_DB", "1"),
+            ("LOGLEVEL", "INFO"),
+        ]);
+        assert_eq!(number["cluster"]["password"].as_str(), Some("1234"));
+        assert_eq!(number["store"]["database"].to_u128(), Some(1));
+        assert_eq!(number["log"]["level"].as_str(), Some("info"));
         let section = SpecifiedVariables(number).data().expect("settings");
         assert!(section[&Profile::Default].contains_key("cluster"));
     }

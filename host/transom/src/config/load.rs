@@ -13,6 +13,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
+use super::kubernetes::{Kubernetes, Variables as KubernetesVariables};
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
 use super::{limits, marathon, renamed};
 
@@ -83,19 +84,37 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
         }
         figment = figment.merge(WithAliases(Toml::File(file)));
     }
-    let figment = figment
-        .merge(SpecifiedVariables::here())
-        .merge(WithAliases(environment()))
-        .merge(overrides);
+    let mut figment = figment.merge(SpecifiedVariables::here());
+    let environment = Figment::from(environment());
+    // The variables of part B configure the service; they do not enable it.
+    let is_enabled = figment.contains("kubernetes") || environment.contains("kubernetes");
+    let faults = if is_enabled {
+        match KubernetesVariables::here() {
+            Ok(variables) => {
+                figment = figment.merge(variables);
+                Vec::new()
+            }
+            Err(faults) => faults,
+        }
+    } else {
+        Vec::new()
+    };
+    let figment = figment.merge(WithAliases(self::environment())).merge(overrides);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
             for path in settings.paths() {
                 *path = resolve_relative(file, path);
             }
+            let problems = settings.kubernetes.iter().flat_map(Kubernetes::problems);
+            let faults: Vec<String> = faults.into_iter().chain(problems).collect();
+            if !faults.is_empty() {
+                bail!("{}", faults.join("\n"));
+            }
             check(&settings)?;
             Ok((settings, figment))
         }
-        Err(error) => bail!("{}", explain(&error)),
+        Err(error) if faults.is_empty() => bail!("{}", explain(&error)),
+        Err(error) => bail!("{}\n{}", faults.join("\n"), explain(&error)),
     }
 }
 
@@ -185,22 +204,43 @@ fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reports all missing keys of `[workflow]` together.
+/// Reports all missing keys of `[workflow]` together, and names that two frameworks have.
 fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
-    let Some(workflow) = &settings.workflow else {
-        return Ok(());
-    };
-    let mut gaps = workflow.gaps();
-    // Another matcher may have another constraint syntax.
-    if settings.plugins.bindings.matcher == Bindings::default().matcher {
-        gaps.extend(workflow.unmatchable_attributes());
+    let mut gaps = Vec::new();
+    if let Some(workflow) = &settings.workflow {
+        gaps.extend(workflow.gaps());
+        // Another matcher may have another constraint syntax.
+        if settings.plugins.bindings.matcher == Bindings::default().matcher {
+            gaps.extend(workflow.unmatchable_attributes());
+        }
     }
-    let apps = settings.apps.as_ref().map(|apps| &apps.framework_name);
-    if apps == Some(&workflow.framework_name) {
-        gaps.push(format!(
-            "`workflow.framework_name` is {:?}, which is `apps.framework_name` too: each framework needs a name of its own",
-            workflow.framework_name
-        ));
+    let frameworks = [
+        ("apps", settings.apps.as_ref().map(|apps| &apps.framework_name)),
+        (
+            "workflow",
+            settings
+                .workflow
+                .as_ref()
+                .map(|workflow| &workflow.framework_name),
+        ),
+        (
+            "kubernetes",
+            settings
+                .kubernetes
+                .as_ref()
+                .map(|kubernetes| &kubernetes.framework_name),
+        ),
+    ];
+    for (at, (section, name)) in frameworks.iter().enumerate() {
+        let other = frameworks[..at]
+            .iter()
+            .find(|(_, other)| name.is_some() && name == other);
+        if let (Some((other, _)), Some(name)) = (other, name) {
+            gaps.push(format!(
+                "`{section}.framework_name` is {name:?}, which is `{other}.framework_name` too: each framework needs a \
+                 name of its own"
+            ));
+        }
     }
     if gaps.is_empty() {
         return Ok(());

@@ -6,6 +6,7 @@
 
 mod aliases;
 mod file;
+mod kubernetes;
 mod limits;
 mod load;
 mod marathon;
@@ -17,6 +18,7 @@ mod settings;
 mod workflow;
 
 pub(crate) use aliases::WORKFLOW;
+pub(crate) use kubernetes::{Kubernetes, Label as KubernetesLabel};
 pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};

@@ -8,6 +8,7 @@ use transom_common::Secret;
 use transom_web::{AllowedHost, Credentials, LoopbackTrust, Origin, PortConfig, TlsFiles};
 
 use super::Settings;
+use super::kubernetes::Kubernetes;
 use super::settings::{Admin, Apps};
 use super::workflow::Workflow;
 
@@ -79,6 +80,29 @@ impl Apps {
     }
 }
 
+impl Kubernetes {
+    pub(crate) fn http_port(&self) -> PortSettings<'_> {
+        PortSettings {
+            section: "kubernetes",
+            credential_keys: ["auth_username", "auth_password"],
+            reader_keys: ["auth_read_only_username", "auth_read_only_password"],
+            listener: self.listener,
+            port: self.port,
+            hostname: Some(&self.hostname),
+            username: self.auth_username.as_deref(),
+            password: self.auth_password.as_ref(),
+            reader_username: self.auth_read_only_username.as_deref(),
+            reader_password: self.auth_read_only_password.as_ref(),
+            tls_certificate: self.tls_certificate.as_ref(),
+            tls_key: self.tls_key.as_ref(),
+            trusted_networks: self.trusted_networks.as_deref(),
+            loopback_trust: LoopbackTrust::UnlessCredentials,
+            allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: &self.allowed_origins,
+        }
+    }
+}
+
 impl Workflow {
     pub(crate) fn http_port(&self) -> PortSettings<'_> {
         let allowed_hosts = self.allowed_hosts.iter().cloned().chain(self.operator_host());
@@ -114,6 +138,7 @@ impl Settings {
     pub(crate) fn admin_port(&self) -> PortConfig {
         let services = [
             self.apps.as_ref().map(Apps::http_port),
+            self.kubernetes.as_ref().map(Kubernetes::http_port),
             self.workflow.as_ref().map(Workflow::http_port),
         ];
         let names = services.into_iter().flatten().map(|port| port.hostname());
@@ -125,12 +150,13 @@ impl Settings {
         admin
     }
 
-    /// Problems of the ports of `[admin]` and `[apps]`, one line each. Those of `[workflow]` are
+    /// Problems of the ports of `[admin]`, `[apps]` and `[kubernetes]`, one line each. Those of `[workflow]` are
     /// reported with its others.
     pub(super) fn port_problems(&self) -> Vec<String> {
         let ports = [
             Some(self.admin.http_port()),
             self.apps.as_ref().map(Apps::http_port),
+            self.kubernetes.as_ref().map(Kubernetes::http_port),
         ];
         ports
             .into_iter()

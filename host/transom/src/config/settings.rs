@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
+use super::kubernetes::Kubernetes;
 use super::workflow::Workflow;
 pub(crate) use apps::{Apps, CheckRunner, Feature, GpuScheduling, Maintenance, OnDeadline, PlanFormat};
 pub(crate) use discovery::Discovery;
@@ -30,6 +31,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) discovery: Option<Discovery>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kubernetes: Option<Kubernetes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workflow: Option<Workflow>,
 }
 
@@ -42,13 +45,14 @@ impl Settings {
             .chain(self.admin.paths())
             .chain(self.apps.iter_mut().flat_map(Apps::paths))
             .chain(self.discovery.iter_mut().flat_map(Discovery::paths))
+            .chain(self.kubernetes.iter_mut().flat_map(Kubernetes::paths))
             .chain(self.workflow.iter_mut().flat_map(Workflow::paths))
     }
 }
 
 /// The names of all sections: `TRANSOM_<SECTION>_<KEY>` sets a key, other `TRANSOM_` variables do
 /// not.
-pub(crate) const SECTIONS: [&str; 8] = [
+pub(crate) const SECTIONS: [&str; 9] = [
     "log",
     "cluster",
     "store",
@@ -56,6 +60,7 @@ pub(crate) const SECTIONS: [&str; 8] = [
     "admin",
     "apps",
     "discovery",
+    "kubernetes",
     "workflow",
 ];
 

@@ -7,6 +7,7 @@
 mod apps;
 mod context;
 mod discovery;
+mod kubernetes;
 mod workflow;
 
 use std::net::SocketAddr;
@@ -24,10 +25,11 @@ use crate::config::Settings;
 pub(crate) use apps::{Apps, apps_settings};
 pub(crate) use context::{StartContext, StoreContext};
 pub(crate) use discovery::Discovery;
+pub(crate) use kubernetes::Kubernetes;
 pub(crate) use workflow::Workflow;
 
 /// All kinds of services, in the order in which they are started.
-pub(crate) const SERVICES: [&dyn ServiceKind; 3] = [&Apps, &Discovery, &Workflow];
+pub(crate) const SERVICES: [&dyn ServiceKind; 4] = [&Apps, &Discovery, &Kubernetes, &Workflow];
 
 /// A port of a service: its name in `--port NAME=N`, and the setting that it overrides.
 pub(crate) type PortName = (&'static str, &'static str);
@@ -183,6 +185,6 @@ mod tests {
     fn ports_have_one_name_each() {
         let ports = SERVICES.iter().flat_map(|kind| kind.ports());
         let names: Vec<&str> = ports.map(|(name, _)| *name).collect();
-        assert_eq!(names, ["apps", "dns", "discovery", "workflow"]);
+        assert_eq!(names, ["apps", "dns", "discovery", "kubernetes", "workflow"]);
     }
 }

@@ -1,0 +1,340 @@
+//! `[kubernetes]`: a Kubernetes cluster as tasks of a framework (specification, part B).
+
+mod check;
+mod period;
+mod variables;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use transom_common::Secret;
+use transom_web::{AllowedHost, Origin};
+
+pub(crate) use period::Period;
+pub(super) use variables::Variables;
+
+/// The command of a server, without what the service adds.
+const SERVER_COMMAND: &str = "/usr/local/bin/k3s server --cluster-cidr=10.2.0.0/16 --service-cidr=10.3.0.0/16 \
+     --cluster-dns=10.3.0.10 --kube-scheduler-arg=leader-elect=false \
+     --kube-controller-manager-arg=enable-leader-migration=false \
+     --kube-cloud-controller-manager-arg=enable-leader-migration=false --disable-cloud-controller \
+     --snapshotter=native --flannel-backend=vxlan";
+/// The command of an agent.
+const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --flannel-backend=vxlan";
+
+/// The section. Keys are the names of the specification's variables in lower case; those without a
+/// counterpart there are ours.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the specification"
+)]
+pub(crate) struct Kubernetes {
+    pub(crate) listener: IpAddr,
+    pub(crate) port: u16,
+    /// The host name of this daemon for clients, other daemons and the cluster's agents; that of
+    /// the machine when empty.
+    pub(crate) hostname: String,
+    /// Networks such as `10.0.0.0/8` whose requests need no credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trusted_networks: Option<Vec<IpNet>>,
+    /// Host names of the port for clients, in addition to loopback, its address and `hostname`.
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
+    /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
+    pub(crate) allowed_origins: Vec<Origin>,
+    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    /// User and password of the API; each needs the other.
+    pub(crate) auth_username: Option<String>,
+    pub(crate) auth_password: Option<Secret>,
+    /// A second user, who may only read; each needs the other.
+    pub(crate) auth_read_only_username: Option<String>,
+    pub(crate) auth_read_only_password: Option<Secret>,
+    /// The user of the tasks on the cluster's agents.
+    pub(crate) framework_user: String,
+    /// The name that the framework registers with, and the prefix of its keys in the store.
+    pub(crate) framework_name: String,
+    /// The Mesos role. The specification calls it `framework_role`, which is accepted too.
+    #[serde(alias = "framework_role")]
+    pub(crate) role: String,
+    /// How long the cluster keeps the tasks without the daemon, in seconds.
+    pub(crate) failover_timeout: u64,
+    /// How often the wanted state is compared with the observed one, in addition to each event.
+    pub(crate) heartbeat_interval: Period,
+    /// The maximum count of servers, agents and datastores each.
+    pub(crate) max_scale: u32,
+    /// The host ports that tasks may use, inclusive.
+    pub(crate) portrange_from: u16,
+    pub(crate) portrange_to: u16,
+
+    /// Whether tasks run in containers. On a cluster without a container runtime the scripts and
+    /// `ds_command` run as processes of its agents.
+    pub(crate) containers: bool,
+    /// Whether tasks reach each other by the host names of agents and by mapped ports, and not by
+    /// the names of containers. Without containers it is always so.
+    pub(crate) mapped_addresses: bool,
+    /// The cluster manager's network for containers.
+    pub(crate) cluster_cni: Option<String>,
+    /// The container runtime's network, if `cluster_cni` is not set.
+    pub(crate) container_cni: String,
+    /// The size of `/dev/shm`, as the container runtime reads it.
+    pub(crate) container_shm_size: String,
+    /// The limit of open files in a container.
+    pub(crate) container_ulimit: u64,
+    /// MB that a container may use beyond its memory.
+    pub(crate) container_memory_swap: f64,
+    /// The runtime of the container runtime, such as `runcvm`.
+    pub(crate) container_runtime: Option<String>,
+    /// The suffix of host names.
+    pub(crate) domain: String,
+    /// Containers get a cgroup namespace of their own.
+    pub(crate) cgroup_v2: bool,
+    /// The container runtime limits the file systems of containers to their disk.
+    pub(crate) restrict_disk_allocation: bool,
+    /// Tasks have limits of CPU and memory.
+    pub(crate) enforce_task_limits: bool,
+    /// The time zone of the containers.
+    pub(crate) tz: String,
+    pub(crate) volume_driver: String,
+
+    /// The image of servers and agents.
+    pub(crate) image_orch: String,
+    /// With it servers and agents join; a random one is made and stored if it is not set.
+    pub(crate) orch_token: Option<Secret>,
+    /// The network domain of the orchestrator's containers. Read for compatibility; nothing uses it.
+    pub(crate) orch_custom_domain: String,
+    /// The command of a server; the service adds arguments.
+    pub(crate) orch_server_string: String,
+    pub(crate) orch_server_count: u32,
+    pub(crate) orch_server_cpu: f64,
+    pub(crate) orch_server_cpu_limit: Option<f64>,
+    pub(crate) orch_server_mem: f64,
+    pub(crate) orch_server_mem_limit: Option<f64>,
+    pub(crate) orch_server_disk: f64,
+    pub(crate) orch_server_disk_limit: Option<f64>,
+    /// The agent of the cluster on which servers must run: its host name, or `hostname:NAME`.
+    pub(crate) orch_server_constraint: Option<String>,
+    pub(crate) orch_server_labels: Vec<Label>,
+    /// Variables of the servers' containers, as `NAME=VALUE`.
+    pub(crate) orch_server_node_env: Vec<String>,
+    /// Options of `docker run` for servers, as `NAME=VALUE`.
+    pub(crate) orch_server_docker_parameters: Vec<String>,
+    /// The command of an agent; the service adds arguments, and leaves `--flannel-backend` out.
+    pub(crate) orch_agent_string: String,
+    pub(crate) orch_agent_count: u32,
+    pub(crate) orch_agent_cpu: f64,
+    pub(crate) orch_agent_cpu_limit: Option<f64>,
+    pub(crate) orch_agent_mem: f64,
+    pub(crate) orch_agent_mem_limit: Option<f64>,
+    pub(crate) orch_agent_disk: f64,
+    pub(crate) orch_agent_disk_limit: Option<f64>,
+    /// As `orch_server_constraint`, for agents.
+    pub(crate) orch_agent_constraint: Option<String>,
+    pub(crate) orch_agent_labels: Vec<Label>,
+    pub(crate) orch_agent_node_env: Vec<String>,
+    pub(crate) orch_agent_docker_parameters: Vec<String>,
+    /// Another port of the agents' containers that gets a host port; 0: none.
+    pub(crate) orch_agent_tcp_port: u16,
+    /// Variables of the containers of servers and agents, as `NAME=VALUE`.
+    pub(crate) orch_node_env: Vec<String>,
+    /// Docker runs the orchestrator's containers.
+    pub(crate) orch_container: bool,
+    /// How long a node may be missing or not ready before its task is replaced.
+    pub(crate) orch_node_timeout: Period,
+    /// Agents' nodes are cordoned from the start.
+    pub(crate) orch_disable_scheduling: bool,
+    /// Servers run no ordinary pods.
+    pub(crate) orch_enable_taint: bool,
+    /// Nodes share the images that they have.
+    pub(crate) enable_registry_mirror: bool,
+    /// The version of the orchestrator, a variable of its containers.
+    pub(crate) orch_version: String,
+    /// The client configuration in the server's container.
+    pub(crate) kubeconfig: String,
+    /// The client configuration in the server's sandbox.
+    pub(crate) kubeconfig_file: String,
+    /// How long the drain of a node may take.
+    pub(crate) drain_timeout: Period,
+    pub(crate) volume_orch_server: String,
+
+    pub(crate) ds_count: u32,
+    pub(crate) ds_cpu: f64,
+    pub(crate) ds_cpu_limit: Option<f64>,
+    pub(crate) ds_mem: f64,
+    pub(crate) ds_mem_limit: Option<f64>,
+    pub(crate) ds_disk: f64,
+    pub(crate) ds_disk_limit: Option<f64>,
+    /// As `orch_server_constraint`, for the datastore.
+    pub(crate) orch_ds_constraint: Option<String>,
+    /// The datastore's port in its container.
+    pub(crate) ds_port: u16,
+    /// The datastore is a kvstore; `ds_mysql` must be false then.
+    pub(crate) ds_etcd: bool,
+    /// The datastore is a SQL server.
+    pub(crate) ds_mysql: bool,
+    pub(crate) ds_mysql_username: String,
+    pub(crate) ds_mysql_password: Secret,
+    /// Servers verify the certificate of the SQL server.
+    pub(crate) ds_mysql_ssl: bool,
+    /// What runs in place of the datastore's image without containers: a line for the shell, with
+    /// the variables `PORT0` and `DATA_DIR`.
+    pub(crate) ds_command: Option<String>,
+    /// The address of a datastore outside of the framework, if `ds_count` is 0.
+    pub(crate) ds_endpoint: Option<Secret>,
+    pub(crate) image_sql: String,
+    pub(crate) image_kvstore: String,
+    pub(crate) volume_ds: String,
+
+    /// The script that containers of servers and agents run first: `http`, `https` or `file`. Not
+    /// set: the script that ships with the daemon.
+    pub(crate) bootstrap_url: Option<Secret>,
+    pub(crate) bootstrap: Bootstrap,
+}
+
+/// A label of a task.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Label {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+/// `[kubernetes.bootstrap]`: the script that containers of servers and agents run first.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Bootstrap {
+    /// Host, or host and port, under which the cluster's agents reach the port to fetch scripts;
+    /// `hostname` and the port if it is not set.
+    pub(crate) advertise: Option<String>,
+    /// The maximum size of the script in bytes.
+    pub(crate) max_bytes: usize,
+    /// The timeout of fetching it.
+    pub(crate) timeout_seconds: u64,
+    /// Seconds after which it is fetched again.
+    pub(crate) refresh_seconds: u64,
+}
+
+impl Default for Bootstrap {
+    fn default() -> Self {
+        Self {
+            advertise: None,
+            max_bytes: 1 << 20,
+            timeout_seconds: 30,
+            refresh_seconds: 300,
+        }
+    }
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Self {
+            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 10000,
+            hostname: String::new(),
+            trusted_networks: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            tls_certificate: None,
+            tls_key: None,
+            auth_username: None,
+            auth_password: None,
+            auth_read_only_username: None,
+            auth_read_only_password: None,
+            framework_user: "root".into(),
+            framework_name: "fw".into(),
+            role: "fw".into(),
+            failover_timeout: 5000,
+            heartbeat_interval: Period::seconds(15),
+            max_scale: 100,
+            portrange_from: 31000,
+            portrange_to: 32000,
+            containers: true,
+            mapped_addresses: false,
+            cluster_cni: None,
+            container_cni: "bridge".into(),
+            container_shm_size: "30gb".into(),
+            container_ulimit: 1_048_576,
+            container_memory_swap: 1000.0,
+            container_runtime: None,
+            domain: ".local".into(),
+            cgroup_v2: false,
+            restrict_disk_allocation: false,
+            enforce_task_limits: true,
+            tz: "Etc/UTC".into(),
+            volume_driver: "local".into(),
+            image_orch: "avhost/ubuntu-m3s:22.04-3".into(),
+            orch_token: None,
+            orch_custom_domain: "cloud.local".into(),
+            orch_server_string: SERVER_COMMAND.into(),
+            orch_server_count: 1,
+            orch_server_cpu: 0.1,
+            orch_server_cpu_limit: None,
+            orch_server_mem: 1200.0,
+            orch_server_mem_limit: None,
+            orch_server_disk: 1000.0,
+            orch_server_disk_limit: None,
+            orch_server_constraint: None,
+            orch_server_labels: Vec::new(),
+            orch_server_node_env: Vec::new(),
+            orch_server_docker_parameters: Vec::new(),
+            orch_agent_string: AGENT_COMMAND.into(),
+            orch_agent_count: 1,
+            orch_agent_cpu: 0.1,
+            orch_agent_cpu_limit: None,
+            orch_agent_mem: 1200.0,
+            orch_agent_mem_limit: None,
+            orch_agent_disk: 10000.0,
+            orch_agent_disk_limit: None,
+            orch_agent_constraint: None,
+            orch_agent_labels: Vec::new(),
+            orch_agent_node_env: Vec::new(),
+            orch_agent_docker_parameters: Vec::new(),
+            orch_agent_tcp_port: 0,
+            orch_node_env: Vec::new(),
+            orch_container: true,
+            orch_node_timeout: Period::seconds(600),
+            orch_disable_scheduling: false,
+            orch_enable_taint: true,
+            enable_registry_mirror: false,
+            orch_version: "v1.31.5".into(),
+            kubeconfig: "/etc/rancher/k3s/k3s.yaml".into(),
+            kubeconfig_file: "k3s.yaml".into(),
+            drain_timeout: Period::seconds(300),
+            volume_orch_server: "/data/k3s/server/".into(),
+            ds_count: 1,
+            ds_cpu: 1.0,
+            ds_cpu_limit: None,
+            ds_mem: 1000.0,
+            ds_mem_limit: None,
+            ds_disk: 10000.0,
+            ds_disk_limit: None,
+            orch_ds_constraint: None,
+            ds_port: 3306,
+            ds_etcd: false,
+            ds_mysql: true,
+            ds_mysql_username: "root".into(),
+            ds_mysql_password: "password".into(),
+            ds_mysql_ssl: false,
+            ds_command: None,
+            ds_endpoint: None,
+            image_sql: "docker.io/mariadb:10.8.3".into(),
+            image_kvstore: "quay.io/coreos/etcd:v3.5.1".into(),
+            volume_ds: "/data/k3s/datastore/".into(),
+            bootstrap_url: None,
+            bootstrap: Bootstrap::default(),
+        }
+    }
+}
+
+impl Kubernetes {
+    /// All paths, which [`super::load`] resolves against the folder of their file.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_certificate, &mut self.tls_key]
+            .into_iter()
+            .flatten()
+    }
+}

@@ -1,0 +1,349 @@
+//! The environment variables of part B that speak for `[kubernetes]`: the one table of their names.
+
+use figment::value::{Dict, Map, Value};
+use figment::{Metadata, Profile, Provider};
+
+use super::Period;
+
+/// The names of a variable, the key that it sets, and what it must be.
+struct Variable {
+    /// The specification's name, or a neutral form of upstream's.
+    name: &'static str,
+    /// Upstream's, if it is another one.
+    upstream: &'static str,
+    key: &'static str,
+    form: Form,
+}
+
+/// What the text of a variable must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Anything.
+    Text,
+    /// Anything; never shown.
+    Secret,
+    /// `true` or `false`, in any case.
+    Switch,
+    /// A whole number.
+    Number,
+    /// A number.
+    Amount,
+    /// A length of time.
+    Period,
+    /// A JSON list of labels.
+    Labels,
+    /// `NAME=VALUE` items, with a delimiter that another variable may name.
+    Items(&'static [&'static str]),
+}
+
+const NODE_ENV_DELIMITER: &[&str] = &["ORCH_NODE_ENV_DELIMITER", "K3S_NODE_ENV_DELIMITER"];
+const PARAMETER_DELIMITER: &[&str] = &[
+    "ORCH_NODE_CONTAINER_PARAMETER_DELIMITER",
+    "K3S_NODE_DOCKER_PARAMETER_DELIMITER",
+];
+
+const fn variable(name: &'static str, upstream: &'static str, key: &'static str, form: Form) -> Variable {
+    Variable {
+        name,
+        upstream,
+        key,
+        form,
+    }
+}
+
+#[rustfmt::skip]
+const VARIABLES: [Variable; 78] = [
+    variable("FRAMEWORK_USER", "", "framework_user", Form::Text),
+    variable("FRAMEWORK_NAME", "", "framework_name", Form::Text),
+    variable("FRAMEWORK_ROLE", "", "role", Form::Text),
+    variable("FRAMEWORK_PORT", "", "port", Form::Number),
+    variable("FRAMEWORK_HOSTNAME", "", "hostname", Form::Text),
+    variable("CLUSTER_CNI", "MESOS_CNI", "cluster_cni", Form::Text),
+    variable("PORTRANGE_FROM", "", "portrange_from", Form::Number),
+    variable("PORTRANGE_TO", "", "portrange_to", Form::Number),
+    variable("AUTH_USERNAME", "", "auth_username", Form::Text),
+    variable("AUTH_PASSWORD", "", "auth_password", Form::Secret),
+    variable("CONTAINER_CNI", "DOCKER_CNI", "container_cni", Form::Text),
+    variable("CONTAINER_SHM_SIZE", "DOCKER_SHM_SIZE", "container_shm_size", Form::Text),
+    variable("ORCH_CONTAINER_DISK", "K3S_CONTAINER_DISK", "container_shm_size", Form::Text),
+    variable("CONTAINER_ULIMIT", "DOCKER_ULIMIT", "container_ulimit", Form::Number),
+    variable("CONTAINER_MEMORY_SWAP", "DOCKER_MEMORY_SWAP", "container_memory_swap", Form::Amount),
+    variable("CUSTOM_CONTAINER_RUNTIME", "CUSTOM_DOCKER_RUNTIME", "container_runtime", Form::Text),
+    variable("DOMAIN", "", "domain", Form::Text),
+    variable("CGROUP_V2", "", "cgroup_v2", Form::Switch),
+    variable("RESTRICT_DISK_ALLOCATION", "", "restrict_disk_allocation", Form::Switch),
+    variable("ENFORCE_CLUSTER_TASK_LIMITS", "ENFORCE_MESOS_TASK_LIMITS", "enforce_task_limits", Form::Switch),
+    variable("TZ", "", "tz", Form::Text),
+    variable("VOLUME_DRIVER", "", "volume_driver", Form::Text),
+    variable("IMAGE_ORCH", "IMAGE_K3S", "image_orch", Form::Text),
+    variable("ORCH_TOKEN", "K3S_TOKEN", "orch_token", Form::Secret),
+    variable("ORCH_CUSTOM_DOMAIN", "K3S_CUSTOM_DOMAIN", "orch_custom_domain", Form::Text),
+    variable("ORCH_SERVER_STRING", "K3S_SERVER_STRING", "orch_server_string", Form::Text),
+    variable("ORCH_SERVER_COUNT", "K3S_SERVER_COUNT", "orch_server_count", Form::Number),
+    variable("ORCH_SERVER_CPU", "K3S_SERVER_CPU", "orch_server_cpu", Form::Amount),
+    variable("ORCH_SERVER_CPU_LIMIT", "K3S_SERVER_CPU_LIMIT", "orch_server_cpu_limit", Form::Amount),
+    variable("ORCH_SERVER_MEM", "K3S_SERVER_MEM", "orch_server_mem", Form::Amount),
+    variable("ORCH_SERVER_MEM_LIMIT", "K3S_SERVER_MEM_LIMIT", "orch_server_mem_limit", Form::Amount),
+    variable("ORCH_SERVER_DISK", "K3S_SERVER_DISK", "orch_server_disk", Form::Amount),
+    variable("ORCH_SERVER_DISK_LIMIT", "K3S_SERVER_DISK_LIMIT", "orch_server_disk_limit", Form::Amount),
+    variable("ORCH_SERVER_CONSTRAINT", "K3S_SERVER_CONSTRAINT", "orch_server_constraint", Form::Text),
+    variable("ORCH_SERVER_LABELS", "K3S_SERVER_LABELS", "orch_server_labels", Form::Labels),
+    variable("ORCH_SERVER_NODE_ENV", "K3S_SERVER_NODE_ENV", "orch_server_node_env", Form::Items(NODE_ENV_DELIMITER)),
+    variable("ORCH_SERVER_CUSTOM_CONTAINER_PARAMETER", "K3S_SERVER_CUSTOM_DOCKER_PARAMETER", "orch_server_docker_parameters", Form::Items(PARAMETER_DELIMITER)),
+    variable("ORCH_AGENT_STRING", "K3S_AGENT_STRING", "orch_agent_string", Form::Text),
+    variable("ORCH_AGENT_COUNT", "K3S_AGENT_COUNT", "orch_agent_count", Form::Number),
+    variable("ORCH_AGENT_CPU", "K3S_AGENT_CPU", "orch_agent_cpu", Form::Amount),
+    variable("ORCH_AGENT_CPU_LIMIT", "K3S_AGENT_CPU_LIMIT", "orch_agent_cpu_limit", Form::Amount),
+    variable("ORCH_AGENT_MEM", "K3S_AGENT_MEM", "orch_agent_mem", Form::Amount),
+    variable("ORCH_AGENT_MEM_LIMIT", "K3S_AGENT_MEM_LIMIT", "orch_agent_mem_limit", Form::Amount),
+    variable("ORCH_AGENT_DISK", "K3S_AGENT_DISK", "orch_agent_disk", Form::Amount),
+    variable("ORCH_AGENT_DISK_LIMIT", "K3S_AGENT_DISK_LIMIT", "orch_agent_disk_limit", Form::Amount),
+    variable("ORCH_AGENT_CONSTRAINT", "K3S_AGENT_CONSTRAINT", "orch_agent_constraint", Form::Text),
+    variable("ORCH_AGENT_LABELS", "K3S_AGENT_LABELS", "orch_agent_labels", Form::Labels),
+    variable("ORCH_AGENT_NODE_ENV", "K3S_AGENT_NODE_ENV", "orch_agent_node_env", Form::Items(NODE_ENV_DELIMITER)),
+    variable("ORCH_AGENT_CUSTOM_CONTAINER_PARAMETER", "K3S_AGENT_CUSTOM_DOCKER_PARAMETER", "orch_agent_docker_parameters", Form::Items(PARAMETER_DELIMITER)),
+    variable("ORCH_AGENT_TCP_PORT", "K3S_AGENT_TCP_PORT", "orch_agent_tcp_port", Form::Number),
+    variable("ORCH_NODE_ENV", "K3S_NODE_ENV", "orch_node_env", Form::Items(NODE_ENV_DELIMITER)),
+    variable("ORCH_CONTAINER", "K3S_DOCKER", "orch_container", Form::Switch),
+    variable("ORCH_NODE_TIMEOUT", "K3S_NODE_TIMEOUT", "orch_node_timeout", Form::Period),
+    variable("ORCH_DISABLE_SCHEDULING", "K3S_DISABLE_SCHEDULING", "orch_disable_scheduling", Form::Switch),
+    variable("ORCH_ENABLE_TAINT", "K3S_ENABLE_TAINT", "orch_enable_taint", Form::Switch),
+    variable("ENABLE_REGISTRY_MIRROR", "", "enable_registry_mirror", Form::Switch),
+    variable("ORCH_VERSION", "KUBERNETES_VERSION", "orch_version", Form::Text),
+    variable("KUBECONFIG", "", "kubeconfig", Form::Text),
+    variable("VOLUME_ORCH_SERVER", "VOLUME_K3S_SERVER", "volume_orch_server", Form::Text),
+    variable("DS_COUNT", "", "ds_count", Form::Number),
+    variable("DS_CPU", "", "ds_cpu", Form::Amount),
+    variable("DS_CPU_LIMIT", "", "ds_cpu_limit", Form::Amount),
+    variable("DS_MEM", "", "ds_mem", Form::Amount),
+    variable("DS_MEM_LIMIT", "", "ds_mem_limit", Form::Amount),
+    variable("DS_DISK", "", "ds_disk", Form::Amount),
+    variable("DS_DISK_LIMIT", "", "ds_disk_limit", Form::Amount),
+    variable("ORCH_DS_CONSTRAINT", "K3S_DS_CONSTRAINT", "orch_ds_constraint", Form::Text),
+    variable("DS_PORT", "", "ds_port", Form::Number),
+    variable("DS_KVSTORE", "DS_ETCD", "ds_etcd", Form::Switch),
+    variable("DS_SQL", "DS_MYSQL", "ds_mysql", Form::Switch),
+    variable("DS_SQL_USERNAME", "DS_MYSQL_USERNAME", "ds_mysql_username", Form::Text),
+    variable("DS_SQL_PASSWORD", "DS_MYSQL_PASSWORD", "ds_mysql_password", Form::Secret),
+    variable("DS_SQL_SSL", "DS_MYSQL_SSL", "ds_mysql_ssl", Form::Switch),
+    variable("IMAGE_SQL", "IMAGE_MYSQL", "image_sql", Form::Text),
+    variable("IMAGE_KVSTORE", "IMAGE_ETCD", "image_kvstore", Form::Text),
+    variable("VOLUME_DS", "", "volume_ds", Form::Text),
+    variable("BOOTSTRAP_URL", "", "bootstrap_url", Form::Secret),
+    variable("HEARTBEAT_INTERVAL", "", "heartbeat_interval", Form::Period),
+];
+
+/// Variables that the daemon cannot honour.
+const UNSUPPORTED: [(&str, &str); 2] = [
+    (
+        "SSL_CRT_BASE64",
+        "name the file of the certificate in `kubernetes.tls_certificate`",
+    ),
+    (
+        "SSL_KEY_BASE64",
+        "name the file of the key in `kubernetes.tls_key`",
+    ),
+];
+
+/// The keys of `[kubernetes]` that variables set.
+pub(crate) struct Variables(pub(crate) Dict);
+
+impl Variables {
+    /// From the environment of this process.
+    ///
+    /// # Errors
+    /// Every variable with a wrong value, one line each.
+    pub(crate) fn here() -> Result<Self, Vec<String>> {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<String>> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let (mut section, mut faults) = (Dict::new(), Vec::new());
+        for (name, instead) in UNSUPPORTED {
+            if variable(name).is_some() {
+                faults.push(format!(
+                    "{name} is set, which this version does not read; {instead}"
+                ));
+            }
+        }
+        for Variable {
+            name,
+            upstream,
+            key,
+            form,
+        } in &VARIABLES
+        {
+            let other = if upstream.is_empty() {
+                None
+            } else {
+                variable(upstream)
+            };
+            let (name, text) = match (variable(name), other) {
+                (Some(text), other) => {
+                    if other.is_some() {
+                        // Printed, because the log is configured by these settings.
+                        eprintln!("transom: {name} and {upstream} are both given; the first one is taken");
+                    }
+                    (*name, text)
+                }
+                (None, Some(text)) => (*upstream, text),
+                (None, None) => continue,
+            };
+            let delimiter = match form {
+                Form::Items(names) => names.iter().find_map(|name| variable(name)),
+                _ => None,
+            };
+            match form.parse(&text, delimiter.as_deref()) {
+                Ok(value) => {
+                    section.insert((*key).to_owned(), value);
+                }
+                Err(expected) if *form == Form::Secret => {
+                    faults.push(format!("{name} is invalid; expected {expected}"));
+                }
+                Err(expected) => faults.push(format!("{name} is {text:?}; expected {expected}")),
+            }
+        }
+        if faults.is_empty() {
+            Ok(Self(section))
+        } else {
+            Err(faults)
+        }
+    }
+}
+
+impl Provider for Variables {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("the specification's environment variable(s)")
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut settings = Dict::new();
+        settings.insert("kubernetes".to_owned(), self.0.clone().into());
+        Ok(Profile::Default.collect(settings))
+    }
+}
+
+impl Form {
+    /// The value of a key, or what was expected.
+    fn parse(self, text: &str, delimiter: Option<&str>) -> Result<Value, &'static str> {
+        match self {
+            Self::Text | Self::Secret => Ok(text.into()),
+            Self::Switch if text.eq_ignore_ascii_case("true") => Ok(true.into()),
+            Self::Switch if text.eq_ignore_ascii_case("false") => Ok(false.into()),
+            Self::Switch => Err("true or false"),
+            Self::Number => text
+                .trim()
+                .parse::<u64>()
+                .map(Value::from)
+                .map_err(|_| "a whole number that is not negative"),
+            Self::Amount => match text.trim().parse::<f64>() {
+                Ok(amount) if amount.is_finite() => Ok(amount.into()),
+                _ => Err("a number"),
+            },
+            Self::Period => match Period::parse(text) {
+                Some(_) => Ok(text.into()),
+                None => Err("a length of time such as 15s or 10m"),
+            },
+            Self::Labels => {
+                let labels: Result<Vec<super::Label>, _> = serde_json::from_str(text);
+                let labels = labels.ok().and_then(|labels| Value::serialize(labels).ok());
+                labels.ok_or("a JSON list of objects with the texts key and value")
+            }
+            Self::Items(_) => {
+                let items: Vec<String> = text
+                    .split(delimiter.unwrap_or(","))
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty())
+                    .map(str::to_owned)
+                    .collect();
+                if items.iter().all(|item| item.find('=').is_some_and(|at| at > 0)) {
+                    Ok(items.into())
+                } else {
+                    Err("items of the form NAME=VALUE, separated by commas or by the configured delimiter")
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::kubernetes::Kubernetes;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Dict, Vec<String>> {
+        let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
+        Variables::read(|name| variables.get(name).map(|text| (*text).to_owned())).map(|it| it.0)
+    }
+
+    /// A text that the variable accepts.
+    fn good(form: Form) -> &'static str {
+        match form {
+            Form::Text | Form::Secret => "text",
+            Form::Switch => "True",
+            Form::Number => "7",
+            Form::Amount => "0.5",
+            Form::Period => "20s",
+            Form::Labels => r#"[{"key":"a","value":"b"}]"#,
+            Form::Items(_) => "A=b=c,D=e",
+        }
+    }
+
+    #[test]
+    fn each_variable_sets_its_key_by_either_name() {
+        for Variable {
+            name,
+            upstream,
+            key,
+            form,
+        } in &VARIABLES
+        {
+            for name in [name, upstream].into_iter().filter(|name| !name.is_empty()) {
+                let section = read(&[(name, good(*form))]).expect(name);
+                assert_eq!(section.len(), 1, "{name}");
+                let settings: Result<Kubernetes, _> = Value::from(section).deserialize();
+                let shown = serde_json::to_value(settings.expect(name)).expect("JSON");
+                assert!(shown.get(key).is_some(), "{name} sets {key}, which is no key");
+            }
+        }
+    }
+
+    #[test]
+    fn all_wrong_variables_are_named_with_what_was_expected() {
+        let faults = read(&[
+            ("K3S_AGENT_COUNT", "-1"),
+            ("ORCH_SERVER_CPU", "much"),
+            ("DS_ETCD", "yes"),
+            ("HEARTBEAT_INTERVAL", "soon"),
+            ("K3S_AGENT_LABELS", "{"),
+            ("K3S_NODE_ENV", "A"),
+            ("SSL_CRT_BASE64", "QQ=="),
+        ])
+        .expect_err("faults");
+        let all = faults.join("\n");
+        for expected in [
+            "K3S_AGENT_COUNT is \"-1\"; expected a whole number",
+            "ORCH_SERVER_CPU is \"much\"; expected a number",
+            "DS_ETCD is \"yes\"; expected true or false",
+            "HEARTBEAT_INTERVAL is \"soon\"; expected a length of time",
+            "K3S_AGENT_LABELS is \"{\"; expected a JSON list",
+            "K3S_NODE_ENV is \"A\"; expected items of the form NAME=VALUE",
+            "SSL_CRT_BASE64 is set",
+        ] {
+            assert!(all.contains(expected), "{expected} is not in {all}");
+        }
+        assert_eq!(faults.len(), 7, "{all}");
+    }
+
+    #[test]
+    fn the_specified_name_wins_and_delimiters_are_configurable() {
+        let section = read(&[("ORCH_TOKEN", "ours"), ("K3S_TOKEN", "theirs")]).expect("valid");
+        assert_eq!(section["orch_token"].as_str(), Some("ours"));
+        let section = read(&[("K3S_NODE_ENV", "A=1;B=2,3"), ("K3S_NODE_ENV_DELIMITER", ";")]).expect("valid");
+        assert_eq!(section["orch_node_env"].as_array().map(<[_]>::len), Some(2));
+        assert!(read(&[("FRAMEWORK_NAME", "")]).expect("valid").is_empty());
+    }
+}

@@ -1,0 +1,296 @@
+//! The Kubernetes service.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use transom_cluster::v1;
+use transom_kubernetes::config as service;
+use transom_scheduler::MaintenanceMode;
+use transom_web::BoundPort;
+
+use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
+use crate::config::{self, Settings};
+use crate::daemon::Addresses;
+use crate::daemon::reserved::ReservedPort;
+use crate::exit::Unavailable;
+
+/// The minimum interval of REVIVE calls: tasks are few and wait for one another.
+const REVIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the rest of an accepted offer is not offered again, as with the program that this one
+/// replaces.
+const REFUSE_REST: Duration = Duration::from_secs(5);
+
+/// `[kubernetes]`
+pub(crate) struct Kubernetes;
+
+#[async_trait]
+impl ServiceKind for Kubernetes {
+    fn ports(&self) -> &'static [PortName] {
+        &[("kubernetes", "kubernetes.port")]
+    }
+
+    async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>> {
+        let Some(section) = &settings.kubernetes else {
+            return Ok(None);
+        };
+        let config = service_config(section);
+        Ok(Some(Box::new(BoundKubernetes {
+            info: framework_info(section, settings.cluster.principal.clone()),
+            daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
+            port: config.bind().await.context(Unavailable)?,
+            config,
+        })))
+    }
+
+    /// The embedded cluster of `transom dev` runs no images.
+    fn dev_section(&self) -> &'static str {
+        ""
+    }
+
+    fn dev_hints(&self, _addresses: &Addresses) -> DevHints {
+        DevHints::default()
+    }
+}
+
+struct BoundKubernetes {
+    config: service::Config,
+    port: BoundPort,
+    info: v1::FrameworkInfo,
+    daemon_prefix: String,
+}
+
+#[async_trait]
+impl BoundService for BoundKubernetes {
+    fn ports(&self) -> Vec<ReservedPort> {
+        vec![ReservedPort::of(&self.port)]
+    }
+
+    fn daemon_prefix(&self) -> Option<String> {
+        Some(self.daemon_prefix.clone())
+    }
+
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
+        let (cluster, address) = (context.cluster.clone(), self.port.advertised());
+        let info = v1::FrameworkInfo {
+            webui_url: Some(format!("{}://{address}", self.port.scheme())),
+            ..self.info
+        };
+        let mut framework = context.framework(
+            info,
+            &address,
+            cluster.clone(),
+            REVIVE_INTERVAL,
+            MaintenanceMode::Avoided,
+        )?;
+        framework.refuse_rest = Some(REFUSE_REST);
+        let started = transom_kubernetes::start(
+            self.config,
+            self.port,
+            context.plugins.clone(),
+            cluster,
+            framework.election.leadership(),
+            context.registry,
+            context.token.child_token(),
+        );
+        let (service, runner) = started.context(Unavailable)?;
+        context.run(&service, framework, runner);
+        Ok(Box::new(service))
+    }
+}
+
+fn framework_info(section: &config::Kubernetes, principal: Option<String>) -> v1::FrameworkInfo {
+    v1::FrameworkInfo {
+        user: section.framework_user.clone(),
+        name: section.framework_name.clone(),
+        roles: vec![section.role.clone()],
+        failover_timeout: Some(section.failover_timeout as f64),
+        checkpoint: Some(true),
+        hostname: Some(hostname(section)),
+        principal,
+        ..v1::FrameworkInfo::default()
+    }
+}
+
+/// The configured name, or that of this machine.
+fn hostname(section: &config::Kubernetes) -> String {
+    section.http_port().hostname()
+}
+
+fn service_config(section: &config::Kubernetes) -> service::Config {
+    let datastore = datastore(section);
+    service::Config {
+        port: section.http_port().config(),
+        name: section.framework_name.clone(),
+        heartbeat_interval: section.heartbeat_interval.duration(),
+        max_scale: section.max_scale,
+        port_range: (section.portrange_from, section.portrange_to),
+        kinds: transom_kubernetes::PerKind {
+            datastore: service::KindConfig {
+                count: section.ds_count,
+                cpus: section.ds_cpu,
+                mem: section.ds_mem,
+                disk: section.ds_disk,
+                cpu_limit: section.ds_cpu_limit,
+                mem_limit: section.ds_mem_limit,
+                disk_limit: section.ds_disk_limit,
+                constraint: constraint(section.orch_ds_constraint.as_deref()),
+                labels: Vec::new(),
+                node_env: Vec::new(),
+                docker_parameters: Vec::new(),
+            },
+            server: service::KindConfig {
+                count: section.orch_server_count,
+                cpus: section.orch_server_cpu,
+                mem: section.orch_server_mem,
+                disk: section.orch_server_disk,
+                cpu_limit: section.orch_server_cpu_limit,
+                mem_limit: section.orch_server_mem_limit,
+                disk_limit: section.orch_server_disk_limit,
+                constraint: constraint(section.orch_server_constraint.as_deref()),
+                labels: labels(&section.orch_server_labels),
+                node_env: items(&section.orch_server_node_env),
+                docker_parameters: items(&section.orch_server_docker_parameters),
+            },
+            agent: service::KindConfig {
+                count: section.orch_agent_count,
+                cpus: section.orch_agent_cpu,
+                mem: section.orch_agent_mem,
+                disk: section.orch_agent_disk,
+                cpu_limit: section.orch_agent_cpu_limit,
+                mem_limit: section.orch_agent_mem_limit,
+                disk_limit: section.orch_agent_disk_limit,
+                constraint: constraint(section.orch_agent_constraint.as_deref()),
+                labels: labels(&section.orch_agent_labels),
+                node_env: items(&section.orch_agent_node_env),
+                docker_parameters: items(&section.orch_agent_docker_parameters),
+            },
+        },
+        containers: service::ContainerConfig {
+            enabled: section.containers,
+            mapped_addresses: section.mapped_addresses,
+            cluster_network: section.cluster_cni.clone().filter(|name| !name.is_empty()),
+            container_network: section.container_cni.clone(),
+            shm_size: Some(section.container_shm_size.clone()).filter(|size| !size.is_empty()),
+            open_files: section.container_ulimit,
+            memory_swap: section.container_memory_swap,
+            domain: section.domain.clone(),
+            cgroup_v2: section.cgroup_v2,
+            restrict_disk: section.restrict_disk_allocation,
+            enforce_limits: section.enforce_task_limits,
+            runtime: section.container_runtime.clone(),
+            volume_driver: section.volume_driver.clone(),
+            time_zone: section.tz.clone(),
+        },
+        orchestrator: service::OrchestratorConfig {
+            image: section.image_orch.clone(),
+            token: section.orch_token.clone(),
+            server_command: section.orch_server_string.clone(),
+            agent_command: agent_command(&section.orch_agent_string),
+            container_runtime: section.orch_container,
+            version: section.orch_version.clone(),
+            kubeconfig: section.kubeconfig.clone(),
+            kubeconfig_file: section.kubeconfig_file.clone(),
+            node_timeout: section.orch_node_timeout.duration(),
+            enable_taint: section.orch_enable_taint,
+            disable_scheduling: section.orch_disable_scheduling,
+            registry_mirror: section.enable_registry_mirror,
+            node_env: items(&section.orch_node_env),
+            agent_tcp_port: Some(section.orch_agent_tcp_port).filter(|port| *port != 0),
+            server_volume: section.volume_orch_server.clone(),
+            drain_timeout: section.drain_timeout.duration(),
+        },
+        datastore,
+        bootstrap: service::BootstrapConfig {
+            url: section.bootstrap_url.clone(),
+            max_bytes: section.bootstrap.max_bytes,
+            timeout: Duration::from_secs(section.bootstrap.timeout_seconds),
+            refresh: Duration::from_secs(section.bootstrap.refresh_seconds),
+            advertise: section.bootstrap.advertise.clone(),
+        },
+        store_timeout: transom_store::typed::TIMEOUT,
+    }
+}
+
+fn datastore(section: &config::Kubernetes) -> service::DatastoreConfig {
+    let (engine, image) = if section.ds_etcd {
+        (service::Engine::Kvstore, &section.image_kvstore)
+    } else {
+        (service::Engine::Sql, &section.image_sql)
+    };
+    service::DatastoreConfig {
+        engine,
+        image: image.clone(),
+        port: section.ds_port,
+        username: section.ds_mysql_username.clone(),
+        password: section.ds_mysql_password.clone(),
+        ssl: section.ds_mysql_ssl,
+        volume: section.volume_ds.clone(),
+        command: section.ds_command.clone(),
+        endpoint: section.ds_endpoint.clone(),
+    }
+}
+
+/// A plain host name or `hostname:NAME`; an empty one is none.
+fn constraint(text: Option<&str>) -> Option<String> {
+    let text = text?.trim();
+    let name = text.strip_prefix("hostname:").unwrap_or(text).trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn labels(labels: &[config::KubernetesLabel]) -> Vec<(String, String)> {
+    labels
+        .iter()
+        .map(|label| (label.key.clone(), label.value.clone()))
+        .collect()
+}
+
+/// `NAME=VALUE`; everything after the first `=` is the value.
+fn items(items: &[String]) -> Vec<(String, String)> {
+    let split = items.iter().filter_map(|item| item.split_once('='));
+    split
+        .map(|(name, value)| (name.trim().to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// The command without `--flannel-backend`, which agents take from the server and refuse.
+fn agent_command(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if word == "--flannel-backend" {
+            words.next();
+        } else if !word.starts_with("--flannel-backend=") {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_the_settings_are_parsed() {
+        for (text, expected) in [
+            (None, None),
+            (Some(""), None),
+            (Some("hostname:"), None),
+            (Some("Agent1.test"), Some("Agent1.test")),
+            (Some("hostname: agent1.test"), Some("agent1.test")),
+        ] {
+            assert_eq!(constraint(text).as_deref(), expected, "{text:?}");
+        }
+        let expected = [("A".to_owned(), "b=c".to_owned())];
+        assert_eq!(items(&["A=b=c".to_owned()]), expected);
+        for (command, expected) in [
+            ("k3s agent --flannel-backend=vxlan -v", "k3s agent -v"),
+            ("k3s agent --flannel-backend vxlan -v", "k3s agent -v"),
+            ("k3s  agent", "k3s agent"),
+        ] {
+            assert_eq!(agent_command(command), expected);
+        }
+    }
+}
