@@ -142,27 +142,32 @@ fn commands_send_their_requests_and_print_the_answers() {
     ];
     for group in ["fw", "m3s"] {
         for (words, requests, printed) in &cases {
-            let told = cluster.run(&[&[group], *words].concat());
-            assert_eq!(
-                (told.code, told.err.as_str()),
-                (Some(0), ""),
-                "{words:?}: {told:?}"
-            );
-            if words[0] != "list" {
-                assert_eq!(told.out, *printed, "{words:?}");
-            }
-            let sent = cluster.api.requests();
-            let calls: Vec<_> = sent
-                .iter()
-                .map(|one| one.call.replace("/api/fw/v0/", ""))
-                .collect();
-            assert_eq!(calls, *requests, "{words:?}");
-            assert!(
-                sent.iter().all(|one| one.login.as_deref() == Some(LOGIN)),
-                "{sent:?}"
-            );
+            sends(&cluster, &[&[group], *words].concat(), requests, printed);
         }
     }
+}
+
+/// The command succeeds, sends these requests with the credentials, and prints this.
+fn sends(cluster: &Cluster, words: &[&str], requests: &[&str], printed: &str) {
+    let told = cluster.run(words);
+    assert_eq!(
+        (told.code, told.err.as_str()),
+        (Some(0), ""),
+        "{words:?}: {told:?}"
+    );
+    if words[1] != "list" {
+        assert_eq!(told.out, printed, "{words:?}");
+    }
+    let sent = cluster.api.requests();
+    let calls: Vec<_> = sent
+        .iter()
+        .map(|one| one.call.replace("/api/fw/v0/", ""))
+        .collect();
+    assert_eq!(calls, requests, "{words:?}");
+    assert!(
+        sent.iter().all(|one| one.login.as_deref() == Some(LOGIN)),
+        "{sent:?}"
+    );
 }
 
 #[test]
