@@ -41,6 +41,7 @@ impl Core {
         let policy = Policy {
             node_timeout: self.config.orchestrator.node_timeout,
             kvstore: self.config.datastore.engine == Engine::Kvstore,
+            grace: self.config.heartbeat_interval.saturating_mul(2),
         };
         self.plan = next_steps(&goal, &observed, &policy, now);
         for step in std::mem::take(&mut self.plan.steps) {

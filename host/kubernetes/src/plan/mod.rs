@@ -82,8 +82,10 @@ pub(crate) struct Node {
 pub(crate) struct Policy {
     /// How long a node may be missing or unready before its task is replaced.
     pub(crate) node_timeout: Duration,
-    /// The members that a kvstore needs of so many.
+    /// Whether the datastore is a kvstore, whose members form a quorum.
     pub(crate) kvstore: bool,
+    /// How long something may be missing before it counts as broken.
+    pub(crate) grace: Duration,
 }
 
 /// One thing to do.
@@ -343,6 +345,26 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether a task is of no use, and not only for a moment.
+    fn is_broken(&self, kind: Kind, member: &Member) -> bool {
+        if member.condition != Condition::Running {
+            return true;
+        }
+        let silent = self.observed.silent_since.filter(|_| kind == Kind::Server);
+        let since = member
+            .unready_since
+            .or(silent)
+            .map(|since| since.max(member.since));
+        let is_over = |since: Timestamp| {
+            let end = since.checked_add(self.policy.grace).unwrap_or(Timestamp::MAX);
+            end <= self.now
+        };
+        match kind {
+            Kind::Datastore => !member.is_healthy(),
+            Kind::Server | Kind::Agent => since.is_some_and(is_over),
+        }
+    }
+
     /// Replaces one task: a node that stays away, or one of another configuration.
     fn replace(&mut self) {
         if self
@@ -374,12 +396,12 @@ impl<'a> Planner<'a> {
         if let Some(member) = draining {
             return self.remove(kind, &member, Why::Changed);
         }
-        // An old task that does not even run is replaced whatever the others do.
-        let idle = members
+        // An old task that is of no use is replaced whatever the others do.
+        let broken = members
             .iter()
-            .find(|it| it.old && it.condition == Condition::Scheduled)
+            .find(|it| it.old && self.is_broken(kind, it))
             .cloned();
-        if let Some(member) = idle {
+        if let Some(member) = broken {
             return self.remove(kind, &member, Why::Changed);
         }
         if !self.plan.settled {

@@ -9,6 +9,7 @@ fn at(second: i64) -> Timestamp {
 const POLICY: Policy = Policy {
     node_timeout: Duration::from_mins(10),
     kvstore: false,
+    grace: Duration::from_secs(30),
 };
 
 /// A running task with a ready node, since `number` seconds.
@@ -370,6 +371,32 @@ fn changed_tasks_are_replaced_one_by_one_and_only_while_all_is_well() {
         "{:?}",
         halted.waiting
     );
+}
+
+#[test]
+fn a_changed_task_that_is_broken_does_not_wait_for_the_others() {
+    let goal = goal(1, 1, 1);
+    let mut seen = settled(1);
+    seen.nodes = None;
+    seen.members.server[0].old = true;
+    seen.silent_since = Some(at(80));
+    assert_eq!(steps(&goal, &seen), [], "it may only be slow");
+    let late = next_steps(&goal, &seen, &POLICY, at(110));
+    assert_eq!(late.steps, [remove(Kind::Server, 0, Why::Changed)]);
+
+    let mut seen = settled(2);
+    seen.nodes.as_mut().unwrap()[1].ready = false;
+    seen.members.agent[0].unready_since = Some(at(20));
+    seen.members.agent[0].old = true;
+    let expected = [remove_node("node-agent-0"), remove(Kind::Agent, 0, Why::Changed)];
+    let two = Goal {
+        counts: PerKind {
+            agent: 2,
+            ..goal.counts
+        },
+        ..goal
+    };
+    assert_eq!(steps(&two, &seen), expected);
 }
 
 #[test]
