@@ -161,7 +161,16 @@ async fn subscribers_get_every_event_also_after_a_restart_and_failures() {
         receiver.next_of("api_post_event").await["appDefinition"]["id"],
         "/c"
     );
-    assert!(metric(&site, "transom_apps_callback_events_total{outcome=\"delivered\"}").await > Some(0));
+    // The daemon counts an event when it has read the answer.
+    eventually("the delivered event to be counted", || async {
+        let counted = metric(&site, "transom_apps_callback_events_total{outcome=\"delivered\"}").await;
+        if counted > Some(0) {
+            Ok(())
+        } else {
+            Err(format!("{counted:?}"))
+        }
+    })
+    .await;
 
     let mut stream = Events::open(&site.http, &site.apps("/v2/events")).await;
     let (status, event) = subscription(&site, Method::DELETE, Some(&url)).await;
