@@ -37,6 +37,7 @@ mod executors;
 mod fw_cli;
 mod health;
 mod hostile;
+mod kubernetes_bootstrap;
 mod large_group;
 mod leadership;
 mod load_balancer;

@@ -1,0 +1,135 @@
+//! The first script of the Kubernetes framework's containers, from its source through the component
+//! and the cluster's fetcher into the task.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use transom_testkit::{eventually, wait_for};
+use transom_tests::plugin::{Plugin, remove};
+use transom_tests::site::Site;
+
+/// Stands where the orchestrator's script would be.
+const SCRIPT: &str = "#!/bin/sh\necho \"mirror=@MIRROR@ role=@TRANSOM_ROLE@ arguments=$*\"\nexec sleep 600\n";
+
+/// A framework whose tasks are processes: a datastore that does nothing, and a server that prints
+/// what its script got.
+async fn start() -> (Site, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a directory");
+    let script = folder.path().join("bootstrap.sh");
+    fs::write(&script, SCRIPT).expect("written");
+    let user = std::process::Command::new("id")
+        .arg("-un")
+        .output()
+        .expect("id")
+        .stdout;
+    let user = String::from_utf8(user).expect("text");
+    let site = Site::start_with(&format!(
+        "[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
+         ds_command = \"exec sleep 600\"\nds_cpu = 0.1\nds_mem = 32\nds_disk = 1\norch_server_mem = 32\n\
+         orch_server_disk = 1\nportrange_from = 1024\nportrange_to = 65535\norch_agent_count = 0\nbootstrap_url = \"file://{}\"\n",
+        user.trim(),
+        script.display(),
+    ))
+    .await;
+    (site, folder)
+}
+
+fn api(site: &Site, path: &str) -> String {
+    format!("http://{}/api/fw/v0{path}", site.addresses["kubernetes"])
+}
+
+async fn put(site: &Site, path: &str) {
+    let answer = site.http.put(api(site, path)).send().await.expect("an answer");
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+}
+
+/// The outputs of all tasks that have one with this text.
+fn outputs(folder: &Path, text: &str) -> usize {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| {
+            let (path, name) = (entry.path(), entry.file_name());
+            // `latest` is a link to one of the others.
+            if path.is_symlink() {
+                0
+            } else if path.is_dir() {
+                outputs(&path, text)
+            } else {
+                let told =
+                    name == "stdout" && fs::read_to_string(&path).is_ok_and(|told| told.contains(text));
+                usize::from(told)
+            }
+        })
+        .sum()
+}
+
+async fn install(site: &Site, mirror: &str) {
+    let table = format!("variables = {{ MIRROR = \"{mirror}\" }}");
+    let component = Plugin::first_party("bootstrap").config(&table);
+    component.install(&site.plugins(), "bootstrap");
+    site.rescan().await;
+}
+
+async fn until_printed(site: &Site, text: &str) {
+    wait_for(text, async || outputs(site.cluster.work_dir(), text) > 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_component_decides_what_the_next_container_runs() {
+    let (site, _folder) = start().await;
+    // Without the variable the script keeps its text.
+    until_printed(&site, "mirror=@MIRROR@ role=server").await;
+    until_printed(&site, "arguments=/usr/local/bin/k3s server").await;
+
+    install(&site, "one.example").await;
+    put(&site, "/server/restart").await;
+    until_printed(&site, "mirror=one.example role=server").await;
+
+    remove(&site.plugins(), "bootstrap");
+    site.rescan().await;
+    put(&site, "/server/restart").await;
+    eventually("the reason why nothing starts", || async {
+        let explained: Value = site.get(&api(&site, "/explain")).await?;
+        let reasons = explained["waiting"].to_string();
+        let running = site.get(&api(&site, "/server/scale")).await?;
+        let told = reasons.contains("`bootstrap`") && running["Running"] == 0;
+        if told {
+            Ok(())
+        } else {
+            Err(format!("{running} {explained}"))
+        }
+    })
+    .await;
+
+    install(&site, "two.example").await;
+    until_printed(&site, "mirror=two.example role=server").await;
+    assert_eq!(
+        outputs(site.cluster.work_dir(), "role=server"),
+        3,
+        "one task after the other"
+    );
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_survive_kill_dash_nine_and_no_task_is_started_twice() {
+    let (mut site, _folder) = start().await;
+    until_printed(&site, "role=server").await;
+    put(&site, "/agent/scale/3").await;
+    site.kill_daemon();
+    site.start_daemon().await;
+    let scale = site.get(&api(&site, "/agent/scale")).await.expect("an answer");
+    assert_eq!(scale["Scale"], 3);
+    eventually("the server to be known again", || async {
+        let running = site.get(&api(&site, "/server/scale")).await?;
+        if running["Running"] == 1 {
+            Ok(())
+        } else {
+            Err(running.to_string())
+        }
+    })
+    .await;
+    assert_eq!(outputs(site.cluster.work_dir(), "role=server"), 1);
+    site.cluster.stop_after(site.daemon);
+}
