@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn help_names_every_port() {
-        let expected = "Override a listening port. NAME is apps, dns, discovery, workflow, admin or cluster";
+        let expected =
+            "Override a listening port. NAME is apps, dns, discovery, kubernetes, workflow, admin or cluster";
         assert_eq!(help(&["cluster"]), expected);
     }
 }
