@@ -27,13 +27,13 @@ pub struct Context {
     pub task: String,
     /// 0 for the first of its role.
     pub number: u32,
-    /// Host name of the agent.
+    /// Host name of the agent; empty before there is an offer.
     pub host: String,
     /// The agent's attributes: name and text form.
     pub attributes: Vec<(String, String)>,
     /// The container's image.
     pub image: String,
-    /// Host port and container port.
+    /// Host port and container port; the host port is 0 before there is an offer.
     pub ports: Vec<(u16, u16)>,
     /// `BOOTSTRAP_URL` with any credentials taken out.
     pub source: String,
