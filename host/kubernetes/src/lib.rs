@@ -23,6 +23,7 @@ pub mod config;
 mod core;
 mod dependencies;
 mod error;
+pub mod import;
 mod kind;
 mod metrics;
 mod orchestrator;

@@ -15,7 +15,7 @@ pub(crate) mod services;
 
 pub(crate) use discovery_only::serve_discovery;
 pub(crate) use from_settings::{cluster_config, store_config};
-pub(crate) use services::apps_settings;
+pub(crate) use services::{apps_settings, kubernetes_settings};
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -9,13 +9,13 @@ mod act;
 pub(crate) mod command;
 mod finding;
 mod members;
-mod persist;
+pub(crate) mod persist;
 mod requests;
 mod show;
 pub(crate) mod term;
 #[cfg(test)]
 mod tests;
-mod version;
+pub(crate) mod version;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

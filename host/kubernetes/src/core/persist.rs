@@ -20,9 +20,12 @@ use crate::config::{Config, KindConfig};
 use crate::kind::{Kind, PerKind};
 use crate::{Error, Result};
 
-const WANTED: &str = "wanted";
-const TOKEN: &str = "token";
-const CLIENT_CONFIG: &str = "client-config";
+/// The key of what is wanted.
+pub(crate) const WANTED: &str = "wanted";
+/// The key of the token.
+pub(crate) const TOKEN: &str = "token";
+/// The key of the client configuration.
+pub(crate) const CLIENT_CONFIG: &str = "client-config";
 
 /// What is wanted. It changes only by requests, and by a changed configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

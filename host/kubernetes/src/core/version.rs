@@ -9,7 +9,7 @@ use crate::kind::Kind;
 use crate::task::Endpoints;
 
 /// The version of tasks that were imported: they stay until their kind is restarted.
-pub(super) const IMPORTED: &str = "imported";
+pub(crate) const IMPORTED: &str = "imported";
 
 /// The version of a kind's present configuration: a digest of everything that a running container
 /// would have to be replaced for. The constraint is judged at the next launch, and the script is

@@ -11,6 +11,7 @@ mod api;
 mod cluster;
 mod config;
 mod framework;
+mod import;
 mod list;
 mod orchconfig;
 mod scale;
@@ -46,6 +47,7 @@ pub(super) enum FwCommand {
     Status(status::Status),
     Version(version::Version),
     Cluster(cluster::Cluster),
+    Import(import::Import),
 }
 
 impl FwCommand {
@@ -57,6 +59,7 @@ impl FwCommand {
             Self::Status(command) => command.run().await,
             Self::Version(command) => command.run().await,
             Self::Cluster(command) => command.run().await,
+            Self::Import(command) => command.run().await,
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::config::Settings;
 pub(crate) use apps::{Apps, apps_settings};
 pub(crate) use context::{StartContext, StoreContext};
 pub(crate) use discovery::Discovery;
-pub(crate) use kubernetes::Kubernetes;
+pub(crate) use kubernetes::{Kubernetes, kubernetes_settings};
 pub(crate) use workflow::Workflow;
 
 /// All kinds of services, in the order in which they are started.

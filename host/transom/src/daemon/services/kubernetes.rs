@@ -100,6 +100,11 @@ impl BoundService for BoundKubernetes {
     }
 }
 
+/// The service's settings, if it is enabled.
+pub(crate) fn kubernetes_settings(settings: &Settings) -> Option<service::Config> {
+    settings.kubernetes.as_ref().map(service_config)
+}
+
 fn framework_info(section: &config::Kubernetes, principal: Option<String>) -> v1::FrameworkInfo {
     v1::FrameworkInfo {
         user: section.framework_user.clone(),

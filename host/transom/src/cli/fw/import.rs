@@ -1,0 +1,226 @@
+//! `transom fw import`: takes over the state of an m3s.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use serde::Serialize;
+use serde_json::Value;
+use transom_common::Secret;
+use transom_kubernetes::import::{self, Original};
+use transom_kubernetes::{Kind, PerKind};
+
+use crate::config::{self, Overrides};
+use crate::daemon;
+use crate::exit::{Misconfigured, Unavailable};
+use crate::output::{self, Output};
+
+/// The timeout of the Redis.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of tasks that are read at most.
+const MAX_TASKS: usize = 10_000;
+/// The size of one record at most.
+const MAX_RECORD: usize = 4 << 20;
+
+/// Take over the state of an m3s: framework id, counts, client configuration and running tasks.
+///
+/// Stop m3s first, then import, then start the daemon, which subscribes with m3s's framework id:
+/// tasks keep running. The records go to the store that the configuration names, on which no daemon
+/// may lead and which must have no records of the framework. m3s's store is not changed.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  transom fw import --config transom.toml --from 127.0.0.1:6379 m3s")]
+pub(in crate::cli) struct Import {
+    /// m3s's framework name, with which its keys begin.
+    name: String,
+    /// The address of m3s's Redis, HOST:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    from: String,
+    /// The number of its database.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    database: u16,
+    /// Its password. Prefer the environment variable: other users can read command lines.
+    #[arg(long, env = "TRANSOM_M3S_REDIS_PASSWORD", hide_env_values = true)]
+    password: Option<Secret>,
+    /// Configuration file of the daemon.
+    #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
+    config: PathBuf,
+    /// Only show what would be imported.
+    #[arg(long)]
+    dry_run: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// The outcome as JSON.
+#[derive(Debug, Serialize)]
+struct Outcome<'a> {
+    imported: bool,
+    framework_id: Option<&'a str>,
+    counts: PerKind<u32>,
+    tasks: &'a PerKind<Vec<String>>,
+    client_config: bool,
+    notes: &'a [String],
+}
+
+impl Import {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let (settings, _) = config::load(Some(&self.config), Overrides::default()).context(Misconfigured)?;
+        let Some(service) = daemon::kubernetes_settings(&settings) else {
+            let file = self.config.display();
+            return Err(anyhow::anyhow!("{file} has no section [kubernetes]")).context(Misconfigured);
+        };
+        let original = self.read().await.context(Unavailable)?;
+        let import = import::translate(&original, &service).with_context(|| {
+            format!(
+                "no records of {:?} in database {} of {}",
+                self.name, self.database, self.from
+            )
+        })?;
+        if !self.dry_run {
+            let store = daemon::store_config(&settings.store).open().await;
+            let store = store.context(Unavailable)?;
+            import.write(store, &service).await?;
+        }
+        let outcome = Outcome {
+            imported: !self.dry_run,
+            framework_id: import.framework_id.as_deref(),
+            counts: import.counts,
+            tasks: &import.tasks,
+            client_config: import.client_config,
+            notes: &import.notes,
+        };
+        output::print(self.output, &outcome, &["subject", "taken over"], rows(&outcome))
+    }
+
+    /// m3s's records.
+    async fn read(&self) -> anyhow::Result<Original> {
+        let reading = async {
+            let mut redis = self.connect().await?;
+            let name = &self.name;
+            let mut original = Original {
+                framework: json(&mut redis, &format!("{name}:framework")).await?,
+                config: json(&mut redis, &format!("{name}:framework_config")).await?,
+                client_config: text(&mut redis, &format!("{name}:kubernetes_config")).await?,
+                tasks: Vec::new(),
+            };
+            for kind in Kind::ALL {
+                let pattern = format!("{}:{kind}:*", escaped(name));
+                for key in keys(&mut redis, &pattern).await? {
+                    original.tasks.push(json(&mut redis, &key).await?);
+                }
+            }
+            anyhow::Ok(original)
+        };
+        let read = tokio::time::timeout(TIMEOUT, reading).await;
+        read.with_context(|| format!("the Redis at {} did not answer within {TIMEOUT:?}", self.from))?
+    }
+
+    async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
+        let cannot = || format!("cannot connect to the Redis at {}", self.from);
+        let (host, port) = self
+            .from
+            .rsplit_once(':')
+            .with_context(|| format!("--from is {:?}; expected HOST:PORT", self.from))?;
+        let port = port
+            .parse()
+            .with_context(|| format!("--from is {:?}; expected HOST:PORT", self.from))?;
+        let mut settings = redis::RedisConnectionInfo::default().set_db(i64::from(self.database));
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password.reveal());
+        }
+        let address = redis::ConnectionAddr::Tcp(host.to_owned(), port);
+        let info = redis::IntoConnectionInfo::into_connection_info(address)
+            .with_context(cannot)?
+            .set_redis_settings(settings);
+        let client = redis::Client::open(info).with_context(cannot)?;
+        client
+            .get_multiplexed_async_connection()
+            .await
+            .with_context(cannot)
+    }
+}
+
+/// A name in a pattern of keys.
+fn escaped(name: &str) -> String {
+    let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\');
+    name.chars()
+        .flat_map(|character| special(character).then_some('\\').into_iter().chain([character]))
+        .collect()
+}
+
+async fn keys(redis: &mut MultiplexedConnection, pattern: &str) -> anyhow::Result<Vec<String>> {
+    let mut keys = Vec::new();
+    let mut cursor = 0_u64;
+    loop {
+        let (next, page): (u64, Vec<String>) = redis::cmd("SCAN")
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(pattern)
+            .arg("COUNT")
+            .arg(1000)
+            .query_async(redis)
+            .await?;
+        keys.extend(page);
+        if keys.len() > MAX_TASKS {
+            bail!("there are more than {MAX_TASKS} keys that match {pattern}");
+        }
+        if next == 0 {
+            // A key may be listed twice.
+            keys.sort();
+            keys.dedup();
+            return Ok(keys);
+        }
+        cursor = next;
+    }
+}
+
+async fn text(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Result<Option<String>> {
+    let length: usize = redis
+        .strlen(key)
+        .await
+        .with_context(|| format!("{key} is no text"))?;
+    if length > MAX_RECORD {
+        bail!("{key} has {length} bytes; the maximum is {MAX_RECORD}");
+    }
+    redis
+        .get(key)
+        .await
+        .with_context(|| format!("{key} cannot be read"))
+}
+
+async fn json(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Result<Value> {
+    let Some(text) = text(redis, key).await? else {
+        return Ok(Value::Null);
+    };
+    // The parser's own text may quote a password.
+    serde_json::from_str(&text).map_err(|_| anyhow::anyhow!("{key} is no JSON"))
+}
+
+fn rows<'a>(outcome: &'a Outcome<'a>) -> impl Iterator<Item = Vec<String>> + 'a {
+    let row = |subject: &str, value: String| vec![subject.to_owned(), value];
+    let tasks = Kind::ALL
+        .into_iter()
+        .flat_map(|kind| outcome.tasks.of(kind))
+        .count();
+    let carried = [
+        row("framework id", outcome.framework_id.unwrap_or("no").to_owned()),
+        row(
+            "counts",
+            format!(
+                "{} datastores, {} servers, {} agents",
+                outcome.counts.datastore, outcome.counts.server, outcome.counts.agent
+            ),
+        ),
+        row("running tasks", tasks.to_string()),
+        row(
+            "client configuration",
+            if outcome.client_config { "yes" } else { "no" }.to_owned(),
+        ),
+    ];
+    let notes = outcome.notes.iter().map(move |note| row("note", note.clone()));
+    carried.into_iter().chain(notes)
+}
