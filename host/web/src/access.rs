@@ -20,4 +20,4 @@ pub use credentials::{Credentials, Presented};
 pub(crate) use cross_site::CHECKED_HEADERS;
 pub use cross_site::{Access, AllowedHost, Origin, guarded};
 pub use policy::{AccessPolicy, AccessRules, Denial, Requirement};
-pub use port::{BoundPort, LoopbackTrust, PortConfig, TlsFiles};
+pub use port::{BoundPort, LoopbackTrust, PortConfig, Tls, TlsFiles};

@@ -1,6 +1,6 @@
-//! A port's certificate and its key.
+//! A port's certificate and its key, from files or from memory.
 //!
-//! The files are read again when they change; if they are then invalid, the last valid certificate
+//! Files are read again when they change; if they are then invalid, the last valid certificate
 //! stays in use.
 
 use std::hash::{BuildHasher, RandomState};
@@ -15,21 +15,69 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
-use transom_common::error_chain;
+use transom_common::{Secret, error_chain};
 
 use crate::{Error, Result};
 
 /// The maximum size of a file; chains and keys have a few thousand bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A certificate chain and the key of its first certificate, from two PEM files.
+/// A certificate chain and its key in memory, where the settings have the texts themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPem {
+    /// The settings of certificate and key, for messages.
+    pub settings: [&'static str; 2],
+    /// The certificate chain, PEM, the server's own first.
+    pub certificate: String,
+    /// Its key, PEM.
+    pub key: Secret,
+}
+
+impl TlsPem {
+    /// Every fault of the two texts; none is shown.
+    pub fn problems(&self) -> Vec<Error> {
+        let (texts, names) = self.parts();
+        let chain = chain(&texts, &names).err();
+        let key = key(&texts, &names).err();
+        let faults: Vec<Error> = chain.into_iter().chain(key).collect();
+        if faults.is_empty() {
+            let whole = parsed(&texts, &names, &ring::default_provider());
+            return whole.err().into_iter().collect();
+        }
+        faults
+    }
+
+    fn parts(&self) -> (Texts, Names) {
+        let [certificate, key] = self.settings;
+        let texts = Texts {
+            certificate: self.certificate.as_bytes().to_vec(),
+            key: self.key.reveal().as_bytes().to_vec(),
+        };
+        let names = Names {
+            certificate: (certificate, String::new()),
+            key: (key, String::new()),
+            chain: "the certificate".to_owned(),
+        };
+        (texts, names)
+    }
+}
+
+/// A certificate chain and the key of its first certificate.
 #[derive(Debug)]
 pub struct Certificate {
-    files: Files,
+    source: Source,
     /// The digest of the files when they were last read.
     seen: u64,
     shown: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
+}
+
+/// Where the certificate came from.
+#[derive(Debug)]
+enum Source {
+    Files(Files),
+    /// The chain, PEM; it does not change.
+    Memory(Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -63,18 +111,32 @@ impl Certificate {
             hasher: RandomState::new(),
         };
         let (seen, texts) = files.texts().await?;
+        let names = files.names();
+        Self::new(Source::Files(files), seen, &texts, &names, protocol)
+    }
+
+    /// A certificate in memory. `protocol`: as in [`read`](Self::read).
+    ///
+    /// # Errors
+    /// [`Error::Certificate`] when a text is no PEM of its kind, or the key does not match.
+    pub fn from_pem(pem: &TlsPem, protocol: &[u8]) -> Result<Self> {
+        let (texts, names) = pem.parts();
+        let source = Source::Memory(texts.certificate.clone());
+        Self::new(source, 0, &texts, &names, protocol)
+    }
+
+    fn new(source: Source, seen: u64, texts: &Texts, names: &Names, protocol: &[u8]) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
-        let shown = Arc::new(CurrentCertificate(ArcSwap::from_pointee(
-            files.parsed(&texts, &provider)?,
-        )));
+        let certified = parsed(texts, names, &provider)?;
+        let shown = Arc::new(CurrentCertificate(ArcSwap::from_pointee(certified)));
         let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let versions = versions.map_err(|error| wrong("tls_certificate", error.to_string()))?;
+        let versions = versions.map_err(|error| wrong(names.certificate.0, error.to_string()))?;
         let mut config = versions
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&shown) as _);
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(Self {
-            files,
+            source,
             seen,
             shown,
             config: Arc::new(config),
@@ -86,22 +148,28 @@ impl Certificate {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// The certificates of the file, as PEM: the trust anchors for a client of this port only.
+    /// The certificates, as PEM: the trust anchors for a client of this port only.
     ///
     /// # Errors
     /// [`Error::Certificate`] when the file cannot be read.
     pub async fn issuers(&self) -> Result<Vec<u8>> {
-        read("tls_certificate", &self.files.certificate).await
+        match &self.source {
+            Source::Files(files) => read("tls_certificate", &files.certificate).await,
+            Source::Memory(chain) => Ok(chain.clone()),
+        }
     }
 
     /// Checks whether the files have changed. Valid new contents are used for new connections;
     /// invalid ones are logged once for each change.
     pub async fn reload_if_changed(&mut self) {
-        let looked = match self.files.texts().await {
+        let Source::Files(files) = &self.source else {
+            return;
+        };
+        let looked = match files.texts().await {
             Ok((seen, _)) if seen == self.seen => return,
             Ok((seen, texts)) => {
                 self.seen = seen;
-                self.files.parsed(&texts, self.config.crypto_provider())
+                parsed(&texts, &files.names(), self.config.crypto_provider())
             }
             // Differs from the text of any file, so that the file is read again when it is back.
             Err(_) if self.seen == 0 => return,
@@ -113,7 +181,7 @@ impl Certificate {
         match looked {
             Ok(certified) => {
                 self.shown.0.store(Arc::new(certified));
-                tracing::info!(file = %self.files.certificate.display(), "certificate reloaded");
+                tracing::info!(file = %files.certificate.display(), "certificate reloaded");
             }
             Err(error) => {
                 tracing::warn!(
@@ -125,10 +193,18 @@ impl Certificate {
     }
 }
 
-/// The contents of the two files.
+/// The two texts in PEM.
 struct Texts {
     certificate: Vec<u8>,
     key: Vec<u8>,
+}
+
+/// What errors call them: the setting of each, and what precedes the fault.
+struct Names {
+    certificate: (&'static str, String),
+    key: (&'static str, String),
+    /// The certificate that the key has to match.
+    chain: String,
 }
 
 impl Files {
@@ -142,41 +218,46 @@ impl Files {
         Ok((seen, texts))
     }
 
-    fn parsed(&self, texts: &Texts, provider: &CryptoProvider) -> Result<CertifiedKey> {
-        let unusable = |key, file: &Path, what: &str| wrong(key, format!("{}: {what}", file.display()));
-        let chain: std::result::Result<Vec<_>, _> =
-            CertificateDer::pem_slice_iter(&texts.certificate).collect();
-        let chain = chain.map_err(|error| {
-            unusable(
-                "tls_certificate",
-                &self.certificate,
-                &format!("is no PEM file: {error}"),
-            )
-        })?;
-        if chain.is_empty() {
-            let what = "has no certificate; expected PEM, the server's own first";
-            return Err(unusable("tls_certificate", &self.certificate, what));
+    fn names(&self) -> Names {
+        Names {
+            certificate: ("tls_certificate", format!("{}: ", self.certificate.display())),
+            key: ("tls_key", format!("{}: ", self.key.display())),
+            chain: self.certificate.display().to_string(),
         }
-        // The error omits the text: it may be part of the key.
-        let key = PrivateKeyDer::from_pem_slice(&texts.key).map_err(|_| {
-            unusable(
-                "tls_key",
-                &self.key,
-                "has no private key; expected one in PEM, not encrypted",
-            )
-        })?;
-        CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                let file = self.certificate.display();
-                unusable("tls_key", &self.key, &format!("is not the key of {file}"))
-            }
-            error => unusable(
-                "tls_certificate",
-                &self.certificate,
-                &format!("cannot be used: {error}"),
-            ),
-        })
     }
+}
+
+fn chain(texts: &Texts, names: &Names) -> Result<Vec<CertificateDer<'static>>> {
+    let unusable = |what: String| unusable(&names.certificate, &what);
+    let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&texts.certificate).collect();
+    let chain = chain.map_err(|error| unusable(format!("is not PEM: {error}")))?;
+    if chain.is_empty() {
+        let what = "has no certificate; expected PEM, the server's own first";
+        return Err(unusable(what.to_owned()));
+    }
+    Ok(chain)
+}
+
+fn key(texts: &Texts, names: &Names) -> Result<PrivateKeyDer<'static>> {
+    // The error omits the text: it may be part of the key.
+    PrivateKeyDer::from_pem_slice(&texts.key).map_err(|_| {
+        let what = "has no private key; expected one in PEM, not encrypted";
+        unusable(&names.key, what)
+    })
+}
+
+fn parsed(texts: &Texts, names: &Names, provider: &CryptoProvider) -> Result<CertifiedKey> {
+    let (chain, key) = (chain(texts, names)?, key(texts, names)?);
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            unusable(&names.key, &format!("is not the key of {}", names.chain))
+        }
+        error => unusable(&names.certificate, &format!("cannot be used: {error}")),
+    })
+}
+
+fn unusable((setting, prefix): &(&'static str, String), what: &str) -> Error {
+    wrong(setting, format!("{prefix}{what}"))
 }
 
 async fn read(key: &'static str, file: &Path) -> Result<Vec<u8>> {

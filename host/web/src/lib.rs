@@ -46,10 +46,10 @@ mod serve;
 
 pub use access::{
     Access, AccessPolicy, AccessRules, AllowedHost, BoundPort, Caller, Credentials, Denial, LoopbackTrust,
-    Origin, PortConfig, Presented, Requirement, TlsFiles, guarded,
+    Origin, PortConfig, Presented, Requirement, Tls, TlsFiles, guarded,
 };
 pub use api_error::ApiError;
-pub use certificate::Certificate;
+pub use certificate::{Certificate, TlsPem};
 pub use fallbacks::with_fallbacks;
 pub use folder::Folder;
 pub use forward::{ForwardError, Forwarder};
@@ -109,9 +109,9 @@ pub enum Error {
     /// The certificate or its key is invalid.
     #[error("`{key}`: {what}")]
     Certificate {
-        /// The setting: `tls_certificate` or `tls_key`.
+        /// The setting, such as `tls_certificate` or `tls_key`.
         key: &'static str,
-        /// The error, with the file's name.
+        /// The error, with the name of the file if there is one.
         what: String,
     },
     /// A folder cannot be served.

@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_web::{ApiError, Certificate, Error, Forwarder, Limits, Listener, serve};
+use transom_web::{ApiError, Certificate, Error, Forwarder, Limits, Listener, TlsPem, serve};
 
 const GRACE: Duration = Duration::from_secs(5);
 const LIMITS: Limits = Limits {
@@ -169,4 +169,42 @@ async fn certificate_errors_name_the_cause() {
     told("`tls_key`").await;
     std::fs::remove_file(dir.path().join("cert.pem")).unwrap();
     told("cannot be read").await;
+}
+
+#[tokio::test]
+async fn certificate_in_memory_is_served_and_its_faults_are_named() {
+    let ((dir, pem), (other, _)) = (certify(), certify());
+    let text = |dir: &TempDir, name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    let with = |certificate: &str, key: &str| TlsPem {
+        settings: ["crt", "key"],
+        certificate: certificate.to_owned(),
+        key: key.into(),
+    };
+    let (certificate, key) = (text(&dir, "cert.pem"), text(&dir, "key.pem"));
+    let good = with(&certificate, &key);
+    assert!(good.problems().is_empty());
+    assert!(!format!("{good:?}").contains("PRIVATE KEY"));
+    for (bad, expected) in [
+        (
+            with(&certificate, &text(&other, "key.pem")),
+            "`key`: is not the key of the certificate",
+        ),
+        (with("none", &key), "`crt`: has no certificate"),
+        (
+            with("none", "none"),
+            "`crt`: has no certificate\n`key`: has no private key",
+        ),
+    ] {
+        let problems: Vec<String> = bad.problems().iter().map(ToString::to_string).collect();
+        let all: Vec<&str> = problems.iter().map(|it| it.split(';').next().unwrap()).collect();
+        assert_eq!(all.join("\n"), expected);
+        assert!(Certificate::from_pem(&bad, b"http/1.1").is_err());
+    }
+    let server = Server::start(Certificate::from_pem(&good, b"http/1.1").unwrap(), hello());
+    let url = format!("https://{}/", server.addr);
+    let answer = client(Some(&pem)).get(&url).send().await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "hello 127.0.0.1");
+    let stranger = text(&other, "cert.pem");
+    assert!(client(Some(&stranger)).get(&url).send().await.is_err());
+    server.stop().await;
 }

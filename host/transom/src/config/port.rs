@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use transom_common::Secret;
-use transom_web::{AllowedHost, Credentials, LoopbackTrust, Origin, PortConfig, TlsFiles};
+use transom_web::{AllowedHost, Credentials, LoopbackTrust, Origin, PortConfig, Tls, TlsFiles, TlsPem};
 
 use super::Settings;
 use super::kubernetes::Kubernetes;
@@ -28,6 +28,8 @@ pub(crate) struct PortSettings<'a> {
     reader_password: Option<&'a Secret>,
     tls_certificate: Option<&'a PathBuf>,
     tls_key: Option<&'a PathBuf>,
+    /// Certificate and key, where the settings have the texts themselves.
+    tls_pem: Option<TlsPem>,
     trusted_networks: Option<&'a [IpNet]>,
     loopback_trust: LoopbackTrust,
     allowed_hosts: Vec<AllowedHost>,
@@ -49,6 +51,7 @@ impl Admin {
             reader_password: self.read_only_password.as_ref(),
             tls_certificate: self.tls_certificate.as_ref(),
             tls_key: self.tls_key.as_ref(),
+            tls_pem: None,
             trusted_networks: Some(&self.trusted_networks),
             loopback_trust: LoopbackTrust::UnlessCredentials,
             allowed_hosts: self.allowed_hosts.clone(),
@@ -72,6 +75,7 @@ impl Apps {
             reader_password: self.api_read_only_password.as_ref(),
             tls_certificate: self.tls_certificate.as_ref(),
             tls_key: self.tls_key.as_ref(),
+            tls_pem: None,
             trusted_networks: self.trusted_networks.as_deref(),
             loopback_trust: LoopbackTrust::UnlessBoth,
             allowed_hosts: self.allowed_hosts.clone(),
@@ -95,6 +99,7 @@ impl Kubernetes {
             reader_password: self.auth_read_only_password.as_ref(),
             tls_certificate: self.tls_certificate.as_ref(),
             tls_key: self.tls_key.as_ref(),
+            tls_pem: self.tls_pem(),
             trusted_networks: self.trusted_networks.as_deref(),
             loopback_trust: LoopbackTrust::UnlessCredentials,
             allowed_hosts: self.allowed_hosts.clone(),
@@ -119,6 +124,7 @@ impl Workflow {
             reader_password: self.api_read_only_password.as_ref(),
             tls_certificate: self.tls_certificate.as_ref(),
             tls_key: self.tls_key.as_ref(),
+            tls_pem: None,
             trusted_networks: self.trusted_networks.as_deref(),
             loopback_trust: LoopbackTrust::UnlessNetworks,
             allowed_hosts: allowed_hosts.collect(),
@@ -187,7 +193,7 @@ impl PortSettings<'_> {
 
     /// `https` with a certificate, otherwise `http`.
     pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls_certificate.is_some() {
+        if self.tls_certificate.is_some() || self.tls_pem.is_some() {
             "https"
         } else {
             "http"
@@ -204,10 +210,13 @@ impl PortSettings<'_> {
         PortConfig {
             listener: self.listener,
             hostname: self.hostname(),
-            tls: tls.map(|(certificate, key)| TlsFiles {
-                certificate: certificate.clone(),
-                key: key.clone(),
-            }),
+            tls: match tls {
+                Some((certificate, key)) => Some(Tls::Files(TlsFiles {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                })),
+                None => self.tls_pem.clone().map(Tls::Pem),
+            },
             credential_keys: self.credential_keys,
             credentials: self.username.zip(self.password).map(credentials),
             reader: self.reader_username.zip(self.reader_password).map(credentials),

@@ -13,7 +13,7 @@ use super::networks::loopback;
 use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, Origin, guarded};
 use crate::compression::compressed;
 use crate::concurrency::limited;
-use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, serve};
+use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, TlsPem, serve};
 
 /// The ALPN protocol.
 const HTTP: &[u8] = b"http/1.1";
@@ -25,6 +25,15 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
+}
+
+/// Where a port's certificate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// In two files, which are read again when they change.
+    Files(TlsFiles),
+    /// In memory.
+    Pem(TlsPem),
 }
 
 /// When requests from this machine need no credentials.
@@ -50,8 +59,8 @@ pub struct PortConfig {
     /// The name of this machine for clients and other daemons; not used if empty.
     pub hostname: String,
     /// The certificate; `None`: no TLS. Other daemons need the same certificate, or one issued by a
-    /// certificate in the same file.
-    pub tls: Option<TlsFiles>,
+    /// certificate in the same chain.
+    pub tls: Option<Tls>,
     /// The settings of user and password, for messages.
     pub credential_keys: [&'static str; 2],
     /// User and password.
@@ -123,8 +132,11 @@ impl PortConfig {
     pub async fn bind(self) -> Result<BoundPort> {
         self.check_exposure()?;
         let (mut certificate, mut issuers) = (None, None);
-        if let Some(files) = &self.tls {
-            let read = Certificate::read(&files.certificate, &files.key, HTTP).await?;
+        if let Some(tls) = &self.tls {
+            let read = match tls {
+                Tls::Files(files) => Certificate::read(&files.certificate, &files.key, HTTP).await?,
+                Tls::Pem(pem) => Certificate::from_pem(pem, HTTP)?,
+            };
             issuers = Some(read.issuers().await?);
             certificate = Some(read);
         }

@@ -20,7 +20,7 @@ impl Orchconfig {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.framework.api().await?;
         let text = api.get(&["server", "config"]).await?;
-        // Success without a document must not become somebody's configuration.
+        // An empty answer must not overwrite the file that the user redirects to.
         anyhow::ensure!(
             !text.trim().is_empty(),
             "the framework has no client configuration yet: its server has not started (see `transom fw status`)"

@@ -1,4 +1,4 @@
-//! What is wrong with the settings of `[kubernetes]`: all of it at once.
+//! Checks the settings of `[kubernetes]`, and reports all faults at once.
 
 use super::Kubernetes;
 
@@ -19,6 +19,7 @@ impl Kubernetes {
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Problems::default();
         self.check_texts(&mut problems);
+        problems.0.extend(self.certificate_problems());
         self.check_amounts(&mut problems);
         self.check_ranges(&mut problems);
         self.check_counts(&mut problems);

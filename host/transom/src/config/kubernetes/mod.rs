@@ -1,5 +1,6 @@
 //! `[kubernetes]`: a Kubernetes cluster as tasks of a framework (specification, part B).
 
+mod certificate;
 mod check;
 mod period;
 mod variables;
@@ -35,8 +36,8 @@ const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --fla
 pub(crate) struct Kubernetes {
     pub(crate) listener: IpAddr,
     pub(crate) port: u16,
-    /// The host name of this daemon for clients, other daemons and the cluster's agents; that of
-    /// the machine when empty.
+    /// The host name of this daemon for clients, other daemons and the cluster's agents. When empty:
+    /// the listener's address on loopback, otherwise the value of the variable `HOSTNAME`.
     pub(crate) hostname: String,
     /// Networks such as `10.0.0.0/8` whose requests need no credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +49,9 @@ pub(crate) struct Kubernetes {
     /// PEM files of the port's certificate and key, for TLS: each needs the other.
     pub(crate) tls_certificate: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
+    /// The same in place of files: the PEM texts in base64, each needs the other.
+    pub(crate) ssl_crt_base64: Option<Secret>,
+    pub(crate) ssl_key_base64: Option<Secret>,
     /// User and password of the API; each needs the other.
     pub(crate) auth_username: Option<String>,
     pub(crate) auth_password: Option<Secret>,
@@ -240,6 +244,8 @@ impl Default for Kubernetes {
             allowed_origins: Vec::new(),
             tls_certificate: None,
             tls_key: None,
+            ssl_crt_base64: None,
+            ssl_key_base64: None,
             auth_username: None,
             auth_password: None,
             auth_read_only_username: None,
@@ -331,10 +337,47 @@ impl Default for Kubernetes {
 }
 
 impl Kubernetes {
+    /// Takes the specified default of `hostname`, the value of `HOSTNAME`, on a port that other
+    /// machines can reach.
+    pub(super) fn default_hostname(&mut self, variable: Option<String>) {
+        if self.hostname.is_empty() && !self.listener.is_loopback() {
+            self.hostname = variable.unwrap_or_default();
+        }
+    }
+
     /// All paths, which [`super::load`] resolves against the folder of their file.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [&mut self.tls_certificate, &mut self.tls_key]
             .into_iter()
             .flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostname_is_that_of_the_variable_when_others_can_reach_the_port() {
+        for (listener, hostname, expected) in [
+            ("127.0.0.1", "", "127.0.0.1"),
+            ("0.0.0.0", "", "box"),
+            ("10.0.0.5", "", "box"),
+            ("10.0.0.5", "named", "named"),
+        ] {
+            let mut section = Kubernetes {
+                listener: listener.parse().expect("an address"),
+                hostname: hostname.to_owned(),
+                ..Kubernetes::default()
+            };
+            section.default_hostname(Some("box".to_owned()));
+            assert_eq!(section.http_port().hostname(), expected, "{listener}");
+        }
+        let mut section = Kubernetes {
+            listener: IpAddr::from([10, 0, 0, 5]),
+            ..Kubernetes::default()
+        };
+        section.default_hostname(None);
+        assert_eq!(section.http_port().hostname(), "10.0.0.5");
     }
 }

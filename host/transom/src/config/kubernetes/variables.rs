@@ -52,7 +52,7 @@ const fn variable(name: &'static str, upstream: &'static str, key: &'static str,
 }
 
 #[rustfmt::skip]
-const VARIABLES: [Variable; 78] = [
+const VARIABLES: [Variable; 80] = [
     variable("FRAMEWORK_USER", "", "framework_user", Form::Text),
     variable("FRAMEWORK_NAME", "", "framework_name", Form::Text),
     variable("FRAMEWORK_ROLE", "", "role", Form::Text),
@@ -63,6 +63,8 @@ const VARIABLES: [Variable; 78] = [
     variable("PORTRANGE_TO", "", "portrange_to", Form::Number),
     variable("AUTH_USERNAME", "", "auth_username", Form::Text),
     variable("AUTH_PASSWORD", "", "auth_password", Form::Secret),
+    variable("SSL_CRT_BASE64", "", "ssl_crt_base64", Form::Secret),
+    variable("SSL_KEY_BASE64", "", "ssl_key_base64", Form::Secret),
     variable("CONTAINER_CNI", "DOCKER_CNI", "container_cni", Form::Text),
     variable("CONTAINER_SHM_SIZE", "DOCKER_SHM_SIZE", "container_shm_size", Form::Text),
     variable("ORCH_CONTAINER_DISK", "K3S_CONTAINER_DISK", "container_shm_size", Form::Text),
@@ -133,18 +135,6 @@ const VARIABLES: [Variable; 78] = [
     variable("HEARTBEAT_INTERVAL", "", "heartbeat_interval", Form::Period),
 ];
 
-/// Variables that the daemon cannot honour.
-const UNSUPPORTED: [(&str, &str); 2] = [
-    (
-        "SSL_CRT_BASE64",
-        "name the file of the certificate in `kubernetes.tls_certificate`",
-    ),
-    (
-        "SSL_KEY_BASE64",
-        "name the file of the key in `kubernetes.tls_key`",
-    ),
-];
-
 /// The keys of `[kubernetes]` that variables set.
 pub(crate) struct Variables(pub(crate) Dict);
 
@@ -160,13 +150,6 @@ impl Variables {
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<String>> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let (mut section, mut faults) = (Dict::new(), Vec::new());
-        for (name, instead) in UNSUPPORTED {
-            if variable(name).is_some() {
-                faults.push(format!(
-                    "{name} is set, which this version does not read; {instead}"
-                ));
-            }
-        }
         for Variable {
             name,
             upstream,
@@ -320,7 +303,6 @@ mod tests {
             ("HEARTBEAT_INTERVAL", "soon"),
             ("K3S_AGENT_LABELS", "{"),
             ("K3S_NODE_ENV", "A"),
-            ("SSL_CRT_BASE64", "QQ=="),
         ])
         .expect_err("faults");
         let all = faults.join("\n");
@@ -331,11 +313,10 @@ mod tests {
             "HEARTBEAT_INTERVAL is \"soon\"; expected a length of time",
             "K3S_AGENT_LABELS is \"{\"; expected a JSON list",
             "K3S_NODE_ENV is \"A\"; expected items of the form NAME=VALUE",
-            "SSL_CRT_BASE64 is set",
         ] {
             assert!(all.contains(expected), "{expected} is not in {all}");
         }
-        assert_eq!(faults.len(), 7, "{all}");
+        assert_eq!(faults.len(), 6, "{all}");
     }
 
     #[test]

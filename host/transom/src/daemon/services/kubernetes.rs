@@ -118,7 +118,7 @@ fn framework_info(section: &config::Kubernetes, principal: Option<String>) -> v1
     }
 }
 
-/// The configured name, or that of this machine.
+/// The configured name, or the listener's address.
 fn hostname(section: &config::Kubernetes) -> String {
     section.http_port().hostname()
 }

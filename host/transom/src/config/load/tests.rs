@@ -1,0 +1,215 @@
+use std::io::Write;
+
+use super::*;
+
+fn read(text: &str) -> Result<Settings, String> {
+    let mut file = tempfile::Builder::new()
+        .suffix(".toml")
+        .tempfile()
+        .expect("a temporary file");
+    file.write_all(text.as_bytes()).expect("written");
+    load(Some(file.path()), Overrides::default())
+        .map(|(settings, _)| settings)
+        .map_err(|e| e.to_string())
+}
+
+#[test]
+fn section_enables_its_service() {
+    let settings = read("[apps]\n").expect("valid");
+    assert!(settings.apps.is_some());
+    assert!(settings.discovery.is_none());
+}
+
+#[test]
+fn load_names_mistakes_with_their_key() {
+    for (text, expected) in [
+        ("[apps]\nprot = 1\n", "unknown key `apps.prot` "),
+        ("[apps]\nprot = 1\n", "did you mean `port`?"),
+        ("[app]\nport = 1\n", "unknown key `app`"),
+        ("[apps]\nport = \"x\"\n", "`apps.port`"),
+        ("[apps]\nport = 70000\n", "`apps.port`"),
+        (
+            "[apps.checks]\nnetwork_from = \"moon\"\n",
+            "expected one of daemon, agent",
+        ),
+        ("[apps\n", "TOML parse error"),
+        (
+            "[plugins.oci]\nrefresh_seconds = 0\n",
+            "`plugins.oci.refresh_seconds` is 0",
+        ),
+        (
+            "[plugins]\ncompile_timeout_seconds = 0\n",
+            "`plugins.compile_timeout_seconds` is 0: it must be between 1 and 3600 seconds",
+        ),
+        ("[[plugins.oci.credentials]]\nuser = \"u\"\n", "registry"),
+        ("[plugins.signatures]\nkey = []\n", "did you mean `keys`?"),
+        ("[apps]\nlistener = \"0.0.0.0\"\n", "`apps.listener` is 0.0.0.0"),
+        (
+            "[apps]\nenv_vars_prefix = \"MY-\"\n",
+            "`apps.env_vars_prefix` is \"MY-\"; expected letters, digits and underscores",
+        ),
+        ("[apps]\nenv_vars_prefix = \"1_\"\n", "not beginning with a digit"),
+        (
+            "[apps]\ndefault_network_name = \"-x\"\n",
+            "`apps.default_network_name` is \"-x\"; expected at most 63 letters",
+        ),
+        ("[apps]\nenable_features = [\"secret\"]\n", "is `secret` (in"),
+        (
+            "[apps]\nmax_versions = 0\nmax_apps = 0\n",
+            "`apps.max_apps` is 0: it must be at least 1\n`apps.max_versions` is 0",
+        ),
+        (
+            "[admin]\nlistener = \"10.0.0.1\"\n",
+            "`admin.listener` is 10.0.0.1",
+        ),
+        ("[admin]\nusername = \"u\"\n", "`admin.password` is missing"),
+        ("[admin]\npassword = \"p\"\n", "`admin.username` is missing"),
+        (
+            "[admin]\nlistener = \"10.0.0.1\"\nusername = \"u\"\n",
+            "`admin.password` is missing",
+        ),
+        (
+            "[admin]\nusername = \"u:v\"\npassword = \"p\"\n",
+            "`admin.username` is \"u:v\"",
+        ),
+        (
+            "[admin]\nusername = \"u\"\npassword = \"\"\n",
+            "`admin.password` is empty",
+        ),
+        (
+            "[apps]\nallowed_hosts = [\"http://marathon.mesos:8080\"]\n",
+            "without scheme and port",
+        ),
+        ("[apps]\nallowed_hosts = [\"a:80\"]\n", "`apps.allowed_hosts"),
+        (
+            "[workflow]\nallowed_origins = [\"ui.example.com\"]\n",
+            "`workflow.allowed_origins",
+        ),
+        (
+            "[admin]\nallowed_origins = [\"null\"]\n",
+            "\"null\" is not an origin",
+        ),
+        (
+            "[workflow]\ncluster_attributes = [\"a:b\", \"airflow\"]\n",
+            "`workflow.cluster_attributes` has \"airflow\"",
+        ),
+        (
+            "[workflow]\nmesos_attributes = [\"gpu:true?:cpu\"]\n",
+            "has \"gpu:true?:cpu\"",
+        ),
+    ] {
+        let error = read(text).expect_err(text);
+        assert!(
+            error.contains(expected),
+            "{text:?} gave {error:?}, expected {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn exposed_admin_port_needs_credentials_or_networks() {
+    for more in [
+        "username = \"u\"\npassword = \"p\"\n",
+        "trusted_networks = [\"10.0.0.0/8\"]\n",
+    ] {
+        let text = format!("[admin]\nlistener = \"0.0.0.0\"\n{more}");
+        let settings = read(&text).expect("valid");
+        assert_eq!(settings.admin.listener.to_string(), "0.0.0.0");
+    }
+    let hosts = "[admin]\nallowed_hosts = [\"*.Example.com\", \"fd00::1\"]\n";
+    let shown: Vec<String> = read(hosts)
+        .expect("valid")
+        .admin
+        .allowed_hosts
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(shown, ["*.example.com", "[fd00::1]"]);
+}
+
+#[test]
+fn admin_reads_only_its_section() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |text: &str| {
+        let path = dir.path().join("t.toml");
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    // The daemon's own rules for a secret from its environment do not matter here.
+    let text = "[workflow]\napi_username = \"u\"\n[admin]\nport = 1\nusername = \"a\"\npassword = \"p\"\n";
+    let found = admin(&file(text)).expect("a section");
+    assert_eq!((found.port, found.username.as_deref()), (1, Some("a")));
+    assert_eq!(
+        found.password.map(|it| it.reveal().to_owned()).as_deref(),
+        Some("p")
+    );
+    assert_eq!(admin(&file("[apps]\n")).expect("defaults").port, 9990);
+    for (text, expected) in [
+        ("[admin]\nprot = 1\n", "did you mean `port`?"),
+        ("[admin\n", "TOML parse error"),
+    ] {
+        let error = admin(&file(text)).expect_err(text).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = admin(&dir.path().join("none")).expect_err("no file").to_string();
+    assert!(error.contains("no configuration at"), "{error}");
+}
+
+#[test]
+fn other_matchers_may_use_other_attribute_forms() {
+    let text = "[plugins.use]\nmatcher = \"ours\"\n[workflow]\ncluster_attributes = [\"airflow\"]\n";
+    let workflow = read(text).expect("valid").workflow.expect("on");
+    assert_eq!(workflow.cluster_attributes, ["airflow"]);
+}
+
+#[test]
+fn is_setting_recognises_variables_of_sections() {
+    for (variable, expected) in [
+        ("APPS_PORT", true),
+        ("admin_port", true),
+        ("ADMIN_URL", false),
+        ("apps_url", false),
+        ("STATE", false),
+        ("COMPONENTS_DIR", false),
+    ] {
+        assert_eq!(is_setting(variable), expected, "{variable}");
+    }
+}
+
+#[test]
+fn command_line_overrides_file() {
+    let mut file = tempfile::Builder::new()
+        .suffix(".toml")
+        .tempfile()
+        .expect("a temporary file");
+    file.write_all(b"[apps]\nport = 1\nrole = \"dev\"\n")
+        .expect("written");
+    let mut overrides = Overrides::default();
+    overrides.set("apps.port", 2_u16);
+    let (settings, figment) = load(Some(file.path()), overrides).expect("valid");
+    let apps = settings.apps.expect("on");
+    assert_eq!((apps.port, apps.role.as_str()), (2, "dev"));
+    assert_eq!(
+        figment.find_metadata("apps.port").expect("known").name,
+        "the command line"
+    );
+}
+
+#[test]
+fn relative_paths_are_resolved_against_the_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.toml");
+    std::fs::write(
+        &file,
+        "[apps]\ntls_certificate = \"c.pem\"\ntls_key = \"k.pem\"\nui_dir = \"ui\"\n[plugins]\ndir = \"p\"\n[plugins.signatures]\nkeys = [\"a.pub\", \"/b.pub\"]\n[plugins.oci]\nca_file = \"ca\"\n",
+    )
+    .expect("written");
+    let (settings, _) = load(Some(&file), Overrides::default()).expect("valid");
+    assert_eq!(settings.plugins.dir, dir.path().join("p"));
+    assert_eq!(settings.plugins.oci.ca_file, Some(dir.path().join("ca")));
+    let apps = settings.apps.expect("on");
+    assert_eq!(apps.tls_certificate, Some(dir.path().join("c.pem")));
+    assert_eq!(apps.ui_dir, Some(dir.path().join("ui")));
+    let keys = settings.plugins.signatures.keys;
+    assert_eq!(keys, [dir.path().join("a.pub"), PathBuf::from("/b.pub")]);
+}
