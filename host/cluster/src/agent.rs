@@ -153,7 +153,7 @@ impl Agents {
             if read == size && size == first_size {
                 return Ok(file);
             }
-            // A chunk of nothing before the end, or another size: somebody writes the file.
+            // A chunk of nothing before the end, or another size: the file is being written.
             if size != first_size || read == offset || read > size {
                 return Err(Error::Incomplete {
                     what: format!("{path} at {agent}, which changed while it was read,"),

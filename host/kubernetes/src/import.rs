@@ -41,7 +41,7 @@ pub struct Original {
     pub tasks: Vec<Value>,
 }
 
-/// What is taken over.
+/// The parts of an m3s's state that the import takes over.
 #[derive(Clone, Debug, Default)]
 pub struct Import {
     /// The framework's id.
@@ -52,7 +52,7 @@ pub struct Import {
     pub tasks: PerKind<Vec<String>>,
     /// Whether the client configuration is taken over.
     pub client_config: bool,
-    /// What is not taken over, and what differs, in sentences.
+    /// Sentences about what the import leaves out or changes.
     pub notes: Vec<String>,
     records: BTreeMap<String, Bytes>,
 }

@@ -5,6 +5,41 @@
 //! [`Config::bind`] binds the port; [`start()`] serves it and returns a handle and a [`Runner`],
 //! with which the leader runs the framework. Other daemons forward requests to the leader (see
 //! `transom_framework`).
+//!
+//! # Structure
+//!
+//! * `plan`: the next steps from the wanted and the observed state, a pure function tested with
+//!   tables of cases. `kind`: datastore, server and agent.
+//! * `core`: one actor that owns members and wanted counts, carries the steps out, and publishes the
+//!   view that requests read (`view`). Slow work runs in jobs; `core::finding` is what they report.
+//! * `task`: turns a member into a task, and says which ports it listens on.
+//! * `bootstrap`: fetches the first script, has the component prepare it for a container, and serves
+//!   the result by digest.
+//! * `orchestrator`: the client of the Kubernetes API: client configuration, nodes, drains.
+//! * `api`: HTTP on both prefixes, and its OpenAPI document.
+//! * `runner`, `start`: leading and standing by. [`import`]: takes the state of an m3s over.
+//!
+//! # Guarantees
+//!
+//! * A wanted count is stored before the request is answered, and before a task starts or ends.
+//! * A server starts when the datastore is healthy, an agent when a server's API answers.
+//! * One running task at a time is replaced, and the next one only when every node is ready.
+//! * An agent's node is drained before its task ends, for at most the drain timeout; a silent API
+//!   delays a removal as long.
+//! * No task contains a credential of the state store.
+//!
+//! # Not here
+//!
+//! The scheduler decides which agent of the cluster a task uses. The life of a task after its launch
+//! is that of [`transom_replicas`].
+//!
+//! # Failures
+//!
+//! Without the store, requests that change something are rejected (503). Without the bootstrap
+//! component, or if it rejects the script, servers and agents do not start, and `explain` has the
+//! reason. While the Kubernetes API is silent, nothing is decided about agents; a server whose API
+//! is silent for the node timeout is replaced. A requested uncordon is not finished by the next
+//! leader.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

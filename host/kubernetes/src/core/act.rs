@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use transom_cluster::TaskId;
 use transom_common::HostPort;
 use transom_replicas::Condition;
@@ -15,7 +15,7 @@ use super::finding::{Finding, NodeChange};
 use super::members::ScriptState;
 use super::version::IMPORTED;
 use crate::config::Engine;
-use crate::kind::Kind;
+use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain, Goal, Node, Observed, Policy, Step, next_steps};
 use crate::task::{Endpoints, Launch, Metadata, Script};
 
@@ -25,6 +25,8 @@ const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 const READ_INTERVAL: Duration = Duration::from_secs(2);
 /// The time to the next attempt after a script could not be prepared.
 const PREPARE_RETRY: Duration = Duration::from_secs(5);
+/// The time to the next attempt after a drain failed.
+const DRAIN_RETRY: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Compares what is wanted with what is observed, starts the next steps, and publishes the
@@ -33,13 +35,14 @@ impl Core {
         let now = Timestamp::now();
         self.note_readiness(now);
         let versions = self.versions();
-        let observed = self.observed(now);
+        let observed = self.observed(&versions, now);
         let goal = Goal {
             counts: self.wanted.counts,
             cordoned: self.wanted.cordoned,
         };
         let policy = Policy {
             node_timeout: self.config.orchestrator.node_timeout,
+            drain_timeout: self.config.orchestrator.drain_timeout,
             kvstore: self.config.datastore.engine == Engine::Kvstore,
             grace: self.config.heartbeat_interval.saturating_mul(2),
         };
@@ -57,6 +60,7 @@ impl Core {
                 Step::CancelDrain { number, node } => {
                     if let Some(member) = self.members.get_mut(Kind::Agent, number) {
                         member.drain = Drain::NotStarted;
+                        member.drain_until = None;
                     }
                     self.cordon(node, self.wanted.cordoned);
                 }
@@ -92,9 +96,8 @@ impl Core {
     }
 
     /// What the plan sees.
-    fn observed(&self, now: Timestamp) -> Observed {
-        let versions = self.versions();
-        let members = crate::kind::PerKind::from_fn(|kind| {
+    fn observed(&self, versions: &PerKind<String>, now: Timestamp) -> Observed {
+        let members = PerKind::from_fn(|kind| {
             let mut members = self.members.planned(kind, versions.of(kind));
             for member in &mut members {
                 let imported = self.members.of(kind).get(&member.number);
@@ -125,13 +128,17 @@ impl Core {
             members,
             nodes,
             silent_since: self.orchestrator.silent_since,
-            backoff: crate::kind::PerKind::from_fn(|kind| self.members.backoff(kind, now)),
+            backoff: PerKind::from_fn(|kind| self.members.backoff(kind, now)),
         }
     }
 
     /// Notes since when nodes are missing or not ready, and since when the API is silent.
     fn note_readiness(&mut self, now: Timestamp) {
-        let observation = self.orchestrator.observation.clone();
+        let Some(observation) = self.orchestrator.observation.clone() else {
+            self.orchestrator.silent_since.get_or_insert(now);
+            return;
+        };
+        self.orchestrator.silent_since = None;
         for kind in [Kind::Server, Kind::Agent] {
             let numbers: Vec<u32> = self.members.of(kind).keys().copied().collect();
             for number in numbers {
@@ -139,25 +146,14 @@ impl Core {
                     continue;
                 };
                 let runs = member.replica.condition == Condition::Running;
-                // While the API does not answer, nothing is known about nodes.
-                let ready = observation.as_ref().is_none_or(|observation| {
-                    let nodes = &observation.nodes;
-                    nodes
-                        .iter()
-                        .any(|node| node.ready && node.is_of(member.task.as_str()))
-                });
+                let mut nodes = observation.nodes.iter();
+                let ready = nodes.any(|node| node.ready && node.is_of(member.task.as_str()));
                 if ready || !runs {
                     member.unready_since = None;
                 } else if member.unready_since.is_none() {
                     member.unready_since = Some(now);
                 }
             }
-        }
-        let server_runs = self.running_server().is_some();
-        if !server_runs || self.orchestrator.observation.is_some() {
-            self.orchestrator.silent_since = None;
-        } else if self.orchestrator.silent_since.is_none() {
-            self.orchestrator.silent_since = Some(now);
         }
     }
 
@@ -198,12 +194,12 @@ impl Core {
             .members
             .add(kind, number, task.clone(), version.to_owned(), now);
         tracing::info!(framework = self.config.name, %kind, number, %task, "starting a task");
-        self.metrics.started(kind);
+        self.service.metrics.started(kind);
         self.prepare(metadata, task);
     }
 
     /// Has the script prepared, then requests the task. The datastore runs none.
-    fn prepare(&mut self, metadata: Metadata, task: TaskId) {
+    pub(super) fn prepare(&mut self, metadata: Metadata, task: TaskId) {
         if metadata.kind == Kind::Datastore {
             return self.submit(metadata, &task, None);
         }
@@ -219,7 +215,8 @@ impl Core {
             &self.endpoints(),
             task.as_str(),
         );
-        let bootstrap = Arc::clone(&self.bootstrap);
+        let bootstrap = Arc::clone(&self.service.bootstrap);
+        let component_changes = self.component_changes;
         self.job(async move {
             let prepared = bootstrap
                 .prepare(metadata.kind, metadata.number, task.as_str(), draft)
@@ -227,6 +224,7 @@ impl Core {
             Finding::Prepared {
                 metadata,
                 task,
+                component_changes,
                 prepared,
             }
         });
@@ -276,7 +274,9 @@ impl Core {
     }
 
     /// Has the scripts of all pending tasks prepared again, by the component that serves now.
-    pub(super) fn prepare_again(&mut self) {
+    pub(super) fn component_changed(&mut self) {
+        // A script that is being prepared is prepared again when that is done.
+        self.component_changes += 1;
         let pending: Vec<(Metadata, TaskId)> = self
             .members
             .iter()
@@ -308,12 +308,15 @@ impl Core {
             return;
         }
         member.drain = Drain::UnderWay;
+        let end = Instant::now() + self.config.orchestrator.drain_timeout;
+        let deadline = *member.drain_until.get_or_insert(end);
         let task = member.task.clone();
-        let timeout = self.config.orchestrator.drain_timeout;
         tracing::info!(framework = self.config.name, node, "draining a node");
         self.job(async move {
-            let deadline = Instant::now() + timeout;
             let result = client.drain(&node, deadline).await;
+            if result.is_err() {
+                sleep_until(deadline.min(Instant::now() + DRAIN_RETRY)).await;
+            }
             Finding::Drained { node, task, result }
         });
     }
@@ -389,7 +392,7 @@ impl Core {
         let Some((task, address)) = self.running_server() else {
             return;
         };
-        let known = self.client_config.as_ref();
+        let known = self.client_config.as_ref().map(|known| &known.stored);
         let current = known.is_some_and(|known| known.task == task.as_str() && known.address == address);
         if current && (self.orchestrator.client.is_some() && self.orchestrator.silent_since.is_none()) {
             return;
@@ -406,7 +409,7 @@ impl Core {
         self.jobs.reading = true;
         self.jobs.read_after = Some(now + READ_INTERVAL);
         let (cluster, file) = (
-            Arc::clone(&self.cluster),
+            Arc::clone(&self.service.cluster),
             self.config.orchestrator.kubeconfig_file.clone(),
         );
         self.job(async move {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_common::{HostPort, error_chain};
 
-use super::Core;
 use super::members::ScriptState;
 use super::persist::StoredClientConfig;
+use super::{Core, ReadClientConfig};
 use crate::bootstrap::{NotPrepared, Prepared};
 use crate::kind::Kind;
 use crate::orchestrator::{ClientConfig, Drained, Observation, Orchestrator, OrchestratorError};
@@ -22,6 +22,8 @@ pub(super) enum Finding {
     Prepared {
         metadata: Metadata,
         task: TaskId,
+        /// How many changes of the component were known before.
+        component_changes: u64,
         prepared: Result<Prepared, NotPrepared>,
     },
     /// The client configuration in the sandbox of the server; `Ok(None)`: it is not there yet.
@@ -63,8 +65,12 @@ impl Core {
             Finding::Prepared {
                 metadata,
                 task,
+                component_changes,
                 prepared,
-            } => self.prepared(metadata, &task, prepared),
+            } => {
+                let current = component_changes == self.component_changes;
+                self.prepared(metadata, &task, current.then_some(prepared));
+            }
             Finding::ClientConfig { task, address, read } => {
                 self.jobs.reading = false;
                 self.client_config_read(&task, address, read).await;
@@ -91,7 +97,13 @@ impl Core {
         }
     }
 
-    fn prepared(&mut self, metadata: Metadata, task: &TaskId, prepared: Result<Prepared, NotPrepared>) {
+    /// Requests a task with its script. `prepared` is `None` if the component has changed meanwhile.
+    fn prepared(
+        &mut self,
+        metadata: Metadata,
+        task: &TaskId,
+        prepared: Option<Result<Prepared, NotPrepared>>,
+    ) {
         let Metadata { kind, number, .. } = metadata;
         let Some(member) = self.members.get_mut(kind, number) else {
             return;
@@ -99,10 +111,13 @@ impl Core {
         if member.task != *task || member.record.is_some() || !member.replica.is_wanted() {
             return;
         }
+        let Some(prepared) = prepared else {
+            return self.prepare(metadata, task.clone());
+        };
         let served = prepared.and_then(|prepared| {
-            let path = self.scripts.add(task.as_str(), prepared.script)?;
+            let path = self.service.scripts.add(task.as_str(), prepared.script)?;
             Ok(Script {
-                url: format!("{}{path}", self.script_base),
+                url: format!("{}{path}", self.service.script_base),
                 draft: prepared.draft,
             })
         });
@@ -134,7 +149,7 @@ impl Core {
             return;
         };
         let former = std::mem::replace(&mut member.task, TaskId::from(uuid::Uuid::new_v4().to_string()));
-        self.scripts.remove(former.as_str());
+        self.service.scripts.remove(former.as_str());
         self.orphans.insert(former.clone());
         self.scheduler.kill(vec![former], None);
     }
@@ -178,7 +193,7 @@ impl Core {
             address,
             task: task.to_string(),
         };
-        if self.client_config.as_ref() != Some(&stored) {
+        if self.client_config.as_ref().map(|known| &known.stored) != Some(&stored) {
             if let Err(error) = self.repository.put_client_config(&stored).await {
                 tracing::warn!(
                     framework = self.config.name,
@@ -195,7 +210,7 @@ impl Core {
         } else if self.orchestrator.client.is_some() {
             return;
         }
-        match self.connector.connect(&config, &stored.address) {
+        match self.service.connector.connect(&config, &stored.address) {
             Ok(client) => {
                 self.orchestrator.client = Some(client);
                 self.jobs.observe_at = None;
@@ -206,7 +221,7 @@ impl Core {
                 "the client configuration cannot be used"
             ),
         }
-        self.client_config = Some(stored);
+        self.client_config = Some(ReadClientConfig::new(stored));
     }
 
     /// Shows a change of a node before the orchestrator is asked again.
@@ -259,7 +274,6 @@ impl Core {
                     );
                 }
                 self.orchestrator.observation = Some(Arc::new(observation));
-                self.orchestrator.silent_since = None;
             }
             Err(error) => {
                 if self.orchestrator.observation.take().is_some() {
@@ -277,6 +291,18 @@ impl Core {
 
     fn drained(&mut self, node: &str, task: &TaskId, result: Result<Drained, OrchestratorError>) {
         self.jobs.nodes.remove(node);
+        let member = match self.members.find(task) {
+            Some((kind, number)) => self.members.get_mut(kind, number),
+            None => None,
+        };
+        if let Some(member) = member {
+            let over = member.drain_until.is_none_or(|end| end <= Instant::now());
+            member.drain = if result.is_ok() || over {
+                Drain::Done
+            } else {
+                Drain::Failed
+            };
+        }
         match result {
             Ok(drained) if drained.remaining.is_empty() => {
                 tracing::info!(
@@ -297,13 +323,8 @@ impl Core {
                 framework = self.config.name,
                 node,
                 error = error_chain(&error),
-                "draining a node failed"
+                "draining a node failed; retrying until the drain timeout"
             ),
-        }
-        if let Some((Kind::Agent, number)) = self.members.find(task)
-            && let Some(member) = self.members.get_mut(Kind::Agent, number)
-        {
-            member.drain = Drain::Done;
         }
         self.jobs.observe_at = None;
     }
@@ -313,11 +334,10 @@ impl Core {
         let was_current = self
             .client_config
             .as_ref()
-            .is_some_and(|known| known.task == task.as_str());
+            .is_some_and(|known| known.stored.task == task.as_str());
         if was_current {
             self.orchestrator.client = None;
             self.orchestrator.observation = None;
-            self.orchestrator.silent_since = Some(Timestamp::now());
         }
     }
 }

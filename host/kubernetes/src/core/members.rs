@@ -35,7 +35,9 @@ pub(super) struct Member {
     /// The scheduler's record; `None`: not launched yet.
     pub(super) record: Option<Arc<TaskRecord>>,
     pub(super) drain: Drain,
-    /// Since when its node is missing or not ready, while the API answers.
+    /// When its drain is over at the latest, once it has begun.
+    pub(super) drain_until: Option<Instant>,
+    /// Since when its node is missing or not ready, as the API last said.
     pub(super) unready_since: Option<Timestamp>,
     /// Its script.
     pub(super) script: ScriptState,
@@ -124,6 +126,7 @@ impl Members {
             task,
             record: None,
             drain: Drain::NotStarted,
+            drain_until: None,
             unready_since: None,
             script: ScriptState::Preparing,
             requested: false,
@@ -150,6 +153,7 @@ impl Members {
             task: record.id.clone(),
             record: Some(Arc::clone(record)),
             drain: Drain::NotStarted,
+            drain_until: None,
             unready_since: None,
             script: ScriptState::Prepared,
             requested: true,

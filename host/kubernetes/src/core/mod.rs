@@ -32,34 +32,23 @@ use transom_common::Secret;
 use transom_framework::Abdication;
 use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 
-use crate::bootstrap::{Bootstrap, Scripts};
 use crate::config::Config;
-use crate::dependencies::{Cluster, Connector};
 use crate::kind::PerKind;
-use crate::metrics::Metrics;
-use crate::orchestrator::{Observation, Orchestrator};
+use crate::orchestrator::{ClientConfig, Observation, Orchestrator};
 use crate::plan::Plan;
 use crate::task::Metadata;
-use crate::view::Views;
 use command::Command;
 use finding::Finding;
 use members::{Members, Outcome};
 use persist::{Repository, Stored, StoredClientConfig, Wanted};
+use term::TermDependencies;
 
 /// The parts of the core.
 pub(crate) struct Dependencies {
+    pub(crate) service: TermDependencies,
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
-    pub(crate) views: Arc<Views>,
-    pub(crate) config: Arc<Config>,
-    pub(crate) metrics: Metrics,
-    pub(crate) bootstrap: Arc<dyn Bootstrap>,
-    pub(crate) scripts: Arc<Scripts>,
-    /// Where the cluster's agents reach the service's port: `http://host:port`.
-    pub(crate) script_base: String,
-    pub(crate) cluster: Arc<dyn Cluster>,
-    pub(crate) connector: Arc<dyn Connector>,
     pub(crate) abdication: Abdication,
 }
 
@@ -70,7 +59,7 @@ struct OrchestratorState {
     client: Option<Arc<dyn Orchestrator>>,
     /// The last answer; `None`: the API does not answer.
     observation: Option<Arc<Observation>>,
-    /// Since when it does not answer.
+    /// Since when it does not answer; `None`: it answers.
     silent_since: Option<Timestamp>,
     /// Why it does not answer.
     problem: Option<String>,
@@ -81,15 +70,9 @@ struct OrchestratorState {
 /// The actor.
 struct Core {
     config: Arc<Config>,
+    service: TermDependencies,
     repository: Repository,
     scheduler: Arc<dyn SchedulerApi>,
-    views: Arc<Views>,
-    metrics: Metrics,
-    bootstrap: Arc<dyn Bootstrap>,
-    scripts: Arc<Scripts>,
-    script_base: String,
-    cluster: Arc<dyn Cluster>,
-    connector: Arc<dyn Connector>,
     abdication: Abdication,
     tracker: TaskTracker,
     token: CancellationToken,
@@ -98,16 +81,34 @@ struct Core {
     wanted: Wanted,
     /// With it servers and agents join.
     join_token: Secret,
-    client_config: Option<StoredClientConfig>,
+    client_config: Option<ReadClientConfig>,
     members: Members,
     /// Live tasks that are no members any more; the scheduler kills them.
     orphans: BTreeSet<TaskId>,
     orchestrator: OrchestratorState,
     /// What jobs are under way, so that none is started twice.
     jobs: Jobs,
+    /// Counts the changes of the bootstrap component.
+    component_changes: u64,
     /// Whether nodes are to be made schedulable again, once.
     uncordoning: bool,
     plan: Plan,
+}
+
+/// The client configuration that was read last.
+#[derive(Debug)]
+struct ReadClientConfig {
+    stored: StoredClientConfig,
+    /// The document for clients; `None`: the stored one is invalid.
+    served: Option<Arc<str>>,
+}
+
+impl ReadClientConfig {
+    fn new(stored: StoredClientConfig) -> Self {
+        let config = ClientConfig::parse(&stored.text).ok();
+        let served = config.map(|config| config.served(&stored.address).into());
+        Self { stored, served }
+    }
 }
 
 /// The jobs under way.
@@ -138,19 +139,13 @@ pub(crate) fn start(
     token: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
     let Dependencies {
+        service,
         scheduler,
         mut events,
         mut commands,
-        views,
-        config,
-        metrics,
-        bootstrap,
-        scripts,
-        script_base,
-        cluster,
-        connector,
         abdication,
     } = parts;
+    let config = Arc::clone(&service.config);
     let (findings, mut found) = mpsc::channel(FINDINGS);
     let join_token = config
         .orchestrator
@@ -159,25 +154,20 @@ pub(crate) fn start(
         .unwrap_or_else(|| stored.token.into());
     let mut core = Core {
         members: Members::new(config.orchestrator.node_timeout),
+        service,
         repository,
         scheduler,
-        views,
-        metrics,
-        bootstrap,
-        scripts,
-        script_base,
-        cluster,
-        connector,
         abdication,
         tracker: tracker.clone(),
         token: token.clone(),
         findings,
         wanted: stored.wanted,
         join_token,
-        client_config: stored.client_config,
+        client_config: stored.client_config.map(ReadClientConfig::new),
         orphans: BTreeSet::new(),
         orchestrator: OrchestratorState::default(),
         jobs: Jobs::default(),
+        component_changes: 0,
         uncordoning: false,
         plan: Plan::default(),
         config,
@@ -187,7 +177,7 @@ pub(crate) fn start(
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
         let _end = end;
-        let mut components = core.bootstrap.changes();
+        let mut components = core.service.bootstrap.changes();
         let mut ticks = tokio::time::interval(core.config.heartbeat_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         core.act();
@@ -204,7 +194,7 @@ pub(crate) fn start(
                 }
                 Some(finding) = found.recv() => core.found(finding).await,
                 Some(command) = commands.recv() => core.request(command).await,
-                Some(()) = components.next() => core.prepare_again(),
+                Some(()) = components.next() => core.component_changed(),
                 () = tokio::time::sleep_until(look_again) => {}
                 _ = ticks.tick() => {
                     let outcomes = core.members.tick(Timestamp::now());
@@ -213,8 +203,8 @@ pub(crate) fn start(
             }
             core.act();
         }
-        core.metrics.step_down();
-        core.views.publish(crate::view::View::default());
+        core.service.metrics.step_down();
+        core.service.views.publish(crate::view::View::default());
     });
     ended.cancelled_owned()
 }
@@ -247,7 +237,7 @@ impl Core {
             Event::Launched(record) => self.changed(record, true, now),
             Event::Updated(record) => self.changed(record, false, now),
             Event::NeverLaunched(task) => {
-                self.scripts.remove(task.as_str());
+                self.service.scripts.remove(task.as_str());
                 self.orphans.remove(task);
                 self.members.never_launched(task);
             }
@@ -262,7 +252,7 @@ impl Core {
     fn changed(&mut self, record: &Arc<TaskRecord>, launched: bool, now: Timestamp) {
         if record.state == TaskState::Running {
             // Its script was fetched.
-            self.scripts.remove(record.id.as_str());
+            self.service.scripts.remove(record.id.as_str());
         }
         if self.members.find(&record.id).is_some() {
             let outcomes = self.members.observe(record, launched, now);
@@ -284,7 +274,7 @@ impl Core {
             self.outcomes(outcomes);
         } else if record.is_terminal() {
             self.orphans.remove(&record.id);
-            self.scripts.remove(record.id.as_str());
+            self.service.scripts.remove(record.id.as_str());
             self.scheduler.purge(vec![record.id.clone()]);
         } else if self.orphans.insert(record.id.clone()) {
             self.scheduler.kill(vec![record.id.clone()], None);
@@ -301,7 +291,7 @@ impl Core {
                     self.scheduler.kill(vec![task], None);
                 }
                 Outcome::Ended(task) => {
-                    self.scripts.remove(task.as_str());
+                    self.service.scripts.remove(task.as_str());
                     self.scheduler.purge(vec![task]);
                 }
             }

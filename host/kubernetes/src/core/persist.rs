@@ -27,7 +27,7 @@ pub(crate) const TOKEN: &str = "token";
 /// The key of the client configuration.
 pub(crate) const CLIENT_CONFIG: &str = "client-config";
 
-/// What is wanted. It changes only by requests, and by a changed configuration.
+/// The wanted state. Only requests and a changed configuration change it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     pub(crate) counts: PerKind<u32>,

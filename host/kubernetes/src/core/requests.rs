@@ -150,7 +150,7 @@ impl Core {
         let Some(id) = self.scheduler.subscription().framework_id else {
             return Ok(());
         };
-        let listed = self.cluster.lists_framework(&id).await;
+        let listed = self.service.cluster.lists_framework(&id).await;
         let listed = listed.map_err(|error| {
             tracing::warn!(
                 error = transom_common::error_chain(&error),

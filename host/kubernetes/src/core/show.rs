@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::Core;
 use super::members::{Member, ScriptState};
 use crate::kind::{Kind, PerKind};
-use crate::orchestrator::ClientConfig;
 use crate::view::{NodeView, OrchestratorView, TaskView, View, Waiting};
 
 impl Core {
@@ -45,20 +44,17 @@ impl Core {
                     .collect(),
             })
         });
-        let client_config = self.client_config.as_ref().and_then(|stored| {
-            let config = ClientConfig::parse(&stored.text).ok()?;
-            Some(Arc::from(config.served(&stored.address)))
-        });
+        let client_config = self.client_config.as_ref();
         let view = View {
             wanted: self.wanted.counts,
             tasks,
             orchestrator,
             ready: self.plan.settled && self.wanted.counts.server > 0,
-            client_config,
+            client_config: client_config.and_then(|config| config.served.clone()),
             waiting: self.waiting(),
         };
-        self.metrics.show(&view);
-        self.views.publish(view);
+        self.service.metrics.show(&view);
+        self.service.views.publish(view);
     }
 
     /// Why tasks do not start, in sentences.

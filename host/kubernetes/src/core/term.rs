@@ -34,13 +34,14 @@ impl LeaderHandles for Handles {
 }
 
 /// The parts of the service that all terms share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TermDependencies {
     pub(crate) config: Arc<Config>,
     pub(crate) views: Arc<Views>,
     pub(crate) metrics: Metrics,
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     pub(crate) scripts: Arc<Scripts>,
+    /// Where the cluster's agents reach the service's port: `http://host:port`.
     pub(crate) script_base: String,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) connector: Arc<dyn Connector>,
@@ -55,17 +56,10 @@ impl TermDependencies {
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMANDS);
         let parts = Dependencies {
+            service: self.clone(),
             scheduler: Arc::clone(&term.scheduler),
             events: term.events,
             commands,
-            views: Arc::clone(&self.views),
-            config: Arc::clone(&self.config),
-            metrics: self.metrics.clone(),
-            bootstrap: Arc::clone(&self.bootstrap),
-            scripts: Arc::clone(&self.scripts),
-            script_base: self.script_base.clone(),
-            cluster: Arc::clone(&self.cluster),
-            connector: Arc::clone(&self.connector),
             abdication: term.abdication,
         };
         let core = super::start(stored, repository, parts, &tracker, token.clone());

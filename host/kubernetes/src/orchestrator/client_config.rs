@@ -175,7 +175,7 @@ impl ClientConfig {
         config.connect_timeout = Some(timeouts.connect);
         config.read_timeout = Some(timeouts.request);
         config.write_timeout = Some(timeouts.request);
-        // A drain handles 429 itself; whoever observes tries again soon.
+        // A drain handles 429 itself, and the next observation is soon.
         config.default_retry = false;
         let client = ClientBuilder::try_from(config)
             .map_err(|_| invalid("the user's certificate or key", "it cannot be used for TLS"))?

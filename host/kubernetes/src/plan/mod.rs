@@ -1,7 +1,7 @@
 //! What to do next: the wanted state against the observed one, a pure function.
 //!
-//! The order is fixed: the datastore is healthy, then a server answers, then agents start. What is
-//! removed goes in the other direction. Of running tasks one at a time is replaced, a kind after the
+//! The order is fixed: the datastore is healthy, then a server answers, then agents start. Tasks are
+//! removed in the opposite order. Of running tasks one at a time is replaced, a kind after the
 //! other, and the next one only when every node is ready again; so a change that breaks the first
 //! node reaches no other.
 //!
@@ -29,7 +29,7 @@ pub(crate) struct Observed {
     pub(crate) members: PerKind<Vec<Member>>,
     /// The nodes, if the orchestrator's API answers.
     pub(crate) nodes: Option<Vec<Node>>,
-    /// Since when the API does not answer although a server runs.
+    /// Since when the API does not answer; `None`: it answers.
     pub(crate) silent_since: Option<Timestamp>,
     /// Until when a kind is not launched, because its tasks keep failing.
     pub(crate) backoff: PerKind<Option<Timestamp>>,
@@ -52,7 +52,7 @@ pub(crate) struct Member {
     pub(crate) old: bool,
     /// How far its node is drained.
     pub(crate) drain: Drain,
-    /// Since when its node is missing or not ready, while the API answers.
+    /// Since when its node is missing or not ready, as the API last said.
     pub(crate) unready_since: Option<Timestamp>,
 }
 
@@ -61,6 +61,8 @@ pub(crate) struct Member {
 pub(crate) enum Drain {
     NotStarted,
     UnderWay,
+    /// It failed, and is to be tried again.
+    Failed,
     /// Over, whether all pods are gone or not.
     Done,
 }
@@ -82,6 +84,8 @@ pub(crate) struct Node {
 pub(crate) struct Policy {
     /// How long a node may be missing or unready before its task is replaced.
     pub(crate) node_timeout: Duration,
+    /// How long an agent's removal waits for a silent API, which is needed to drain its node.
+    pub(crate) drain_timeout: Duration,
     /// Whether the datastore is a kvstore, whose members form a quorum.
     pub(crate) kvstore: bool,
     /// How long something may be missing before it counts as broken.
@@ -220,21 +224,41 @@ impl<'a> Planner<'a> {
             why,
         };
         let cluster_ends = self.wanted(Kind::Server) == 0;
-        let node = self.node_of(&member.task).cloned();
-        match node {
-            Some(node) if kind == Kind::Agent && !cluster_ends => match member.drain {
-                Drain::NotStarted if node.ready => self.plan.steps.push(Step::Drain {
+        if kind != Kind::Agent || cluster_ends {
+            return self.plan.steps.push(step);
+        }
+        if member.condition == Condition::Running
+            && let Some(until) = self.silent_until(self.policy.drain_timeout)
+        {
+            self.look_again(until);
+            return self.wait(
+                kind,
+                format!(
+                    "agent {} is removed when its node is drained; the server's API does not answer",
+                    member.number
+                ),
+            );
+        }
+        match self.node_of(&member.task).cloned() {
+            Some(node) => match member.drain {
+                Drain::NotStarted | Drain::Failed if node.ready => self.plan.steps.push(Step::Drain {
                     number: member.number,
                     node: node.name,
                 }),
                 Drain::UnderWay => self.wait(kind, format!("node {} is being drained", node.name)),
-                Drain::NotStarted | Drain::Done => {
+                Drain::NotStarted | Drain::Failed | Drain::Done => {
                     self.plan.steps.push(Step::RemoveNode(node.name));
                     self.plan.steps.push(step);
                 }
             },
-            _ => self.plan.steps.push(step),
+            None => self.plan.steps.push(step),
         }
+    }
+
+    /// When a silence of the API has lasted so long; `None`: it has already, or the API answers.
+    fn silent_until(&self, limit: Duration) -> Option<Timestamp> {
+        let end = later(self.observed.silent_since?, limit);
+        (end > self.now).then_some(end)
     }
 
     /// Scales up, each kind when those that it needs are ready.
@@ -350,19 +374,26 @@ impl<'a> Planner<'a> {
         if member.condition != Condition::Running {
             return true;
         }
-        let silent = self.observed.silent_since.filter(|_| kind == Kind::Server);
-        let since = member
-            .unready_since
-            .or(silent)
-            .map(|since| since.max(member.since));
-        let is_over = |since: Timestamp| {
-            let end = since.checked_add(self.policy.grace).unwrap_or(Timestamp::MAX);
-            end <= self.now
-        };
         match kind {
             Kind::Datastore => !member.is_healthy(),
-            Kind::Server | Kind::Agent => since.is_some_and(is_over),
+            Kind::Server | Kind::Agent => self
+                .away_since(kind, member)
+                .is_some_and(|since| later(since, self.policy.grace) <= self.now),
         }
+    }
+
+    /// Since when the node of a running task is missing or not ready, or a server's API is silent.
+    fn away_since(&self, kind: Kind, member: &Member) -> Option<Timestamp> {
+        if member.condition != Condition::Running {
+            return None;
+        }
+        let since = match kind {
+            Kind::Datastore => None,
+            Kind::Server => member.unready_since.or(self.observed.silent_since),
+            // A silent API says nothing about agents.
+            Kind::Agent => member.unready_since.filter(|_| self.observed.nodes.is_some()),
+        };
+        since.map(|since| since.max(member.since))
     }
 
     /// Replaces one task: a node that stays away, or one of another configuration.
@@ -375,19 +406,22 @@ impl<'a> Planner<'a> {
         {
             return;
         }
-        if Kind::ALL
-            .into_iter()
-            .any(|kind| self.members(kind).iter().any(|it| it.leaving))
-        {
+        let old = |kind: &Kind| self.members(*kind).iter().any(|member| member.old);
+        let changed = Kind::ALL.into_iter().find(old);
+        let leaving = |kind: &Kind| self.members(*kind).iter().any(|member| member.leaving);
+        if let Some(leaving) = Kind::ALL.into_iter().find(leaving) {
+            if let Some(kind) = changed {
+                self.wait(
+                    kind,
+                    format!("a changed configuration waits until a leaving {leaving} has ended"),
+                );
+            }
             return;
         }
         if let Some((kind, member)) = self.away_too_long() {
             return self.remove(kind, &member, Why::NotReady);
         }
-        let old = |kind: &Kind| self.members(*kind).iter().any(|member| member.old);
-        let Some(kind) = Kind::ALL.into_iter().find(old) else {
-            return;
-        };
+        let Some(kind) = changed else { return };
         let members = self.members(kind);
         let draining = members
             .iter()
@@ -438,7 +472,8 @@ impl<'a> Planner<'a> {
             .collect();
         let drained = agents.iter().filter(|member| {
             let kept = !member.old && !member.leaving && !doomed.contains(&member.number);
-            kept && member.drain == Drain::Done && !removed(member.number)
+            let drained = matches!(member.drain, Drain::Failed | Drain::Done);
+            kept && drained && !removed(member.number)
         });
         let cancelled: Vec<Step> = drained
             .filter_map(|member| {
@@ -451,29 +486,36 @@ impl<'a> Planner<'a> {
         self.plan.steps.extend(cancelled);
     }
 
-    /// A task whose node is away for too long, while all others of its kind are there; a server
-    /// whose API is silent for too long.
+    /// A task whose node is away for too long, or a server whose API is silent for too long. The
+    /// next one of a kind waits until the replacement of the former one is ready or has had as much
+    /// time, so that a fault that every task meets does not replace all of them at once.
     fn away_too_long(&mut self) -> Option<(Kind, Member)> {
-        let limit = self.policy.node_timeout;
         let mut found = None;
         for kind in [Kind::Server, Kind::Agent] {
-            for member in self.members(kind).to_vec() {
-                if member.condition != Condition::Running {
+            let (mut overdue, mut starting) = (None, false);
+            for member in self.members(kind) {
+                if self.is_ready(kind, member) {
                     continue;
                 }
-                let silent = self.observed.silent_since.filter(|_| kind == Kind::Server);
-                let Some(since) = member.unready_since.or(silent) else {
-                    continue;
-                };
-                let due = since
-                    .max(member.since)
-                    .checked_add(limit)
-                    .unwrap_or(Timestamp::MAX);
+                let away_since = self.away_since(kind, member);
+                let due = later(away_since.unwrap_or(member.since), self.policy.node_timeout);
                 if due > self.now {
+                    starting = true;
                     self.look_again(due);
-                } else if found.is_none() {
-                    found = Some((kind, member));
+                } else if away_since.is_some() {
+                    overdue = overdue.or(Some(member));
                 }
+            }
+            match overdue {
+                Some(member) if starting => self.wait(
+                    kind,
+                    format!(
+                        "{kind} {} is not ready for too long; it is replaced when the others are ready",
+                        member.number
+                    ),
+                ),
+                Some(member) => found = found.or(Some((kind, member.clone()))),
+                None => {}
             }
         }
         found
@@ -484,6 +526,10 @@ impl Member {
     fn is_healthy(&self) -> bool {
         self.condition == Condition::Running && self.healthy != Some(false)
     }
+}
+
+fn later(since: Timestamp, duration: Duration) -> Timestamp {
+    since.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 /// The members that a datastore of so many needs.

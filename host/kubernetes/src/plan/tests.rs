@@ -8,6 +8,7 @@ fn at(second: i64) -> Timestamp {
 
 const POLICY: Policy = Policy {
     node_timeout: Duration::from_mins(10),
+    drain_timeout: Duration::from_mins(5),
     kvstore: false,
     grace: Duration::from_secs(30),
 };
@@ -226,12 +227,14 @@ fn a_node_that_is_not_ready_is_not_drained() {
 #[test]
 fn a_drain_is_cancelled_when_the_agent_stays() {
     let mut seen = settled(2);
-    seen.members.agent[1].drain = Drain::Done;
-    let expected = [Step::CancelDrain {
-        number: 1,
-        node: "node-agent-1".to_owned(),
-    }];
-    assert_eq!(steps(&goal(1, 1, 2), &seen), expected);
+    for drain in [Drain::Done, Drain::Failed] {
+        seen.members.agent[1].drain = drain;
+        let expected = [Step::CancelDrain {
+            number: 1,
+            node: "node-agent-1".to_owned(),
+        }];
+        assert_eq!(steps(&goal(1, 1, 2), &seen), expected);
+    }
 }
 
 #[test]
@@ -315,17 +318,85 @@ fn a_node_is_replaced_only_after_it_was_away_for_long() {
     let late = next_steps(&goal, &seen, &POLICY, at(650));
     assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::NotReady)]);
 
-    // Two are away: one after the other.
-    seen.nodes
-        .as_mut()
-        .unwrap()
-        .retain(|node| node.name != "node-agent-0");
-    seen.members.agent[0].unready_since = Some(at(50));
+    // A silent API says nothing about the node.
+    let silent = Observed {
+        nodes: None,
+        silent_since: Some(at(600)),
+        ..seen
+    };
+    assert_eq!(next_steps(&goal, &silent, &POLICY, at(650)).steps, []);
+}
+
+#[test]
+fn nodes_that_are_away_for_long_are_replaced_one_after_the_other() {
+    let goal = goal(1, 1, 2);
+    let mut seen = settled(2);
+    seen.nodes.as_mut().unwrap().truncate(1);
+    for agent in &mut seen.members.agent {
+        agent.unready_since = Some(at(50));
+    }
     let late = next_steps(&goal, &seen, &POLICY, at(700));
     assert_eq!(late.steps, [remove(Kind::Agent, 0, Why::NotReady)]);
     seen.members.agent[0].leaving = true;
     let next = next_steps(&goal, &seen, &POLICY, at(700));
     assert_eq!(next.steps, [launch(Kind::Agent, 2)]);
+
+    // The second one waits for the replacement of the first one, but not for ever.
+    let replacement = Member {
+        number: 2,
+        task: "agent-2".to_owned(),
+        condition: Condition::Staging,
+        since: at(700),
+        ..member(2)
+    };
+    seen.members.agent[0] = replacement;
+    let waiting = next_steps(&goal, &seen, &POLICY, at(701));
+    assert_eq!((waiting.steps, waiting.look_again), (vec![], Some(at(1300))));
+    assert!(waiting.waiting[0].1.contains("agent 1"), "{:?}", waiting.waiting);
+    let late = next_steps(&goal, &seen, &POLICY, at(1300));
+    assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::NotReady)]);
+}
+
+#[test]
+fn a_running_agent_is_removed_only_when_the_api_answers_or_was_silent_for_long() {
+    let goal = goal(1, 1, 1);
+    let mut seen = settled(2);
+    seen.nodes = None;
+    seen.silent_since = Some(at(50));
+    let waiting = plan(&goal, &seen);
+    assert_eq!((waiting.steps, waiting.look_again), (vec![], Some(at(350))));
+    assert!(waiting.waiting[0].1.contains("agent 1"), "{:?}", waiting.waiting);
+    let late = next_steps(&goal, &seen, &POLICY, at(350));
+    assert_eq!(late.steps, [remove(Kind::Agent, 1, Why::Surplus)]);
+
+    seen.members.agent[1].condition = Condition::Staging;
+    assert_eq!(steps(&goal, &seen), [remove(Kind::Agent, 1, Why::Surplus)]);
+}
+
+#[test]
+fn a_failed_drain_is_tried_again() {
+    let goal = goal(1, 1, 1);
+    let mut seen = settled(2);
+    seen.members.agent[1].drain = Drain::Failed;
+    let drain = Step::Drain {
+        number: 1,
+        node: "node-agent-1".to_owned(),
+    };
+    assert_eq!(steps(&goal, &seen), [drain]);
+    // The node is gone for good: there is nothing to drain.
+    seen.nodes.as_mut().unwrap()[2].ready = false;
+    let expected = [remove_node("node-agent-1"), remove(Kind::Agent, 1, Why::Surplus)];
+    assert_eq!(steps(&goal, &seen), expected);
+}
+
+#[test]
+fn a_change_says_that_it_waits_for_a_task_to_end() {
+    let mut seen = settled(2);
+    seen.members.agent[0].leaving = true;
+    seen.members.agent[1].old = true;
+    let plan = plan(&goal(1, 1, 1), &seen);
+    assert_eq!(plan.steps, []);
+    assert!(plan.waiting[0].1.contains("until a leaving agent"), "{plan:?}");
 }
 
 #[test]

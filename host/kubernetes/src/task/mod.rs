@@ -75,7 +75,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// What is known of the container before an offer, without secrets.
+    /// Describes the container before there is an offer, without secrets.
     pub(crate) fn draft(
         config: &Config,
         settings: &KindConfig,

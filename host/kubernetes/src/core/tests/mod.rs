@@ -1,292 +1,15 @@
 //! The core with a scripted scheduler, cluster and orchestrator.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+mod site;
+
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::BoxStream;
-use prometheus_client::registry::Registry;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use transom_cluster::v1::TaskState;
-use transom_cluster::{FrameworkId, TaskId};
-use transom_common::HostPort;
-use transom_framework::{Abdication, LeaderTerm, ask};
-use transom_scheduler::{AgentLocation, SchedulerApi};
-use transom_store::Store;
-use transom_testkit::{ScriptedScheduler, wait_for};
+use transom_testkit::wait_for;
 
-use super::command::{Command, Refusal, Reply, Scope};
-use super::term::{Handles, TermDependencies};
-use crate::bootstrap::{Bootstrap, NotPrepared, Prepared, Scripts};
-use crate::config::Config;
-use crate::dependencies::{Cluster, Connector};
+use super::command::{Command, Refusal, Scope};
 use crate::kind::{Kind, PerKind};
-use crate::metrics::Metrics;
-use crate::orchestrator::{
-    ClientConfig, ClientConfigError, Drained, Node, Observation, Orchestrator, OrchestratorError,
-};
-use crate::task::Draft;
-use crate::testing::{agent, config};
-use crate::view::{View, Views};
-
-const CLIENT_CONFIG: &str =
-    "clusters:\n- cluster:\n    server: https://127.0.0.1:6443\n  name: default\nkind: Config\n";
-
-/// Everything outside of the service: nodes, sandboxes, scripts.
-#[derive(Debug, Default)]
-struct World {
-    nodes: Mutex<BTreeMap<String, Node>>,
-    /// Tasks whose nodes do not register.
-    without_node: Mutex<BTreeSet<String>>,
-    scheduler: Mutex<Option<Arc<ScriptedScheduler>>>,
-    /// What happened to nodes, in words.
-    done: Mutex<Vec<String>>,
-    /// Whether the API answers.
-    silent: Mutex<bool>,
-    /// Why the component rejects scripts.
-    rejection: Mutex<Option<String>>,
-    /// The script that the component returns.
-    script: watch::Sender<&'static str>,
-    listed: Mutex<bool>,
-}
-
-impl World {
-    /// Every running server and agent is a ready node.
-    fn register(&self) {
-        let scheduler = self.scheduler.lock().unwrap().clone();
-        let Some(scheduler) = scheduler else { return };
-        let mut nodes = self.nodes.lock().unwrap();
-        let without = self.without_node.lock().unwrap();
-        for (task, record) in scheduler.tasks().iter() {
-            let is_node = !record.run_spec.ends_with("datastore") && record.state == TaskState::Running;
-            if is_node && !without.contains(task.as_str()) {
-                let name = format!("node-{task}");
-                nodes.entry(name.clone()).or_insert_with(|| Node {
-                    name,
-                    task: Some(task.to_string()),
-                    ready: true,
-                    ready_since: None,
-                    control_plane: false,
-                    cordoned: false,
-                    info: serde_json::json!({"kubeletVersion": "v1.31.5+k3s1"}),
-                });
-            }
-        }
-    }
-
-    fn note(&self, what: String) {
-        self.done.lock().unwrap().push(what);
-    }
-
-    fn done(&self) -> Vec<String> {
-        self.done.lock().unwrap().clone()
-    }
-}
-
-#[async_trait]
-impl Orchestrator for World {
-    async fn observe(&self) -> Result<Observation, OrchestratorError> {
-        if *self.silent.lock().unwrap() {
-            return Err(OrchestratorError::Nonsense {
-                request: "GET /version".to_owned(),
-                why: "silent".to_owned(),
-            });
-        }
-        self.register();
-        Ok(Observation {
-            version: "v1.31.5+k3s1".to_owned(),
-            nodes: self.nodes.lock().unwrap().values().cloned().collect(),
-        })
-    }
-
-    async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError> {
-        self.note(format!("{} {node}", if cordoned { "cordon" } else { "uncordon" }));
-        if let Some(node) = self.nodes.lock().unwrap().get_mut(node) {
-            node.cordoned = cordoned;
-        }
-        Ok(())
-    }
-
-    async fn drain(&self, node: &str, _: tokio::time::Instant) -> Result<Drained, OrchestratorError> {
-        self.note(format!("drain {node}"));
-        Ok(Drained::default())
-    }
-
-    async fn remove_node(&self, node: &str) -> Result<(), OrchestratorError> {
-        self.note(format!("remove {node}"));
-        let removed = self.nodes.lock().unwrap().remove(node);
-        let task = removed.and_then(|node| node.task);
-        self.without_node.lock().unwrap().extend(task);
-        Ok(())
-    }
-}
-
-/// The parts that a core is given.
-#[derive(Clone, Debug)]
-struct Outside(Arc<World>);
-
-impl Connector for Outside {
-    fn connect(&self, _: &ClientConfig, _: &HostPort) -> Result<Arc<dyn Orchestrator>, ClientConfigError> {
-        Ok(Arc::clone(&self.0) as Arc<dyn Orchestrator>)
-    }
-}
-
-#[async_trait]
-impl Cluster for Outside {
-    async fn read_file(
-        &self,
-        _: &AgentLocation,
-        _: &FrameworkId,
-        task: &TaskId,
-        file: &str,
-    ) -> transom_cluster::Result<Option<Vec<u8>>> {
-        assert_eq!(file, "k3s.yaml");
-        Ok(Some(format!("{CLIENT_CONFIG}# {task}\n").into_bytes()))
-    }
-
-    async fn lists_framework(&self, _: &FrameworkId) -> transom_cluster::Result<bool> {
-        Ok(*self.0.listed.lock().unwrap())
-    }
-}
-
-#[async_trait]
-impl Bootstrap for Outside {
-    async fn prepare(&self, _: Kind, _: u32, _: &str, draft: Draft) -> Result<Prepared, NotPrepared> {
-        match self.0.rejection.lock().unwrap().clone() {
-            Some(reason) => Err(NotPrepared::Rejected(reason)),
-            None => Ok(Prepared {
-                script: self.0.script.borrow().as_bytes().into(),
-                draft,
-            }),
-        }
-    }
-
-    fn changes(&self) -> BoxStream<'static, ()> {
-        let receiver = self.0.script.subscribe();
-        let changes = futures::stream::unfold(receiver, async |mut receiver| {
-            receiver.changed().await.ok()?;
-            Some(((), receiver))
-        });
-        changes.boxed()
-    }
-}
-
-/// A running core.
-struct Site {
-    handles: Handles,
-    views: Arc<Views>,
-    scheduler: Arc<ScriptedScheduler>,
-    world: Arc<World>,
-    store: Arc<dyn Store>,
-    abdication: Abdication,
-    token: CancellationToken,
-    running: JoinHandle<()>,
-    config: Config,
-    folder: tempfile::TempDir,
-}
-
-impl Site {
-    async fn start(change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = config();
-        config.heartbeat_interval = Duration::from_millis(50);
-        change(&mut config);
-        let folder = tempfile::tempdir().unwrap();
-        let server = format!("file:{}", folder.path().display());
-        let store = transom_store::Config::new(&server).open().await.unwrap();
-        let scheduler = ScriptedScheduler::new(agent());
-        scheduler.set_immediate_launches(true);
-        scheduler.set_immediate_kills(true);
-        let world = Arc::new(World::default());
-        *world.scheduler.lock().unwrap() = Some(Arc::clone(&scheduler));
-        Self::run(config, scheduler, world, store, folder).await
-    }
-
-    async fn run(
-        config: Config,
-        scheduler: Arc<ScriptedScheduler>,
-        world: Arc<World>,
-        store: Arc<dyn Store>,
-        folder: tempfile::TempDir,
-    ) -> Self {
-        let (views, token) = (Arc::new(Views::default()), CancellationToken::new());
-        let outside = Arc::new(Outside(Arc::clone(&world)));
-        let dependencies = TermDependencies {
-            config: Arc::new(config.clone()),
-            views: Arc::clone(&views),
-            metrics: Metrics::register(&mut Registry::default()),
-            bootstrap: outside.clone(),
-            scripts: Arc::new(Scripts::default()),
-            script_base: "http://fw.test:10000".to_owned(),
-            cluster: outside.clone(),
-            connector: outside,
-        };
-        let abdication = Abdication::default();
-        let term = LeaderTerm {
-            scheduler: scheduler.clone(),
-            events: scheduler.attach(),
-            store: Arc::clone(&store),
-            token: token.clone(),
-            abdication: abdication.clone(),
-        };
-        let (handles, running) = dependencies.start(term).await.unwrap();
-        let (_elected, election) = watch::channel(transom_store::Leadership::Leader);
-        let leader = transom_framework::Leader::new("localhost:1", election);
-        let installed = leader.install(Handles {
-            core: handles.core.clone(),
-            scheduler: handles.scheduler.clone(),
-        });
-        Self {
-            handles,
-            views,
-            scheduler,
-            world,
-            store,
-            abdication,
-            token,
-            running: tokio::spawn(running.ended(installed)),
-            config,
-            folder,
-        }
-    }
-
-    /// Another core on the same store and tasks, as after a restart of the daemon.
-    async fn restarted(self, change: impl FnOnce(&mut Config)) -> Self {
-        self.token.cancel();
-        self.running.await.unwrap();
-        let mut config = self.config;
-        change(&mut config);
-        Self::run(config, self.scheduler, self.world, self.store, self.folder).await
-    }
-
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
-        ask(&self.handles.core, Duration::from_secs(20), command).await
-    }
-
-    async fn scale(&self, kind: Kind, count: u32) -> Result<i64, Refusal> {
-        self.ask(|reply| Command::Scale { kind, count, reply }).await
-    }
-
-    async fn until(&self, what: &str, condition: impl Fn(&View) -> bool) {
-        wait_for(what, async || condition(&self.views.get())).await;
-    }
-
-    async fn until_settled(&self) {
-        self.until("everything to run", |view| view.ready).await;
-    }
-
-    /// The launched tasks of a kind that have not ended.
-    fn tasks(&self, kind: Kind) -> Vec<String> {
-        let tasks = self.scheduler.tasks();
-        let live = tasks
-            .values()
-            .filter(|record| record.run_spec.ends_with(kind.as_str()) && !record.is_terminal());
-        live.map(|record| record.id.to_string()).collect()
-    }
-}
+use site::{CLIENT_CONFIG, Site};
 
 fn counts(datastore: u32, server: u32, agent: u32) -> PerKind<u32> {
     PerKind {
@@ -437,29 +160,75 @@ async fn a_pending_task_gets_the_script_of_the_component_that_serves() {
     site.until_settled().await;
     site.scheduler.set_immediate_launches(false);
     site.scale(Kind::Agent, 2).await.unwrap();
-    let submitted = |site: &Site| site.scheduler.submitted().pop();
-    let script = |site: &Site| {
-        let request = submitted(site)?;
-        let build = request.spec.build.task()?;
-        let info = build.build(&crate::testing::placement(request.id.as_str(), &[31002, 31003]))?;
-        Some(info.command?.uris[0].value.clone())
-    };
-    wait_for("a request", async || script(&site).is_some()).await;
-    let before = script(&site);
-    let digest = |url: &Option<String>| {
-        url.as_ref()
-            .and_then(|url| url.split('/').nth(4).map(str::to_owned))
-    };
+    wait_for("a request", async || site.requested_script().is_some()).await;
+    let before = site.requested_script();
     site.world.script.send_replace("#!/bin/sh\n# another\n");
-    wait_for("another script", async || {
-        digest(&script(&site)) != digest(&before)
-    })
-    .await;
+    wait_for("another script", async || site.requested_script() != before).await;
 
     // Without a component the request is withdrawn.
     *site.world.rejection.lock().unwrap() = Some("no plugin".to_owned());
     site.world.script.send_replace("#!/bin/sh\n# gone\n");
-    wait_for("the withdrawal", async || submitted(&site).is_none()).await;
+    wait_for("the withdrawal", async || site.scheduler.submitted().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_component_that_is_replaced_while_it_prepares_a_script_does_not_decide() {
+    let site = Site::start(|_| {}).await;
+    site.until_settled().await;
+    site.scheduler.set_immediate_launches(false);
+    site.world.held.send_replace(true);
+    *site.world.rejection.lock().unwrap() = Some("the former component".to_owned());
+    let prepared = |site: &Site| {
+        let done = site.world.done();
+        done.iter()
+            .filter(|what| what.starts_with("prepare agent"))
+            .count()
+    };
+    let before = prepared(&site);
+    site.scale(Kind::Agent, 2).await.unwrap();
+    wait_for("the former component", async || prepared(&site) > before).await;
+    *site.world.rejection.lock().unwrap() = None;
+    site.world.script.send_replace("#!/bin/sh\n# another\n");
+    // The core handles the request after the change of the component.
+    site.scale(Kind::Agent, 2).await.unwrap();
+    site.world.held.send_replace(false);
+    wait_for("a request", async || site.requested_script().is_some()).await;
+    assert_eq!(prepared(&site), before + 2);
+    assert!(
+        site.views
+            .get()
+            .waiting
+            .iter()
+            .all(|it| !it.reason.contains("former"))
+    );
+}
+
+#[tokio::test]
+async fn a_drain_that_fails_is_tried_again_before_the_agent_ends() {
+    let site = Site::start(|config| config.kinds.agent.count = 2).await;
+    site.until_settled().await;
+    *site.world.failing_drains.lock().unwrap() = 1;
+    site.scale(Kind::Agent, 1).await.unwrap();
+    site.until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
+        .await;
+    let done = site.world.done();
+    let nodes = done.iter().filter(|what| !what.starts_with("prepare"));
+    let verbs: Vec<&str> = nodes.filter_map(|what| what.split(' ').next()).collect();
+    assert_eq!(verbs, ["drain", "drain", "remove"]);
+}
+
+#[tokio::test]
+async fn a_drain_that_keeps_failing_ends_with_its_timeout() {
+    let site = Site::start(|config| {
+        config.kinds.agent.count = 2;
+        config.orchestrator.drain_timeout = Duration::from_millis(200);
+    })
+    .await;
+    site.until_settled().await;
+    *site.world.failing_drains.lock().unwrap() = u32::MAX;
+    site.scale(Kind::Agent, 1).await.unwrap();
+    site.until("one agent", |view| view.ready && view.running(Kind::Agent) == 1)
+        .await;
 }
 
 #[tokio::test]
@@ -604,4 +373,26 @@ async fn while_the_api_is_silent_no_agent_is_replaced() {
     *site.world.silent.lock().unwrap() = false;
     site.until_settled().await;
     assert_eq!(site.tasks(Kind::Agent), before);
+}
+
+#[tokio::test]
+async fn short_silences_of_the_api_do_not_keep_an_agent_whose_node_is_away() {
+    let site = Site::start(|config| {
+        config.kinds.agent.count = 2;
+        config.orchestrator.node_timeout = Duration::from_secs(1);
+    })
+    .await;
+    site.until_settled().await;
+    let away = site.tasks(Kind::Agent).remove(0);
+    let node = format!("node-{away}");
+    site.world.nodes.lock().unwrap().get_mut(&node).unwrap().ready = false;
+    wait_for("the replacement", async || {
+        for silent in [true, false] {
+            *site.world.silent.lock().unwrap() = silent;
+            site.until("the answer", |view| view.orchestrator.is_none() == silent)
+                .await;
+        }
+        !site.tasks(Kind::Agent).contains(&away)
+    })
+    .await;
 }

@@ -1,0 +1,316 @@
+//! A core with a scripted scheduler, cluster and orchestrator.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_cluster::v1::TaskState;
+use transom_cluster::{FrameworkId, TaskId};
+use transom_common::HostPort;
+use transom_framework::{Abdication, LeaderTerm, ask};
+use transom_scheduler::{AgentLocation, SchedulerApi};
+use transom_store::Store;
+use transom_testkit::{ScriptedScheduler, wait_for};
+
+use super::super::command::{Command, Refusal, Reply};
+use super::super::term::{Handles, TermDependencies};
+use crate::bootstrap::{Bootstrap, NotPrepared, Prepared, Scripts};
+use crate::config::Config;
+use crate::dependencies::{Cluster, Connector};
+use crate::kind::Kind;
+use crate::metrics::Metrics;
+use crate::orchestrator::{
+    ClientConfig, ClientConfigError, Drained, Node, Observation, Orchestrator, OrchestratorError,
+};
+use crate::task::Draft;
+use crate::testing::{agent, config};
+use crate::view::{View, Views};
+
+pub(super) const CLIENT_CONFIG: &str =
+    "clusters:\n- cluster:\n    server: https://127.0.0.1:6443\n  name: default\nkind: Config\n";
+
+/// Everything outside of the service: nodes, sandboxes, scripts.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub(super) nodes: Mutex<BTreeMap<String, Node>>,
+    /// Tasks whose nodes do not register.
+    pub(super) without_node: Mutex<BTreeSet<String>>,
+    pub(super) scheduler: Mutex<Option<Arc<ScriptedScheduler>>>,
+    /// What happened to nodes, in words.
+    pub(super) done: Mutex<Vec<String>>,
+    /// Whether the API answers.
+    pub(super) silent: Mutex<bool>,
+    /// Why the component rejects scripts.
+    pub(super) rejection: Mutex<Option<String>>,
+    /// The script that the component returns.
+    pub(super) script: watch::Sender<&'static str>,
+    /// While it is true, the component does not answer.
+    pub(super) held: watch::Sender<bool>,
+    /// How many drains fail.
+    pub(super) failing_drains: Mutex<u32>,
+    /// Whether the master lists the framework.
+    pub(super) listed: Mutex<bool>,
+}
+
+impl World {
+    /// Every running server and agent is a ready node.
+    pub(super) fn register(&self) {
+        let scheduler = self.scheduler.lock().unwrap().clone();
+        let Some(scheduler) = scheduler else { return };
+        let mut nodes = self.nodes.lock().unwrap();
+        let without = self.without_node.lock().unwrap();
+        for (task, record) in scheduler.tasks().iter() {
+            let is_node = !record.run_spec.ends_with("datastore") && record.state == TaskState::Running;
+            if is_node && !without.contains(task.as_str()) {
+                let name = format!("node-{task}");
+                nodes.entry(name.clone()).or_insert_with(|| Node {
+                    name,
+                    task: Some(task.to_string()),
+                    ready: true,
+                    ready_since: None,
+                    control_plane: false,
+                    cordoned: false,
+                    info: serde_json::json!({"kubeletVersion": "v1.31.5+k3s1"}),
+                });
+            }
+        }
+    }
+
+    pub(super) fn note(&self, what: String) {
+        self.done.lock().unwrap().push(what);
+    }
+
+    pub(super) fn done(&self) -> Vec<String> {
+        self.done.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Orchestrator for World {
+    async fn observe(&self) -> Result<Observation, OrchestratorError> {
+        if *self.silent.lock().unwrap() {
+            return Err(no_answer("GET /version"));
+        }
+        self.register();
+        Ok(Observation {
+            version: "v1.31.5+k3s1".to_owned(),
+            nodes: self.nodes.lock().unwrap().values().cloned().collect(),
+        })
+    }
+
+    async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError> {
+        self.note(format!("{} {node}", if cordoned { "cordon" } else { "uncordon" }));
+        if let Some(node) = self.nodes.lock().unwrap().get_mut(node) {
+            node.cordoned = cordoned;
+        }
+        Ok(())
+    }
+
+    async fn drain(&self, node: &str, _: tokio::time::Instant) -> Result<Drained, OrchestratorError> {
+        self.note(format!("drain {node}"));
+        let mut failing = self.failing_drains.lock().unwrap();
+        if *failing > 0 {
+            *failing -= 1;
+            return Err(no_answer("POST eviction"));
+        }
+        Ok(Drained::default())
+    }
+
+    async fn remove_node(&self, node: &str) -> Result<(), OrchestratorError> {
+        self.note(format!("remove {node}"));
+        let removed = self.nodes.lock().unwrap().remove(node);
+        let task = removed.and_then(|node| node.task);
+        self.without_node.lock().unwrap().extend(task);
+        Ok(())
+    }
+}
+
+fn no_answer(request: &str) -> OrchestratorError {
+    OrchestratorError::Nonsense {
+        request: request.to_owned(),
+        why: "silent".to_owned(),
+    }
+}
+
+/// The parts that a core is given.
+#[derive(Clone, Debug)]
+struct Outside(Arc<World>);
+
+impl Connector for Outside {
+    fn connect(&self, _: &ClientConfig, _: &HostPort) -> Result<Arc<dyn Orchestrator>, ClientConfigError> {
+        Ok(Arc::clone(&self.0) as Arc<dyn Orchestrator>)
+    }
+}
+
+#[async_trait]
+impl Cluster for Outside {
+    async fn read_file(
+        &self,
+        _: &AgentLocation,
+        _: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+    ) -> transom_cluster::Result<Option<Vec<u8>>> {
+        assert_eq!(file, "k3s.yaml");
+        Ok(Some(format!("{CLIENT_CONFIG}# {task}\n").into_bytes()))
+    }
+
+    async fn lists_framework(&self, _: &FrameworkId) -> transom_cluster::Result<bool> {
+        Ok(*self.0.listed.lock().unwrap())
+    }
+}
+
+#[async_trait]
+impl Bootstrap for Outside {
+    async fn prepare(&self, kind: Kind, _: u32, _: &str, draft: Draft) -> Result<Prepared, NotPrepared> {
+        let (rejection, script) = (
+            self.0.rejection.lock().unwrap().clone(),
+            self.0.script.borrow().as_bytes().into(),
+        );
+        self.0.note(format!("prepare {kind}"));
+        let mut held = self.0.held.subscribe();
+        held.wait_for(|held| !held).await.unwrap();
+        match rejection {
+            Some(reason) => Err(NotPrepared::Rejected(reason)),
+            None => Ok(Prepared { script, draft }),
+        }
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let receiver = self.0.script.subscribe();
+        let changes = futures::stream::unfold(receiver, async |mut receiver| {
+            receiver.changed().await.ok()?;
+            Some(((), receiver))
+        });
+        changes.boxed()
+    }
+}
+
+/// A running core.
+pub(super) struct Site {
+    pub(super) handles: Handles,
+    pub(super) views: Arc<Views>,
+    pub(super) scheduler: Arc<ScriptedScheduler>,
+    pub(super) world: Arc<World>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) abdication: Abdication,
+    pub(super) token: CancellationToken,
+    pub(super) running: JoinHandle<()>,
+    pub(super) config: Config,
+    pub(super) folder: tempfile::TempDir,
+}
+
+impl Site {
+    pub(super) async fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = config();
+        config.heartbeat_interval = Duration::from_millis(50);
+        change(&mut config);
+        let folder = tempfile::tempdir().unwrap();
+        let server = format!("file:{}", folder.path().display());
+        let store = transom_store::Config::new(&server).open().await.unwrap();
+        let scheduler = ScriptedScheduler::new(agent());
+        scheduler.set_immediate_launches(true);
+        scheduler.set_immediate_kills(true);
+        let world = Arc::new(World::default());
+        *world.scheduler.lock().unwrap() = Some(Arc::clone(&scheduler));
+        Self::run(config, scheduler, world, store, folder).await
+    }
+
+    pub(super) async fn run(
+        config: Config,
+        scheduler: Arc<ScriptedScheduler>,
+        world: Arc<World>,
+        store: Arc<dyn Store>,
+        folder: tempfile::TempDir,
+    ) -> Self {
+        let (views, token) = (Arc::new(Views::default()), CancellationToken::new());
+        let outside = Arc::new(Outside(Arc::clone(&world)));
+        let dependencies = TermDependencies {
+            config: Arc::new(config.clone()),
+            views: Arc::clone(&views),
+            metrics: Metrics::register(&mut Registry::default()),
+            bootstrap: outside.clone(),
+            scripts: Arc::new(Scripts::default()),
+            script_base: "http://fw.test:10000".to_owned(),
+            cluster: outside.clone(),
+            connector: outside,
+        };
+        let abdication = Abdication::default();
+        let term = LeaderTerm {
+            scheduler: scheduler.clone(),
+            events: scheduler.attach(),
+            store: Arc::clone(&store),
+            token: token.clone(),
+            abdication: abdication.clone(),
+        };
+        let (handles, running) = dependencies.start(term).await.unwrap();
+        let (_elected, election) = watch::channel(transom_store::Leadership::Leader);
+        let leader = transom_framework::Leader::new("localhost:1", election);
+        let installed = leader.install(Handles {
+            core: handles.core.clone(),
+            scheduler: handles.scheduler.clone(),
+        });
+        Self {
+            handles,
+            views,
+            scheduler,
+            world,
+            store,
+            abdication,
+            token,
+            running: tokio::spawn(running.ended(installed)),
+            config,
+            folder,
+        }
+    }
+
+    /// Another core on the same store and tasks, as after a restart of the daemon.
+    pub(super) async fn restarted(self, change: impl FnOnce(&mut Config)) -> Self {
+        self.token.cancel();
+        self.running.await.unwrap();
+        let mut config = self.config;
+        change(&mut config);
+        Self::run(config, self.scheduler, self.world, self.store, self.folder).await
+    }
+
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        ask(&self.handles.core, Duration::from_secs(20), command).await
+    }
+
+    pub(super) async fn scale(&self, kind: Kind, count: u32) -> Result<i64, Refusal> {
+        self.ask(|reply| Command::Scale { kind, count, reply }).await
+    }
+
+    pub(super) async fn until(&self, what: &str, condition: impl Fn(&View) -> bool) {
+        wait_for(what, async || condition(&self.views.get())).await;
+    }
+
+    pub(super) async fn until_settled(&self) {
+        self.until("everything to run", |view| view.ready).await;
+    }
+
+    /// The launched tasks of a kind that have not ended.
+    pub(super) fn tasks(&self, kind: Kind) -> Vec<String> {
+        let tasks = self.scheduler.tasks();
+        let live = tasks
+            .values()
+            .filter(|record| record.run_spec.ends_with(kind.as_str()) && !record.is_terminal());
+        live.map(|record| record.id.to_string()).collect()
+    }
+
+    /// The digest in the URL of the script of the task that was requested last.
+    pub(super) fn requested_script(&self) -> Option<String> {
+        let request = self.scheduler.submitted().pop()?;
+        let build = request.spec.build.task()?;
+        let info = build.build(&crate::testing::placement(request.id.as_str(), &[31002, 31003]))?;
+        let url = info.command?.uris.pop()?.value;
+        url.split('/').nth(4).map(str::to_owned)
+    }
+}
