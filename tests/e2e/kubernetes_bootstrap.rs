@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use transom_testkit::{eventually, wait_for};
 use transom_tests::plugin::{Plugin, remove};
+use transom_tests::process::user;
 use transom_tests::site::Site;
 
 /// Stands where the orchestrator's script would be.
@@ -18,29 +19,24 @@ async fn start() -> (Site, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a directory");
     let script = folder.path().join("bootstrap.sh");
     fs::write(&script, SCRIPT).expect("written");
-    let user = std::process::Command::new("id")
-        .arg("-un")
-        .output()
-        .expect("id")
-        .stdout;
-    let user = String::from_utf8(user).expect("text");
     let site = Site::start_with(&format!(
         "[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
          ds_command = \"exec sleep 600\"\nds_cpu = 0.1\nds_mem = 32\nds_disk = 1\norch_server_mem = 32\n\
          orch_server_disk = 1\nportrange_from = 1024\nportrange_to = 65535\norch_agent_count = 0\nbootstrap_url = \"file://{}\"\n",
-        user.trim(),
+        user(),
         script.display(),
     ))
     .await;
     (site, folder)
 }
 
-fn api(site: &Site, path: &str) -> String {
-    format!("http://{}/api/fw/v0{path}", site.addresses["kubernetes"])
-}
-
 async fn put(site: &Site, path: &str) {
-    let answer = site.http.put(api(site, path)).send().await.expect("an answer");
+    let answer = site
+        .http
+        .put(site.kubernetes(path))
+        .send()
+        .await
+        .expect("an answer");
     assert!(answer.status().is_success(), "{path}: {}", answer.status());
 }
 
@@ -90,9 +86,9 @@ async fn the_component_decides_what_the_next_container_runs() {
     site.rescan().await;
     put(&site, "/server/restart").await;
     eventually("the reason why nothing starts", || async {
-        let explained: Value = site.get(&api(&site, "/explain")).await?;
+        let explained: Value = site.get(&site.kubernetes("/explain")).await?;
         let reasons = explained["waiting"].to_string();
-        let running = site.get(&api(&site, "/server/scale")).await?;
+        let running = site.get(&site.kubernetes("/server/scale")).await?;
         let told = reasons.contains("`bootstrap`") && running["Running"] == 0;
         if told {
             Ok(())
@@ -119,10 +115,13 @@ async fn counts_survive_kill_dash_nine_and_no_task_is_started_twice() {
     put(&site, "/agent/scale/3").await;
     site.kill_daemon();
     site.start_daemon().await;
-    let scale = site.get(&api(&site, "/agent/scale")).await.expect("an answer");
+    let scale = site
+        .get(&site.kubernetes("/agent/scale"))
+        .await
+        .expect("an answer");
     assert_eq!(scale["Scale"], 3);
     eventually("the server to be known again", || async {
-        let running = site.get(&api(&site, "/server/scale")).await?;
+        let running = site.get(&site.kubernetes("/server/scale")).await?;
         if running["Running"] == 1 {
             Ok(())
         } else {

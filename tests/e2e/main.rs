@@ -38,6 +38,7 @@ mod fw_cli;
 mod health;
 mod hostile;
 mod kubernetes_bootstrap;
+mod kubernetes_real;
 mod large_group;
 mod leadership;
 mod load_balancer;

@@ -19,6 +19,12 @@ pub fn binary() -> PathBuf {
     built(BINARY)
 }
 
+/// The user who runs the tests, as whom the tasks of a framework may run.
+pub fn user() -> String {
+    let output = Command::new("id").arg("-un").output().expect("id");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
 /// The directory of the first-party components; `cargo xtask test` builds them.
 pub fn components() -> PathBuf {
     built(COMPONENTS)

@@ -305,6 +305,11 @@ impl Site {
         format!("http://{}{path}", self.addresses["apps"])
     }
 
+    /// A URL of the kubernetes API.
+    pub fn kubernetes(&self, path: &str) -> String {
+        format!("http://{}/api/fw/v0{path}", self.addresses["kubernetes"])
+    }
+
     /// A URL of the admin port.
     pub fn admin(&self, path: &str) -> String {
         format!("http://{}{path}", self.addresses["admin"])

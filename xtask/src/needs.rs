@@ -9,10 +9,11 @@ use anyhow::{Context, bail, ensure};
 use crate::steps::root;
 
 mod airflow;
+pub(crate) mod kubernetes;
 mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 13] = [
+const NEEDS: [(&str, &[&str], &str); 16] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -35,6 +36,11 @@ const NEEDS: [(&str, &[&str], &str); 13] = [
     ("busybox", &["/bin/busybox", "/usr/bin/busybox"], "busybox-static"),
     // The name server that follows the zone.
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
+    // The datastore of a real Kubernetes, and its client.
+    ("etcd", &["/usr/bin/etcd"], "etcd-server"),
+    ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
+    // Unpacks the source package of Kubernetes.
+    ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),
 ];
 
 /// The script that packages run before they start a service; exit code 101 forbids it.

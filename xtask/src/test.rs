@@ -40,6 +40,7 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
         report.part(LINTS, || checked("clippy", &mut lints))?;
     }
     report.part(NEEDS, needs::install)?;
+    let kubernetes = report.part(KUBERNETES, needs::kubernetes::variable)?;
     // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that
     // waiting for the compiler and waiting for tests are told apart.
     report.part(PROGRAMS, || {
@@ -49,7 +50,8 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
         )
     })?;
     let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
-    let variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
+    let mut variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
+    variables.extend(kubernetes.map(|(name, folder)| (name, folder.into_os_string())));
     report.part(TESTS, || tests(arguments, components, variables))
 }
 
@@ -99,6 +101,7 @@ fn installed(subcommand: &str) -> bool {
 const FORMATTING: &str = "formatting";
 const LINTS: &str = "lints of every crate";
 const NEEDS: &str = "servers and clients that tests start, installed where they are missing";
+const KUBERNETES: &str = "the control plane of Kubernetes, built where it is missing";
 const PROGRAMS: &str = "building programs and tests";
 const COMPONENTS: &str = "building components";
 const OTHER_LANGUAGES: &str = "building components in Python and JavaScript";
@@ -116,6 +119,7 @@ impl Report {
             FORMATTING,
             LINTS,
             NEEDS,
+            KUBERNETES,
             PROGRAMS,
             COMPONENTS,
             OTHER_LANGUAGES,

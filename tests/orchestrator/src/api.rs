@@ -1,0 +1,66 @@
+//! The API of the control plane, as far as a node needs it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::{Client, Method, StatusCode};
+use serde_json::Value;
+
+/// The timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(250);
+
+/// A client with the agents' token.
+pub(crate) struct Api {
+    client: Client,
+    url: String,
+    token: String,
+}
+
+impl Api {
+    pub(crate) fn new(url: &str, token: &str) -> anyhow::Result<Self> {
+        // It fails when a provider is installed already; that one is used then.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .no_proxy()
+            // An agent gets a token and no authority, as k3s does with a short token.
+            .tls_danger_accept_invalid_certs(true)
+            .timeout(TIMEOUT)
+            .build()
+            .context("a client")?;
+        Ok(Self {
+            client,
+            url: url.trim_end_matches('/').to_owned(),
+            token: token.to_owned(),
+        })
+    }
+
+    /// Waits until the API is ready. It has nothing to subscribe to before, so this asks again and again;
+    /// SIGTERM and the end of a program end the wait.
+    pub(crate) async fn ready(&self) {
+        while !self.is_ready().await {
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn is_ready(&self) -> bool {
+        let answer = self.client.get(format!("{}/readyz", self.url));
+        let answer = answer.bearer_auth(&self.token).send().await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// Sends a document of this media type; returns the status, whatever it is.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        media_type: &str,
+        document: &Value,
+    ) -> anyhow::Result<StatusCode> {
+        let request = self.client.request(method, format!("{}{path}", self.url));
+        let request = request.bearer_auth(&self.token);
+        let request = request.header("Content-Type", media_type);
+        let answer = request.body(document.to_string()).send().await?;
+        Ok(answer.status())
+    }
+}

@@ -1,0 +1,173 @@
+//! The three programs of the control plane, and the configuration of its clients.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use tokio::process::{Child, Command};
+
+use crate::certificates::{Authority, Signed, service_accounts, write_secret};
+use crate::{Arguments, address, variable};
+
+/// How long a program may take to end after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The running programs.
+pub(crate) struct ControlPlane {
+    url: String,
+    programs: Vec<(&'static str, Child)>,
+}
+
+impl ControlPlane {
+    /// Starts them; they wait for each other.
+    pub(crate) fn start(arguments: &Arguments, token: &str) -> anyhow::Result<Self> {
+        let folder = &arguments.data_dir;
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        let path = |name: &str| folder.join(name).display().to_string();
+
+        let authority = Authority::in_folder(folder)?;
+        let host = address(arguments).to_string();
+        let mut names = arguments.tls_san.clone();
+        names.extend(["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"].map(str::to_owned));
+        let server = authority.server(names)?;
+        fs::write(path("server.crt"), &server.certificate)?;
+        write_secret(&folder.join("server.key"), &server.key)?;
+        let (private, public) = service_accounts(folder)?;
+        let (private, public) = (private.display(), public.display());
+        // The framework has one token for every agent: no user of a single node.
+        write_secret(
+            &folder.join("tokens"),
+            &format!("{token},agent,agent,system:masters\n"),
+        )?;
+
+        let url = format!("https://{host}:{}", arguments.https_listen_port);
+        let own = folder.join("own.kubeconfig");
+        write_secret(
+            &own,
+            &client_config(&authority, &authority.administrator()?, &url),
+        )?;
+        let own = own.display();
+
+        let (cert, authority) = (path("server.crt"), path("authority.crt"));
+        let mut plane = Self {
+            url,
+            programs: Vec::new(),
+        };
+        plane.spawn(
+            "kube-apiserver",
+            &[
+                format!("--etcd-servers={}", variable("K3S_DATASTORE_ENDPOINT")?),
+                format!("--bind-address={host}"),
+                format!("--secure-port={}", arguments.https_listen_port),
+                // An address for documentation: nothing in the cluster uses it, and loopback is
+                // rejected.
+                "--advertise-address=192.0.2.1".to_owned(),
+                "--endpoint-reconciler-type=none".to_owned(),
+                format!("--tls-cert-file={cert}"),
+                format!("--tls-private-key-file={}", path("server.key")),
+                format!("--client-ca-file={authority}"),
+                format!("--token-auth-file={}", path("tokens")),
+                "--authorization-mode=Node,RBAC".to_owned(),
+                "--service-cluster-ip-range=10.3.0.0/24".to_owned(),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                format!("--service-account-signing-key-file={private}"),
+                format!("--service-account-key-file={public}"),
+            ],
+        )?;
+        let client = [
+            format!("--kubeconfig={own}"),
+            "--leader-elect=false".to_owned(),
+            "--port=0".to_owned(),
+            "--secure-port=0".to_owned(),
+        ];
+        let controllers = [
+            format!("--service-account-private-key-file={private}"),
+            format!("--root-ca-file={authority}"),
+            // Short, because nodes renew their leases often.
+            "--node-monitor-grace-period=10s".to_owned(),
+        ];
+        plane.spawn("kube-controller-manager", &[&client[..], &controllers].concat())?;
+        plane.spawn("kube-scheduler", &client)?;
+        Ok(plane)
+    }
+
+    /// Where the API listens.
+    pub(crate) fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    fn spawn(&mut self, name: &'static str, arguments: &[String]) -> anyhow::Result<()> {
+        let folder = PathBuf::from(variable("TRANSOM_KUBERNETES")?);
+        // The program ends with this one, even if this one is killed.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(folder.join(name))
+            .args(arguments)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        self.programs.push((name, child));
+        Ok(())
+    }
+
+    /// Waits until one of them has ended, which is an error.
+    pub(crate) async fn ended(&mut self) -> anyhow::Result<()> {
+        let [(first, a), (second, b), (third, c)] = self.programs.as_mut_slice() else {
+            bail!("not every program was started");
+        };
+        let (name, status) = tokio::select! {
+            status = a.wait() => (first, status),
+            status = b.wait() => (second, status),
+            status = c.wait() => (third, status),
+        };
+        bail!("{name} has ended: {}", status?)
+    }
+
+    /// Sends SIGTERM, to the API server last, and SIGKILL after the timeout.
+    pub(crate) async fn stop(mut self) {
+        while let Some((_, mut child)) = self.programs.pop() {
+            if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
+                // Not waited for yet, so the pid is still its own.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            }
+            if tokio::time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
+                let _ = child.kill().await;
+            }
+        }
+    }
+}
+
+/// Writes the client configuration where k3s would, with the address that k3s writes.
+pub(crate) fn write_client_config(arguments: &Arguments) -> anyhow::Result<()> {
+    let authority = Authority::in_folder(&arguments.data_dir)?;
+    let url = format!("https://127.0.0.1:{}", arguments.https_listen_port);
+    let text = client_config(&authority, &authority.administrator()?, &url);
+    let path = PathBuf::from(variable("KUBECONFIG")?);
+    // Complete or absent, because the framework reads it at any time.
+    let aside = path.with_extension("new");
+    write_secret(&aside, &text)?;
+    fs::rename(&aside, &path).with_context(|| format!("writing {}", path.display()))
+}
+
+/// A kubeconfig. JSON is YAML.
+fn client_config(authority: &Authority, user: &Signed, url: &str) -> String {
+    let name = "default";
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name, "preferences": {},
+        "clusters": [{"name": name, "cluster": {
+            "server": url, "certificate-authority-data": STANDARD.encode(&authority.certificate),
+        }}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "users": [{"name": name, "user": {
+            "client-certificate-data": STANDARD.encode(&user.certificate),
+            "client-key-data": STANDARD.encode(&user.key),
+        }}],
+    });
+    format!("{config:#}\n")
+}

@@ -1,0 +1,121 @@
+//! Stands where the orchestrator's program would be in a container's image.
+//!
+//! `server` makes an authority, starts kube-apiserver, kube-controller-manager and kube-scheduler
+//! against the datastore that it is given, and writes the client configuration. Like `agent` it
+//! registers a node and renews its lease; no node runs a pod.
+//!
+//! Arguments and variables are those that the framework gives to k3s; further options are ignored.
+//! The programs are in the folder `TRANSOM_KUBERNETES`. They end with this one, however it ends.
+
+mod api;
+mod certificates;
+mod control_plane;
+mod node;
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::api::Api;
+use crate::control_plane::ControlPlane;
+use crate::node::Node;
+
+/// The arguments that are read; the framework passes more.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// `server` or `agent`.
+    role: String,
+    /// Names and addresses in the server's certificate.
+    #[arg(long)]
+    tls_san: Vec<String>,
+    #[arg(long, default_value_t = 6443)]
+    https_listen_port: u16,
+    #[arg(long, default_value = "data")]
+    data_dir: PathBuf,
+    /// `NAME=VALUE`
+    #[arg(long)]
+    node_label: Vec<String>,
+    /// The end of the node's name.
+    #[arg(long)]
+    with_node_id: Option<String>,
+    /// What k3s passes to its kubelet.
+    #[arg(long, num_args = 1..=3)]
+    kubelet_arg: Vec<String>,
+    #[arg(long)]
+    node_taint: Vec<String>,
+}
+
+fn variable(name: &str) -> anyhow::Result<String> {
+    std::env::var(name).with_context(|| format!("the variable {name} is not set"))
+}
+
+/// One thread: the programs are told to end when the thread that started them has ended.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let outcome = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => run(arguments).await,
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("orchestrator: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let mut ended = signal(SignalKind::terminate())?;
+    let token = variable("K3S_TOKEN")?;
+    match arguments.role.as_str() {
+        "server" => {
+            let mut control_plane = ControlPlane::start(&arguments, &token)?;
+            let url = control_plane.url();
+            let outcome = tokio::select! {
+                _ = ended.recv() => Ok(()),
+                outcome = serve(&arguments, &url, &token) => outcome,
+                outcome = control_plane.ended() => outcome,
+            };
+            control_plane.stop().await;
+            outcome
+        }
+        "agent" => {
+            let api = Api::new(&variable("K3S_URL")?, &token)?;
+            let id = arguments.with_node_id.as_deref();
+            let mut node = Node::new(
+                "agent",
+                id.context("--with-node-id is missing")?,
+                &arguments.node_label,
+            );
+            tokio::select! {
+                _ = ended.recv() => Ok(()),
+                () = node.keep(&api) => Ok(()),
+            }
+        }
+        role => bail!("unknown role {role}; expected server or agent"),
+    }
+}
+
+/// The server's part after its programs have started.
+async fn serve(arguments: &Arguments, url: &str, token: &str) -> anyhow::Result<()> {
+    let api = Api::new(url, token)?;
+    api.ready().await;
+    control_plane::write_client_config(arguments)?;
+    println!("the API answers at {url}");
+    let mut node = Node::new("server", &variable("MESOS_TASK_ID")?, &arguments.node_label);
+    node.keep(&api).await;
+    Ok(())
+}
+
+/// The address of the server: the last of the certificate's that is one, or loopback.
+fn address(arguments: &Arguments) -> IpAddr {
+    let mut addresses = arguments.tls_san.iter().rev().flat_map(|name| name.parse());
+    addresses.next().unwrap_or(IpAddr::from([127, 0, 0, 1]))
+}
