@@ -70,8 +70,10 @@ pub(crate) async fn until(site: &Site, what: &str, holds: impl Fn(&Status) -> bo
     found.unwrap_or_else(|_| panic!("{what}: {:?}", site.plugins.list()))
 }
 
+/// Returns when it serves and its admission record, which follows, is there.
 pub(crate) async fn serving(site: &Site) -> Status {
-    until(site, "it serves", |it| it.state == State::Serving).await
+    let recorded = || !site.plugins.history("odd").0.is_empty();
+    until(site, "it serves", |it| it.state == State::Serving && recorded()).await
 }
 
 pub(crate) async fn refused(site: &Site) -> String {
