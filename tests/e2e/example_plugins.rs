@@ -2,11 +2,13 @@
 //! a Python component.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::{Value, json};
-use transom_tests::authors::left_out;
+use transom_tests::authors::{left_out, told};
 use transom_tests::events::Events;
 use transom_tests::plugin::Plugin;
+use transom_tests::process::components;
 use transom_tests::site::Site;
 
 /// Has the daemon take a component, which it has to.
@@ -24,6 +26,26 @@ async fn installed(site: &Site, name: &str, plugin: &Plugin) {
 async fn status(site: &Site, name: &str) -> Value {
     let url = site.admin(&format!("/v1/plugins/{name}"));
     site.get(&url).await.expect("a status")
+}
+
+#[test]
+fn rust_examples_pass_their_own_cases() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/plugins");
+    for name in ["redis-ping", "registry-mirror"] {
+        let component = components().join(format!("examples/{name}.wasm"));
+        let component = component.to_string_lossy();
+        let cases = format!("{name}/cases.toml");
+        let reports = told(
+            &folder,
+            &["plugin", "test", &component, &cases, "--output", "json"],
+        );
+        let reports: Vec<Value> = serde_json::from_str(&reports).expect("JSON");
+        assert!(reports.len() >= 5, "{name}: {reports:?}");
+        assert!(
+            reports.iter().all(|report| report["verdict"] == "passed"),
+            "{name}: {reports:?}"
+        );
+    }
 }
 
 /// A tcp check that the Rust example answers: Redis's own program as the task.

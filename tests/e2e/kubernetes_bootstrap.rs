@@ -19,15 +19,21 @@ async fn start() -> (Site, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a directory");
     let script = folder.path().join("bootstrap.sh");
     fs::write(&script, SCRIPT).expect("written");
-    let site = Site::start_with(&format!(
+    let site = start_with(&script, "").await;
+    (site, folder)
+}
+
+/// The same with another script and further configuration.
+async fn start_with(script: &Path, more: &str) -> Site {
+    Site::start_with(&format!(
         "[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
          ds_command = \"exec sleep 600\"\nds_cpu = 0.1\nds_mem = 32\nds_disk = 1\norch_server_mem = 32\n\
-         orch_server_disk = 1\nportrange_from = 1024\nportrange_to = 65535\norch_agent_count = 0\nbootstrap_url = \"file://{}\"\n",
+         orch_server_disk = 1\nportrange_from = 1024\nportrange_to = 65535\norch_agent_count = 0\nbootstrap_url = \"file://{}\"\n\
+         {more}",
         user(),
         script.display(),
     ))
-    .await;
-    (site, folder)
+    .await
 }
 
 async fn put(site: &Site, path: &str) {
@@ -71,6 +77,21 @@ async fn until_printed(site: &Site, text: &str) {
     wait_for(text, async || outputs(site.cluster.work_dir(), text) > 0).await;
 }
 
+/// Waits until no server runs, for this reason.
+async fn until_nothing_starts(site: &Site, reason: &str) {
+    eventually("the reason why nothing starts", || async {
+        let explained: Value = site.get(&site.kubernetes("/explain")).await?;
+        let reasons = explained["waiting"].to_string();
+        let running = site.get(&site.kubernetes("/server/scale")).await?;
+        if reasons.contains(reason) && running["Running"] == 0 {
+            Ok(())
+        } else {
+            Err(format!("{running} {explained}"))
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_component_decides_what_the_next_container_runs() {
     let (site, _folder) = start().await;
@@ -85,18 +106,7 @@ async fn the_component_decides_what_the_next_container_runs() {
     remove(&site.plugins(), "bootstrap");
     site.rescan().await;
     put(&site, "/server/restart").await;
-    eventually("the reason why nothing starts", || async {
-        let explained: Value = site.get(&site.kubernetes("/explain")).await?;
-        let reasons = explained["waiting"].to_string();
-        let running = site.get(&site.kubernetes("/server/scale")).await?;
-        let told = reasons.contains("`bootstrap`") && running["Running"] == 0;
-        if told {
-            Ok(())
-        } else {
-            Err(format!("{running} {explained}"))
-        }
-    })
-    .await;
+    until_nothing_starts(&site, "`bootstrap`").await;
 
     install(&site, "two.example").await;
     until_printed(&site, "mirror=two.example role=server").await;
@@ -130,5 +140,56 @@ async fn counts_survive_kill_dash_nine_and_no_task_is_started_twice() {
     })
     .await;
     assert_eq!(outputs(site.cluster.work_dir(), "role=server"), 1);
+    site.cluster.stop_after(site.daemon);
+}
+
+/// `examples/plugins/registry-mirror` in place of the first-party component.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (script, file) = (
+        folder.path().join("bootstrap.sh"),
+        folder.path().join("etc/registries.yaml"),
+    );
+    let text = format!("cat {}\nexec sleep 600\n", file.display());
+    fs::write(&script, format!("#!/bin/sh\n{text}")).expect("written");
+    let more =
+        "[kubernetes.bootstrap]\nrefresh_seconds = 0\n[plugins.use]\nbootstrap = \"registry-mirror\"\n";
+    let site = start_with(&script, more).await;
+    until_nothing_starts(&site, "`registry-mirror`").await;
+
+    let mirror = |url: &str| {
+        let table = format!(
+            "file = \"{}\"\n[config.mirrors]\n\"docker.io\" = [\"{url}\"]",
+            file.display()
+        );
+        Plugin::example("registry-mirror").config(&table)
+    };
+    mirror("https://one.example").install(&site.plugins(), "registry-mirror");
+    site.rescan().await;
+    until_printed(&site, "- \"https://one.example\"").await;
+
+    // A malformed mirror is rejected with its place, and the version before serves on.
+    mirror("https://two.example:0").install(&site.plugins(), "registry-mirror");
+    site.rescan().await;
+    let status = site
+        .get(&site.admin("/v1/plugins/registry-mirror"))
+        .await
+        .expect("a status");
+    let refusal = status["refusal"].to_string();
+    assert!(
+        refusal.contains("/mirrors/docker.io/0") && refusal.contains("no valid port"),
+        "{status}"
+    );
+    put(&site, "/server/restart").await;
+    wait_for("another server with the mirror", async || {
+        outputs(site.cluster.work_dir(), "- \"https://one.example\"") == 2
+    })
+    .await;
+
+    // A rejected script starts nothing, and the reason is shown.
+    fs::write(&script, text).expect("written");
+    put(&site, "/server/restart").await;
+    until_nothing_starts(&site, "line 1 of the script names no interpreter").await;
     site.cluster.stop_after(site.daemon);
 }
