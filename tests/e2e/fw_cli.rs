@@ -4,4 +4,4 @@
 mod binary;
 mod errors;
 mod plugin;
-mod stand_in;
+pub(crate) mod stand_in;

@@ -77,6 +77,15 @@ impl Transom {
         I: IntoIterator<Item = S>,
         S: AsRef<std::ffi::OsStr>,
     {
+        Transom::start_with(dir, arguments, &[])
+    }
+
+    /// The same with variables.
+    pub fn start_with<I, S>(dir: &Path, arguments: I, variables: &[(&str, &str)]) -> Transom
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<std::ffi::OsStr>,
+    {
         let mut command = Command::new(binary());
         command
             .args(arguments)
@@ -87,6 +96,7 @@ impl Transom {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
             command.env_remove(name);
         }
+        command.envs(variables.iter().copied());
         let mut child = command.spawn().expect("transom starts");
         let output = Arc::new(Mutex::new(Vec::new()));
         let streams: [Box<dyn Read + Send>; 2] = [

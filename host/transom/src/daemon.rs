@@ -197,6 +197,7 @@ async fn start_all(
     ReservedPort::at("admin", admin.addr()).reserve(&reserved);
     let cluster =
         Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
+    from_settings::warn_of_unverified_masters(&settings.cluster);
     started.clusters.push(cluster.clone());
     let mut bound = Vec::new();
     for kind in SERVICES {

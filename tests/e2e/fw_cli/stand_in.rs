@@ -17,17 +17,17 @@ use transom_tests::process::binary;
 
 /// A request: method, path and `Authorization`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Request {
-    pub(super) call: String,
-    pub(super) login: Option<String>,
+pub(crate) struct Request {
+    pub(crate) call: String,
+    pub(crate) login: Option<String>,
 }
 
 /// A response: status, one more header line, body.
 #[derive(Clone, Debug)]
-pub(super) struct Response(pub(super) u16, pub(super) String, pub(super) String);
+pub(crate) struct Response(pub(crate) u16, pub(crate) String, pub(crate) String);
 
 impl Response {
-    pub(super) fn of(status: u16, body: &str) -> Self {
+    pub(crate) fn of(status: u16, body: &str) -> Self {
         Self(status, String::new(), body.to_owned())
     }
 }
@@ -41,19 +41,19 @@ struct Shared {
 }
 
 /// A server on loopback; it stops when dropped.
-pub(super) struct Server {
-    pub(super) address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
     serving: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    pub(super) fn start(answer: impl Fn(&Request) -> Response + Send + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&Request) -> Response + Send + 'static) -> Self {
         Self::serve(None, Box::new(answer))
     }
 
     /// With a certificate that no authority signed.
-    pub(super) fn start_with_tls(answer: impl Fn(&Request) -> Response + Send + 'static) -> Self {
+    pub(crate) fn start_with_tls(answer: impl Fn(&Request) -> Response + Send + 'static) -> Self {
         let key = rcgen::KeyPair::generate().expect("a key");
         let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("names");
         let certificate = params.self_signed(&key).expect("a certificate");
@@ -102,17 +102,17 @@ impl Server {
     }
 
     /// Answers in another way from now on.
-    pub(super) fn answers(&self, answer: impl Fn(&Request) -> Response + Send + 'static) {
+    pub(crate) fn answers(&self, answer: impl Fn(&Request) -> Response + Send + 'static) {
         *self.shared.answer.lock().expect("a lock") = Box::new(answer);
     }
 
     /// The requests since the last call.
-    pub(super) fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.shared.requests.lock().expect("a lock"))
     }
 
     /// Their methods and paths.
-    pub(super) fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.requests().into_iter().map(|request| request.call).collect()
     }
 }

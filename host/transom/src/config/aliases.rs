@@ -59,7 +59,7 @@ impl SpecifiedVariables {
     }
 
     /// From variables; an empty one is ignored.
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let mut sections = BTreeMap::<&str, Dict>::new();
         for (ours, theirs, key) in ENVIRONMENT {

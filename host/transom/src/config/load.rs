@@ -1,5 +1,5 @@
 //! Reading settings: the file, then the environment (the specification's variables, then ours),
-//! then `--port`; the later one wins.
+//! then `--port`; the later one wins. [`DefaultOfSkipSsl`] is a default that depends on them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,6 +15,7 @@ use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
 use super::kubernetes::{Kubernetes, Variables as KubernetesVariables};
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
+use super::skip_ssl::DefaultOfSkipSsl;
 use super::{limits, marathon, renamed};
 
 /// The bounds of a lease's duration.
@@ -84,10 +85,12 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
         }
         figment = figment.merge(WithAliases(Toml::File(file)));
     }
-    let mut figment = figment.merge(SpecifiedVariables::here());
-    let environment = Figment::from(environment());
+    let specified = Figment::from(SpecifiedVariables::here());
+    let ours = Figment::from(WithAliases(environment())).merge(overrides);
+    let default = DefaultOfSkipSsl::of(&specified, [&figment, &ours]);
+    let mut figment = figment.merge(default).merge(specified);
     // The variables of part B configure the service; they do not enable it.
-    let is_enabled = figment.contains("kubernetes") || environment.contains("kubernetes");
+    let is_enabled = figment.contains("kubernetes") || ours.contains("kubernetes");
     let faults = if is_enabled {
         match KubernetesVariables::here() {
             Ok(variables) => {
@@ -99,7 +102,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     } else {
         Vec::new()
     };
-    let figment = figment.merge(WithAliases(self::environment())).merge(overrides);
+    let figment = figment.merge(ours);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
             for path in settings.paths() {

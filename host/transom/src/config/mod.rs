@@ -15,6 +15,7 @@ mod port;
 mod renamed;
 mod report;
 mod settings;
+mod skip_ssl;
 mod workflow;
 
 pub(crate) use aliases::WORKFLOW;

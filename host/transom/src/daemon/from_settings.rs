@@ -101,6 +101,16 @@ pub(crate) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
     })
 }
 
+/// Logs that the certificates of the masters are not verified, if so.
+pub(crate) fn warn_of_unverified_masters(section: &config::Cluster) {
+    if section.ssl && section.skip_ssl {
+        tracing::warn!(
+            "the certificates of the masters are not verified: `cluster.skip_ssl` (SKIP_SSL) is true, its default where \
+             only CLUSTER_SSL asks for TLS; set SKIP_SSL=false, and `cluster.ca_file` for an authority of your own"
+        );
+    }
+}
+
 fn tls(section: &config::Cluster) -> anyhow::Result<transom_cluster::Tls> {
     let read = |key: &str, file: &Option<PathBuf>| {
         let content = file.as_deref().map(|file| read(file, key));
