@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use transom_testkit::eventually;
+use transom_tests::process::user;
 use transom_tests::site::Site;
 
 fn example(name: &str) -> String {
@@ -54,7 +55,13 @@ async fn rules_and_dashboard_name_existing_metrics() {
         "{on_board:?} {in_rules:?}"
     );
 
-    let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
+    // A datastore that does nothing is a started task of the Kubernetes framework.
+    let services = format!(
+        "[workflow]\nport = 0\ncontainers = false\n[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\n\
+         ds_command = \"exec sleep 600\"\nds_cpu = 0.1\nds_mem = 32\nds_disk = 1\nportrange_from = 1024\nportrange_to = 65535\n",
+        user()
+    );
+    let site = Site::start_with(&services).await;
     // A probe counts once an instance has one.
     let check = json!({"protocol": "TCP", "intervalSeconds": 1, "gracePeriodSeconds": 600});
     site.post_app(&json!({

@@ -102,3 +102,79 @@ impl Metrics {
         self.show(&View::default());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/framework.md");
+    const SOURCE: &str = include_str!("metrics.rs");
+
+    /// The metrics with their labels, as the documentation writes them, and their help texts.
+    fn registered() -> BTreeMap<String, String> {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        // A family without a series is not encoded.
+        metrics.started(Kind::Server);
+        metrics.show(&View::default());
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let (mut found, mut help) = (BTreeMap::new(), "");
+        for line in text.lines() {
+            if let Some(text) = line.strip_prefix("# HELP ") {
+                help = text.split_once(' ').unwrap().1;
+            } else if !line.starts_with('#') {
+                let (series, _) = line.rsplit_once(' ').unwrap();
+                let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+                let labels: Vec<&str> = labels
+                    .split(',')
+                    .filter_map(|label| Some(label.split_once('=')?.0))
+                    .collect();
+                let labels = labels.join(",");
+                let shown = if labels.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{name}{{{labels}}}")
+                };
+                found.insert(shown, help.trim_end_matches('.').to_owned());
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn metrics_are_those_of_the_documentation() {
+        let registered = registered();
+        let in_source = SOURCE.matches(concat!("name", "(\"")).count();
+        assert_eq!(
+            registered.len(),
+            in_source,
+            "a family of the source has no series here: add one, so that its labels are seen"
+        );
+        let (_, table) = PAGE.split_once("| metric | |\n|---|---|\n").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        let documented: BTreeSet<String> = table
+            .lines()
+            .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split(", "))
+            .map(|name| name.trim().trim_matches('`').to_owned())
+            .collect();
+        let missing: Vec<String> = registered
+            .iter()
+            .filter(|(name, _)| !documented.contains(*name))
+            .map(|(name, help)| format!("| `{name}` | {help} |"))
+            .collect();
+        let unknown: Vec<&String> = documented
+            .iter()
+            .filter(|name| !registered.contains_key(*name))
+            .collect();
+        assert!(
+            missing.is_empty() && unknown.is_empty(),
+            "docs/framework.md: add\n{}\nand remove {unknown:?}",
+            missing.join("\n")
+        );
+    }
+}

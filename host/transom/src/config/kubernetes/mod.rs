@@ -3,6 +3,8 @@
 mod certificate;
 mod check;
 mod period;
+#[cfg(test)]
+mod settings_page;
 mod variables;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -34,7 +36,9 @@ const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --fla
     reason = "each is a switch of the specification"
 )]
 pub(crate) struct Kubernetes {
+    /// The address of the API; others than loopback need credentials or `trusted_networks`.
     pub(crate) listener: IpAddr,
+    /// The port of the API.
     pub(crate) port: u16,
     /// The host name of this daemon for clients, other daemons and the cluster's agents. When empty:
     /// the listener's address on loopback, otherwise the value of the variable `HOSTNAME`.
@@ -46,23 +50,27 @@ pub(crate) struct Kubernetes {
     pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
     pub(crate) allowed_origins: Vec<Origin>,
-    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    /// The PEM file of the port's certificate, for TLS; needs `tls_key`.
     pub(crate) tls_certificate: Option<PathBuf>,
+    /// The key for `tls_certificate`.
     pub(crate) tls_key: Option<PathBuf>,
-    /// The same in place of files: the PEM texts in base64, each needs the other.
+    /// The certificate in place of a file: its PEM text in base64; needs `ssl_key_base64`.
     pub(crate) ssl_crt_base64: Option<Secret>,
+    /// The key for `ssl_crt_base64`.
     pub(crate) ssl_key_base64: Option<Secret>,
-    /// User and password of the API; each needs the other.
+    /// The user of the API; needs `auth_password`.
     pub(crate) auth_username: Option<String>,
+    /// The password of `auth_username`.
     pub(crate) auth_password: Option<Secret>,
-    /// A second user, who may only read; each needs the other.
+    /// A second user, who may only read; needs `auth_read_only_password`.
     pub(crate) auth_read_only_username: Option<String>,
+    /// The password of `auth_read_only_username`.
     pub(crate) auth_read_only_password: Option<Secret>,
     /// The user of the tasks on the cluster's agents.
     pub(crate) framework_user: String,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
-    /// The Mesos role. The specification calls it `framework_role`, which is accepted too.
+    /// The Mesos role; `framework_role` is accepted too.
     #[serde(alias = "framework_role")]
     pub(crate) role: String,
     /// How long the cluster keeps the tasks without the daemon, in seconds.
@@ -71,8 +79,9 @@ pub(crate) struct Kubernetes {
     pub(crate) heartbeat_interval: Period,
     /// The maximum count of servers, agents and datastores each.
     pub(crate) max_scale: u32,
-    /// The host ports that tasks may use, inclusive.
+    /// The first of the host ports that tasks may use.
     pub(crate) portrange_from: u16,
+    /// The last of these ports.
     pub(crate) portrange_to: u16,
 
     /// Whether tasks run in containers. On a cluster without a container runtime the scripts and
@@ -103,6 +112,7 @@ pub(crate) struct Kubernetes {
     pub(crate) enforce_task_limits: bool,
     /// The time zone of the containers.
     pub(crate) tz: String,
+    /// The driver of the volumes.
     pub(crate) volume_driver: String,
 
     /// The image of servers and agents.
@@ -113,15 +123,23 @@ pub(crate) struct Kubernetes {
     pub(crate) orch_custom_domain: String,
     /// The command of a server; the service adds arguments.
     pub(crate) orch_server_string: String,
+    /// The count of servers.
     pub(crate) orch_server_count: u32,
+    /// CPUs of a server.
     pub(crate) orch_server_cpu: f64,
+    /// The limit of CPUs of a server; not set: its CPUs.
     pub(crate) orch_server_cpu_limit: Option<f64>,
+    /// Memory of a server in MB.
     pub(crate) orch_server_mem: f64,
+    /// The limit of memory of a server in MB; not set: its memory.
     pub(crate) orch_server_mem_limit: Option<f64>,
+    /// Disk of a server in MB.
     pub(crate) orch_server_disk: f64,
+    /// The limit of disk of a server in MB; not set: its disk.
     pub(crate) orch_server_disk_limit: Option<f64>,
     /// The agent of the cluster on which servers must run: its host name, or `hostname:NAME`.
     pub(crate) orch_server_constraint: Option<String>,
+    /// Labels of the tasks of servers: `{ key = "…", value = "…" }`.
     pub(crate) orch_server_labels: Vec<Label>,
     /// Variables of the servers' containers, as `NAME=VALUE`.
     pub(crate) orch_server_node_env: Vec<String>,
@@ -129,17 +147,27 @@ pub(crate) struct Kubernetes {
     pub(crate) orch_server_docker_parameters: Vec<String>,
     /// The command of an agent; the service adds arguments, and leaves `--flannel-backend` out.
     pub(crate) orch_agent_string: String,
+    /// The count of agents.
     pub(crate) orch_agent_count: u32,
+    /// CPUs of an agent.
     pub(crate) orch_agent_cpu: f64,
+    /// As `orch_server_cpu_limit`, for agents.
     pub(crate) orch_agent_cpu_limit: Option<f64>,
+    /// Memory of an agent in MB.
     pub(crate) orch_agent_mem: f64,
+    /// As `orch_server_mem_limit`, for agents.
     pub(crate) orch_agent_mem_limit: Option<f64>,
+    /// Disk of an agent in MB.
     pub(crate) orch_agent_disk: f64,
+    /// As `orch_server_disk_limit`, for agents.
     pub(crate) orch_agent_disk_limit: Option<f64>,
     /// As `orch_server_constraint`, for agents.
     pub(crate) orch_agent_constraint: Option<String>,
+    /// Labels of the tasks of agents.
     pub(crate) orch_agent_labels: Vec<Label>,
+    /// Variables of the agents' containers, as `NAME=VALUE`.
     pub(crate) orch_agent_node_env: Vec<String>,
+    /// Options of `docker run` for agents, as `NAME=VALUE`.
     pub(crate) orch_agent_docker_parameters: Vec<String>,
     /// Another port of the agents' containers that gets a host port; 0: none.
     pub(crate) orch_agent_tcp_port: u16,
@@ -163,14 +191,22 @@ pub(crate) struct Kubernetes {
     pub(crate) kubeconfig_file: String,
     /// How long the drain of a node may take.
     pub(crate) drain_timeout: Period,
+    /// The volume, or the folder, with the data of a server; without containers its `--data-dir`.
     pub(crate) volume_orch_server: String,
 
+    /// The count of datastores; 0: the datastore is outside of the framework, see `ds_endpoint`.
     pub(crate) ds_count: u32,
+    /// CPUs of a datastore.
     pub(crate) ds_cpu: f64,
+    /// As `orch_server_cpu_limit`, for datastores.
     pub(crate) ds_cpu_limit: Option<f64>,
+    /// Memory of a datastore in MB.
     pub(crate) ds_mem: f64,
+    /// As `orch_server_mem_limit`, for datastores.
     pub(crate) ds_mem_limit: Option<f64>,
+    /// Disk of a datastore in MB.
     pub(crate) ds_disk: f64,
+    /// As `orch_server_disk_limit`, for datastores.
     pub(crate) ds_disk_limit: Option<f64>,
     /// As `orch_server_constraint`, for the datastore.
     pub(crate) orch_ds_constraint: Option<String>,
@@ -180,7 +216,9 @@ pub(crate) struct Kubernetes {
     pub(crate) ds_etcd: bool,
     /// The datastore is a SQL server.
     pub(crate) ds_mysql: bool,
+    /// The user of the SQL server.
     pub(crate) ds_mysql_username: String,
+    /// The password of that user.
     pub(crate) ds_mysql_password: Secret,
     /// Servers verify the certificate of the SQL server.
     pub(crate) ds_mysql_ssl: bool,
@@ -189,13 +227,17 @@ pub(crate) struct Kubernetes {
     pub(crate) ds_command: Option<String>,
     /// The address of a datastore outside of the framework, if `ds_count` is 0.
     pub(crate) ds_endpoint: Option<Secret>,
+    /// The image of the SQL server.
     pub(crate) image_sql: String,
+    /// The image of the kvstore.
     pub(crate) image_kvstore: String,
+    /// The volume, or the folder, with the data of a datastore; without containers `DATA_DIR`.
     pub(crate) volume_ds: String,
 
     /// The script that containers of servers and agents run first: `http`, `https` or `file`. Not
     /// set: the script that ships with the daemon.
     pub(crate) bootstrap_url: Option<Secret>,
+    /// `[kubernetes.bootstrap]`: how the script is fetched and served.
     pub(crate) bootstrap: Bootstrap,
 }
 

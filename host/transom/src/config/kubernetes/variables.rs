@@ -135,6 +135,14 @@ const VARIABLES: [Variable; 80] = [
     variable("HEARTBEAT_INTERVAL", "", "heartbeat_interval", Form::Period),
 ];
 
+/// The names of the variables that set a key, the specification's before upstream's.
+#[cfg(test)]
+pub(super) fn names_of(key: &str) -> impl Iterator<Item = &'static str> {
+    let variables = VARIABLES.iter().filter(move |variable| variable.key == key);
+    let names = variables.flat_map(|variable| [variable.name, variable.upstream]);
+    names.filter(|name| !name.is_empty())
+}
+
 /// The keys of `[kubernetes]` that variables set.
 pub(crate) struct Variables(pub(crate) Dict);
 
