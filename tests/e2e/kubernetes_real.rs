@@ -11,7 +11,7 @@ use transom_tests::process::{binary, user};
 use transom_tests::site::Site;
 
 /// The folder of the control plane's programs; `None`: the test is left out.
-fn programs(test: &str) -> Option<String> {
+pub(crate) fn programs(test: &str) -> Option<String> {
     let found = std::env::var("TRANSOM_KUBERNETES").ok();
     if found.is_none() {
         assert!(

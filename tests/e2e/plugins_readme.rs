@@ -6,75 +6,14 @@
 //! starts `transom dev`, the built binary is started on free ports.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 use transom_testkit::eventually;
-use transom_tests::authors::equip;
 use transom_tests::http;
 use transom_tests::process::{Transom, binary, components};
-
-/// A shell that keeps its folder and its variables from one block to the next.
-struct Shell {
-    child: Child,
-    commands: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Shell {
-    fn start(dir: &Path, admin: &str) -> Shell {
-        let mut bash = Command::new("bash");
-        equip(&mut bash);
-        let mut child = bash
-            .current_dir(dir)
-            .env("TRANSOM_ADMIN_URL", admin)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("bash");
-        let mut commands = child.stdin.take().expect("piped");
-        // Everything in one stream; the first command that fails ends it.
-        writeln!(commands, "set -e; exec 2>&1").expect("bash reads");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
-        Shell {
-            child,
-            commands,
-            output,
-        }
-    }
-
-    /// Runs a block to its end and returns what it printed.
-    fn run(&mut self, block: &str) -> String {
-        const END: &str = "--- the block is done ---";
-        writeln!(self.commands, "{block}\necho '{END}'").expect("bash reads");
-        let mut printed = String::new();
-        loop {
-            let mut line = String::new();
-            let length = self.output.read_line(&mut line).expect("text");
-            assert!(length > 0, "a command failed:\n{block}\n{printed}");
-            if line.trim_end() == END {
-                return printed;
-            }
-            printed.push_str(&line);
-        }
-    }
-
-    fn end(mut self) {
-        drop(self.commands);
-        assert!(self.child.wait().expect("a child").success());
-    }
-}
-
-/// The blocks of shell commands, in order.
-fn blocks(page: &str) -> Vec<&str> {
-    let fences = page.split("```sh\n").skip(1);
-    fences
-        .map(|rest| rest.split("```").next().unwrap_or(rest))
-        .collect()
-}
+use transom_tests::readme::{Shell, blocks};
 
 /// A folder with what the page's commands find in the repository.
 fn repository() -> tempfile::TempDir {
@@ -143,7 +82,7 @@ async fn commands_of_the_plugins_readme_work_as_written() {
     let (dev, admin) = dev(dir.path());
     let (_, first_party) = swapped(&admin, "").await;
 
-    let mut shell = Shell::start(dir.path(), &admin);
+    let mut shell = Shell::start(dir.path(), &[("TRANSOM_ADMIN_URL", &admin)]);
     shell.run(new);
     let built = shell.run(make);
     assert!(built.contains("passed") && !built.contains("differs"), "{built}");

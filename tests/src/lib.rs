@@ -25,6 +25,7 @@ pub mod master;
 pub mod plugin;
 pub mod process;
 pub mod program;
+pub mod readme;
 pub mod registry;
 pub mod site;
 

@@ -148,7 +148,8 @@ pub(crate) fn write_client_config(arguments: &Arguments) -> anyhow::Result<()> {
     let authority = Authority::in_folder(&arguments.data_dir)?;
     let url = format!("https://127.0.0.1:{}", arguments.https_listen_port);
     let text = client_config(&authority, &authority.administrator()?, &url);
-    let path = PathBuf::from(variable("KUBECONFIG")?);
+    let path = variable("K3S_KUBECONFIG_OUTPUT").or_else(|_| variable("KUBECONFIG"))?;
+    let path = PathBuf::from(path);
     // Complete or absent, because the framework reads it at any time.
     let aside = path.with_extension("new");
     write_secret(&aside, &text)?;

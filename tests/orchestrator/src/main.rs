@@ -48,6 +48,9 @@ struct Arguments {
     kubelet_arg: Vec<String>,
     #[arg(long)]
     node_taint: Vec<String>,
+    /// Parts of k3s, none of which is here.
+    #[arg(long)]
+    disable: Vec<String>,
 }
 
 fn variable(name: &str) -> anyhow::Result<String> {
