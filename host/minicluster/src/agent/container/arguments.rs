@@ -47,14 +47,14 @@ pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<Str
         let value = format!("{address}:{}:{}/{}", port.host, port.container, port.protocol);
         option(&mut all, "--publish", &value);
     }
-    let options = [
+    let named = [
         ("--hostname", spec.hostname.clone()),
         ("--user", spec.user.clone()),
         ("--workdir", spec.workdir.clone()),
         ("--shm-size", spec.shm_size_mb.map(|size| format!("{size}m"))),
         ("--entrypoint", spec.entrypoint.clone()),
     ];
-    for (name, value) in options {
+    for (name, value) in named {
         if let Some(value) = value {
             option(&mut all, name, &value);
         }
@@ -63,10 +63,36 @@ pub(super) fn run(spec: &Spec, image: &str, options: &RuntimeOptions) -> Vec<Str
         all.push("--privileged".to_owned());
     }
     let parameters = spec.parameters.iter();
-    all.extend(parameters.map(|(key, value)| format!("--{key}={value}")));
+    all.extend(parameters.filter_map(|(key, value)| parameter(key, value, options)));
     all.push(image.to_owned());
     all.extend(spec.arguments.iter().cloned());
     all
+}
+
+/// A task's own option of `docker run`, as far as this machine permits it.
+fn parameter(key: &str, value: &str, options: &RuntimeOptions) -> Option<String> {
+    match key {
+        // The runtime rejects it without a limit on memory.
+        "memory-swap" if !options.limits => None,
+        "ulimit" => Some(format!("--ulimit={}", lowered(value, &options.run))),
+        _ => Some(format!("--{key}={value}")),
+    }
+}
+
+/// A limit of a process such as `nofile=1024:2048`, at most what the options of `run` have.
+fn lowered(limit: &str, run: &[String]) -> String {
+    let Some((name, amounts)) = limit.split_once('=') else {
+        return limit.to_owned();
+    };
+    let own = run
+        .iter()
+        .filter_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.rsplit(':').next())
+        .find_map(|most| most.parse::<u64>().ok());
+    let Some(most) = own else { return limit.to_owned() };
+    // -1 stands for no limit.
+    let at_most = |amount: &str| amount.parse().unwrap_or(u64::MAX).min(most).to_string();
+    let amounts: Vec<String> = amounts.split(':').map(at_most).collect();
+    format!("{name}={}", amounts.join(":"))
 }
 
 fn limits(spec: &Spec, all: &mut Vec<String>) {

@@ -197,6 +197,58 @@ fn machines_without_limits_get_none() {
 }
 
 #[test]
+fn options_of_a_task_are_lowered_to_what_the_machine_permits() {
+    let options = |limits: bool, run: &[&str]| RuntimeOptions {
+        globals: Vec::new(),
+        run: words(run),
+        limits,
+    };
+    let (most, none) = (
+        &["--ulimit", "nofile=20000:20000", "--ulimit", "nproc=-1:-1"][..],
+        &[][..],
+    );
+    for (key, value, options, expected) in [
+        ("memory-swap", "2g", options(true, most), Some("--memory-swap=2g")),
+        ("memory-swap", "2g", options(false, most), None),
+        ("shm-size", "30gb", options(false, most), Some("--shm-size=30gb")),
+        (
+            "ulimit",
+            "nofile=1048576",
+            options(true, most),
+            Some("--ulimit=nofile=20000"),
+        ),
+        (
+            "ulimit",
+            "nofile=1024:1048576",
+            options(true, most),
+            Some("--ulimit=nofile=1024:20000"),
+        ),
+        (
+            "ulimit",
+            "nofile=-1:-1",
+            options(true, most),
+            Some("--ulimit=nofile=20000:20000"),
+        ),
+        (
+            "ulimit",
+            "nproc=9999999",
+            options(true, most),
+            Some("--ulimit=nproc=9999999"),
+        ),
+        (
+            "ulimit",
+            "nofile=1048576",
+            options(true, none),
+            Some("--ulimit=nofile=1048576"),
+        ),
+        ("ulimit", "core", options(true, most), Some("--ulimit=core")),
+    ] {
+        let found = parameter(key, value, &options);
+        assert_eq!(found.as_deref(), expected, "{key}={value} {options:?}");
+    }
+}
+
+#[test]
 fn commands_inside_a_container_have_its_name_and_their_own_variables() {
     let options = RuntimeOptions {
         globals: words(&["--runtime", "runc"]),

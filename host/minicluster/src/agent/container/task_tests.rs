@@ -358,6 +358,25 @@ fn volumes_are_mounted_from_where_they_are() {
 }
 
 #[test]
+fn a_path_in_place_of_a_volumes_name_is_a_path_for_docker_alone() {
+    let volume =
+        json!({"type": "DOCKER_VOLUME", "docker_volume": {"name": "/data/server", "driver": "local"}});
+    let volumes = json!({"volumes": [{"container_path": "/a", "source": volume, "mode": "RW"}]});
+    let spec = read(docker(json!({}), json!({ "container": volumes }))).unwrap();
+    let mount = spec.mounts.last().unwrap();
+    assert_eq!(
+        (mount.source.as_deref(), mount.target.as_str()),
+        (Some("/data/server"), "/a")
+    );
+    assert_eq!(
+        (spec.directories, spec.volume_driver),
+        (vec![PathBuf::from("/data/server")], None)
+    );
+    let refused = read(mesos(json!({ "container": volumes }))).unwrap_err();
+    assert_eq!(refused, "A Docker volume has no name, or an invalid one");
+}
+
+#[test]
 fn tasks_of_a_group_share_its_network() {
     let of = |executor: Value, container: Value| {
         let mut launch = launch(mesos(json!({ "container": container })));

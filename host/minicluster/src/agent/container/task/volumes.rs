@@ -114,6 +114,12 @@ impl Volumes {
             }
             Some("DOCKER_VOLUME") => {
                 let volume = &source["docker_volume"];
+                // Docker takes the name of a volume that begins with a slash for a path.
+                if let Some(path) = doc::text(volume, &["name"]).filter(|name| name.starts_with('/'))
+                    && containerizer == Containerizer::Docker
+                {
+                    return self.host_path(launch, containerizer, path, inside).map(Some);
+                }
                 let name = doc::text(volume, &["name"])
                     .filter(|name| !name.is_empty() && !name.contains('/'))
                     .ok_or("A Docker volume has no name, or an invalid one")?;
