@@ -104,7 +104,7 @@ fn pods(config: &Path) -> Result<String, String> {
     kubectl(config, &["get", "pods", "--output=name"])
 }
 
-fn kubectl(config: &Path, arguments: &[&str]) -> Result<String, String> {
+pub(crate) fn kubectl(config: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("kubectl")
         .arg("--kubeconfig")
         .arg(config)

@@ -19,6 +19,7 @@ pub mod breaking;
 pub mod dns;
 pub mod events;
 pub mod gate;
+pub mod kubernetes;
 pub mod load;
 pub mod lossy;
 pub mod master;

@@ -209,6 +209,15 @@ impl Site {
         (site, gate)
     }
 
+    /// The same with a gate that holds calls of this type back from the start.
+    pub async fn start_holding(kind: &'static str, more: &str) -> (Site, Gate) {
+        let mut site = Site::of(&[]);
+        let gate = Gate::before(site.cluster.master).await;
+        gate.hold(kind);
+        site.configure(gate.address, more).await;
+        (site, gate)
+    }
+
     /// A cluster without a daemon.
     fn of(arguments: &[&str]) -> Site {
         let dir = tempfile::tempdir().expect("a directory");

@@ -13,7 +13,7 @@ pub(crate) mod kubernetes;
 mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 16] = [
+const NEEDS: [(&str, &[&str], &str); 17] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -38,6 +38,7 @@ const NEEDS: [(&str, &[&str], &str); 16] = [
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
     // The datastore of a real Kubernetes, and its client.
     ("etcd", &["/usr/bin/etcd"], "etcd-server"),
+    ("etcdctl", &["/usr/bin/etcdctl"], "etcd-client"),
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
     // Unpacks the source package of Kubernetes.
     ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),

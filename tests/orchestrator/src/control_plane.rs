@@ -13,14 +13,13 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::certificates::{Authority, Signed, service_accounts, write_secret};
-use crate::{Arguments, address, variable};
+use crate::{Arguments, address, url, variable};
 
 /// How long a program may take to end after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The running programs.
 pub(crate) struct ControlPlane {
-    url: String,
     programs: Vec<(&'static str, Child)>,
 }
 
@@ -46,7 +45,7 @@ impl ControlPlane {
             &format!("{token},agent,agent,system:masters\n"),
         )?;
 
-        let url = format!("https://{host}:{}", arguments.https_listen_port);
+        let url = url(arguments);
         let own = folder.join("own.kubeconfig");
         write_secret(
             &own,
@@ -55,10 +54,7 @@ impl ControlPlane {
         let own = own.display();
 
         let (cert, authority) = (path("server.crt"), path("authority.crt"));
-        let mut plane = Self {
-            url,
-            programs: Vec::new(),
-        };
+        let mut plane = Self { programs: Vec::new() };
         plane.spawn(
             "kube-apiserver",
             &[
@@ -95,11 +91,6 @@ impl ControlPlane {
         plane.spawn("kube-controller-manager", &[&client[..], &controllers].concat())?;
         plane.spawn("kube-scheduler", &client)?;
         Ok(plane)
-    }
-
-    /// Where the API listens.
-    pub(crate) fn url(&self) -> String {
-        self.url.clone()
     }
 
     fn spawn(&mut self, name: &'static str, arguments: &[String]) -> anyhow::Result<()> {

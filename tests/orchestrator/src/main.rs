@@ -2,18 +2,21 @@
 //!
 //! `server` makes an authority, starts kube-apiserver, kube-controller-manager and kube-scheduler
 //! against the datastore that it is given, and writes the client configuration. Like `agent` it
-//! registers a node and renews its lease; no node runs a pod.
+//! registers a node and renews its lease; no node runs a pod. With `--nodes-only` it serves an API
+//! with nodes itself, for tests that need no control plane.
 //!
 //! Arguments and variables are those that the framework gives to k3s; further options are ignored.
-//! The programs are in the folder `TRANSOM_KUBERNETES`. They end with this one, however it ends.
+//! The control plane's programs are in the folder `TRANSOM_KUBERNETES`. They end with this one,
+//! however it ends.
 
 mod api;
 mod certificates;
 mod control_plane;
 mod node;
+mod nodes_api;
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,6 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::api::Api;
 use crate::control_plane::ControlPlane;
 use crate::node::Node;
+use crate::nodes_api::NodesApi;
 
 /// The arguments that are read; the framework passes more.
 #[derive(Debug, Parser)]
@@ -35,6 +39,12 @@ struct Arguments {
     tls_san: Vec<String>,
     #[arg(long, default_value_t = 6443)]
     https_listen_port: u16,
+    /// Where the API listens; the last address of the certificate if it is not given.
+    #[arg(long)]
+    bind_address: Option<IpAddr>,
+    /// Serves nodes only, without a control plane.
+    #[arg(long)]
+    nodes_only: bool,
     #[arg(long, default_value = "data")]
     data_dir: PathBuf,
     /// `NAME=VALUE`
@@ -78,9 +88,18 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut ended = signal(SignalKind::terminate())?;
     let token = variable("K3S_TOKEN")?;
     match arguments.role.as_str() {
+        "server" if arguments.nodes_only => {
+            let api = NodesApi::bind(&arguments, &token).await?;
+            let url = url(&arguments);
+            tokio::select! {
+                _ = ended.recv() => Ok(()),
+                outcome = serve(&arguments, &url, &token) => outcome,
+                outcome = api.serve() => outcome,
+            }
+        }
         "server" => {
             let mut control_plane = ControlPlane::start(&arguments, &token)?;
-            let url = control_plane.url();
+            let url = url(&arguments);
             let outcome = tokio::select! {
                 _ = ended.recv() => Ok(()),
                 outcome = serve(&arguments, &url, &token) => outcome,
@@ -117,8 +136,20 @@ async fn serve(arguments: &Arguments, url: &str, token: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// The address of the server: the last of the certificate's that is one, or loopback.
+/// Where programs in the server's container reach the API.
+fn url(arguments: &Arguments) -> String {
+    let mut address = address(arguments);
+    if address.is_unspecified() {
+        address = Ipv4Addr::LOCALHOST.into();
+    }
+    format!("https://{address}:{}", arguments.https_listen_port)
+}
+
+/// Where the API listens: the last of the certificate's names that is an address, or loopback.
 fn address(arguments: &Arguments) -> IpAddr {
+    if let Some(address) = arguments.bind_address {
+        return address;
+    }
     let mut addresses = arguments.tls_san.iter().rev().flat_map(|name| name.parse());
     addresses.next().unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }

@@ -10,6 +10,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::Api;
 
+/// The version of the control plane.
+pub(crate) const VERSION: &str = "v1.20.2";
 /// How often status and lease are renewed.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The validity of the lease in seconds.
@@ -100,7 +102,7 @@ impl Node {
             }],
             "nodeInfo": {
                 "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
-                "containerRuntimeVersion": "none://0", "kubeletVersion": "v1.20.2", "kubeProxyVersion": "v1.20.2",
+                "containerRuntimeVersion": "none://0", "kubeletVersion": VERSION, "kubeProxyVersion": VERSION,
                 "operatingSystem": "linux", "architecture": "amd64",
             },
         })

@@ -1,0 +1,169 @@
+//! The Kubernetes framework when something around it fails: its datastore, the daemon in the middle
+//! of a start, the source of the first script, the component that prepares it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use transom_testkit::eventually;
+use transom_tests::kubernetes::{Api, Tasks, all_ids, ids};
+use transom_tests::plugin::Plugin;
+use transom_tests::site::Site;
+
+fn api(site: &Site) -> Api {
+    Api::new(site.kubernetes(""))
+}
+
+/// The ids of all tasks that were ever launched, in order; each was launched once.
+fn launched(site: &Site) -> Vec<String> {
+    let launches = site.cluster.launches();
+    assert!(launches.values().all(|times| *times == 1), "{launches:?}");
+    launches.into_keys().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_datastore_a_cluster_keeps_its_nodes_and_starts_no_server() {
+    let tasks = Tasks::with_nodes_only();
+    let site = Site::start_with(&tasks.section(1)).await;
+    let api = api(&site);
+    let before = api.settled(1).await;
+
+    tasks.hold("datastore");
+    site.cluster.kill_process(&ids(&before, "datastore")[0]);
+    api.waits("its tasks keep failing; the next launch is delayed")
+        .await;
+    api.put("/server/scale/2").await;
+    let lost = api.waits("the datastore is not healthy yet").await;
+    for kind in ["server", "agent"] {
+        assert_eq!(ids(&lost, kind), ids(&before, kind), "{lost}");
+    }
+
+    tasks.release("datastore");
+    let after = api.settled(1).await;
+    assert_eq!(ids(&after, "datastore").len(), 1, "{after}");
+    assert_eq!(ids(&after, "server").len(), 2, "{after}");
+    // Each attempt was a task of its own.
+    let launched = launched(&site);
+    assert!(
+        all_ids(&after).iter().all(|task| launched.contains(task)),
+        "{after}"
+    );
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemon_that_is_killed_in_each_phase_of_the_start_starts_nothing_twice() {
+    let tasks = Tasks::with_nodes_only();
+    tasks.hold("server");
+    // The datastore is on its way to the master when the daemon is killed.
+    let (mut site, gate) = Site::start_holding("ACCEPT", &tasks.section(3)).await;
+    gate.held("the launch of the datastore", |_| true).await;
+    site.kill_daemon();
+    gate.release();
+    site.start_daemon().await;
+
+    // The server runs, and does not answer.
+    let running = |seen: &serde_json::Value| seen["tasks"]["server"][0]["state"] == "TASK_RUNNING";
+    let before = api(&site).explained("a running server", running).await;
+    assert!(ids(&before, "agent").is_empty(), "{before}");
+    site.kill_daemon();
+    let accepts = || gate.calls().iter().filter(|call| *call == "ACCEPT").count();
+    let known = accepts();
+    site.start_daemon().await;
+    let again = api(&site).explained("the same server", running).await;
+    assert_eq!(all_ids(&again), all_ids(&before));
+
+    // The agents are on their way.
+    gate.hold("ACCEPT");
+    tasks.release("server");
+    eventually("the launch of the agents", || async {
+        if accepts() > known {
+            Ok(())
+        } else {
+            Err(format!("{} calls", accepts()))
+        }
+    })
+    .await;
+    site.kill_daemon();
+    gate.release();
+    site.start_daemon().await;
+    let after = api(&site).settled(3).await;
+    assert_eq!(ids(&after, "server"), ids(&before, "server"));
+    assert_eq!(ids(&after, "datastore"), ids(&before, "datastore"));
+    assert_eq!(launched(&site), all_ids(&after), "nothing else was ever launched");
+    site.cluster.stop_after(site.daemon);
+}
+
+/// Serves the first script, or something else in its place.
+struct Source {
+    address: SocketAddr,
+    answer: Arc<Mutex<(StatusCode, String)>>,
+}
+
+impl Source {
+    async fn start() -> Self {
+        let answer = Arc::new(Mutex::new((StatusCode::NOT_FOUND, String::new())));
+        let serving = Arc::clone(&answer);
+        let router = Router::new().route(
+            "/bootstrap.sh",
+            get(async move || serving.lock().expect("an answer").clone()),
+        );
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = listener.local_addr().expect("an address");
+        // Ends with the test's runtime.
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { address, answer }
+    }
+
+    fn answers(&self, script: String) {
+        *self.answer.lock().expect("an answer") = (StatusCode::OK, script);
+    }
+}
+
+/// The maximum size of the script.
+const MAX_BYTES: usize = 600_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_fault_of_the_first_script_is_explained_and_mended_without_a_restart() {
+    let (tasks, source) = (Tasks::with_nodes_only(), Source::start().await);
+    let site = Site::start_with(&format!(
+        "[kubernetes]\n{}orch_agent_count = 0\nbootstrap_url = \"http://{}/bootstrap.sh\"\n\
+         [kubernetes.bootstrap]\nmax_bytes = {MAX_BYTES}\nrefresh_seconds = 0\n",
+        tasks.settings(),
+        source.address,
+    ))
+    .await;
+    let api = api(&site);
+    api.waits("bootstrap.sh answered with status 404").await;
+    let good = format!("#!/bin/sh\nexec \"$@\"\n{}\n", "#".repeat(MAX_BYTES / 2));
+    source.answers("#".repeat(MAX_BYTES + 1));
+    api.waits(&format!("has more than {MAX_BYTES} bytes")).await;
+    source.answers("exec \"$@\"\n".to_owned());
+    let seen = api.waits("the bootstrap component rejects the script").await;
+    assert!(seen["waiting"].to_string().contains("#!"), "{seen}");
+    assert_eq!(launched(&site), ids(&seen, "datastore"), "{seen}");
+    source.answers(good);
+    api.settled(0).await;
+
+    // A component that cannot hold the script in its memory traps.
+    let mut trapping = Plugin::first_party("bootstrap");
+    trapping.manifest = trapping.manifest.replace("32MiB", "1536KiB");
+    assert!(trapping.manifest.contains("1536KiB"), "{}", trapping.manifest);
+    trapping.install(&site.plugins(), "bootstrap");
+    site.rescan().await;
+    api.put("/agent/scale/2").await;
+    let seen = api.waits("the bootstrap component is not available").await;
+    assert!(seen["waiting"].to_string().contains("trap"), "{seen}");
+    assert_eq!(launched(&site).len(), 2, "{seen}");
+    Plugin::first_party("bootstrap")
+        .stamped(1)
+        .install(&site.plugins(), "bootstrap");
+    site.rescan().await;
+    let after = api.settled(2).await;
+    assert_eq!(launched(&site), all_ids(&after));
+    site.cluster.stop_after(site.daemon);
+}

@@ -1,0 +1,197 @@
+//! The Kubernetes framework with tasks that are processes: its settings, and what its API shows.
+//!
+//! The server is `orchestrator`, which serves an API with nodes and nothing else, or a real control
+//! plane; agents register their nodes there. A task of a kind that is held waits before it does
+//! anything.
+
+use std::fs;
+use std::path::Path;
+
+use reqwest::Method;
+use serde_json::Value;
+use tempfile::TempDir;
+use transom_testkit::eventually;
+
+use crate::process::{binary, user};
+
+/// The programs and data of the tasks.
+pub struct Tasks {
+    folder: TempDir,
+    server: &'static str,
+}
+
+impl Tasks {
+    /// With an API that has nodes and nothing else.
+    pub fn with_nodes_only() -> Tasks {
+        Tasks::new("server --nodes-only", "")
+    }
+
+    /// With the control plane in this folder.
+    pub fn with_control_plane(programs: &str) -> Tasks {
+        Tasks::new("server", &format!("export TRANSOM_KUBERNETES='{programs}'\n"))
+    }
+
+    fn new(server: &'static str, exports: &str) -> Tasks {
+        let folder = tempfile::tempdir().expect("a directory");
+        let tasks = Tasks { folder, server };
+        let held = tasks.folder().join("hold-$K3SFRAMEWORK_TYPE");
+        let script = format!(
+            "#!/bin/sh\n{exports}while [ -e {} ]; do sleep 0.05; done\nexec \"$@\"\n",
+            held.display()
+        );
+        fs::write(tasks.script(), script).expect("written");
+        tasks
+    }
+
+    /// Where they keep their files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn script(&self) -> std::path::PathBuf {
+        self.folder().join("bootstrap.sh")
+    }
+
+    /// Holds the tasks of a kind that start from now on. A datastore that is held fails.
+    pub fn hold(&self, kind: &str) {
+        fs::write(self.folder().join(format!("hold-{kind}")), "").expect("written");
+    }
+
+    /// Lets them go on.
+    pub fn release(&self, kind: &str) {
+        fs::remove_file(self.folder().join(format!("hold-{kind}"))).expect("held");
+    }
+
+    /// The line that stands for the datastore. Without a control plane nothing asks it.
+    fn datastore(&self) -> String {
+        if self.server.ends_with("--nodes-only") {
+            let held = self.folder().join("hold-datastore");
+            return format!("test ! -e {} && exec sleep 1000000", held.display());
+        }
+        "exec etcd --data-dir $DATA_DIR --unsafe-no-fsync --listen-client-urls http://127.0.0.1:$PORT0 \
+         --listen-peer-urls http://127.0.0.1:0"
+            .to_owned()
+    }
+
+    /// The settings of `[kubernetes]`, all but the number of agents.
+    pub fn settings(&self) -> String {
+        let (folder, server) = (self.folder().display(), self.server);
+        let program = binary().with_file_name("orchestrator");
+        let program = program.display();
+        let datastore = self.datastore();
+        format!(
+            "port = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
+             ds_etcd = true\nds_mysql = false\nds_command = \"{datastore}\"\nds_cpu = 0.01\nds_mem = 16\nds_disk = 1\n\
+             volume_ds = \"{folder}/datastore\"\norch_container = false\n\
+             orch_server_string = \"{program} {server}\"\nvolume_orch_server = \"{folder}/server\"\n\
+             orch_server_cpu = 0.01\norch_server_mem = 32\norch_server_disk = 1\nkubeconfig = \"k3s.yaml\"\n\
+             orch_agent_string = \"{program} agent\"\norch_agent_cpu = 0.01\norch_agent_mem = 8\norch_agent_disk = 1\n\
+             orch_node_timeout = \"30s\"\ndrain_timeout = \"10s\"\nportrange_from = 1024\nportrange_to = 65535\n",
+            user(),
+        )
+    }
+
+    /// The section, with so many agents.
+    pub fn section(&self, agents: u32) -> String {
+        let (settings, script) = (self.settings(), self.script());
+        format!(
+            "[kubernetes]\n{settings}orch_agent_count = {agents}\nbootstrap_url = \"file://{}\"\n",
+            script.display()
+        )
+    }
+}
+
+/// The API of a framework.
+#[derive(Clone, Debug)]
+pub struct Api {
+    /// `http://host:port/api/fw/v0`
+    base: String,
+    http: reqwest::Client,
+}
+
+impl Api {
+    /// `base`: `http://host:port/api/fw/v0`
+    pub fn new(base: String) -> Api {
+        let http = crate::http();
+        Api { base, http }
+    }
+
+    /// Sends a request; returns the status and the body.
+    pub async fn send(&self, method: Method, path: &str) -> Result<(u16, String), String> {
+        let answer = self
+            .http
+            .request(method, format!("{}{path}", self.base))
+            .send()
+            .await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        Ok((status, text))
+    }
+
+    /// GET of a JSON document.
+    pub async fn get(&self, path: &str) -> Result<Value, String> {
+        match self.send(Method::GET, path).await? {
+            (200, text) => serde_json::from_str(&text).map_err(|error| format!("{error}: {text}")),
+            (status, text) => Err(format!("{status} {text}")),
+        }
+    }
+
+    /// PUT that must be accepted.
+    pub async fn put(&self, path: &str) {
+        let answer = self.send(Method::PUT, path).await;
+        assert!(matches!(answer, Ok((200, _))), "{path}: {answer:?}");
+    }
+
+    /// What `explain` shows, once it is accepted.
+    pub async fn explained(&self, what: &str, accept: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, || async {
+            let seen = self.get("/explain").await?;
+            if accept(&seen) {
+                Ok(seen)
+            } else {
+                Err(seen.to_string())
+            }
+        })
+        .await
+    }
+
+    /// Waits until a reason why something waits has this text.
+    pub async fn waits(&self, text: &str) -> Value {
+        self.explained(&format!("the reason {text:?}"), |seen| {
+            seen["waiting"].to_string().contains(text)
+        })
+        .await
+    }
+
+    /// Waits until so many agents are wanted, and every server and agent is a ready node; returns
+    /// what `explain` shows then.
+    pub async fn settled(&self, agents: usize) -> Value {
+        eventually("every node to be ready", || async {
+            let ready = self.send(Method::GET, "/status/orch").await?;
+            let seen = self.get("/explain").await?;
+            if ready.1 == "ok" && ids(&seen, "agent").len() == agents {
+                Ok(seen)
+            } else {
+                Err(format!("{ready:?} {seen}"))
+            }
+        })
+        .await
+    }
+}
+
+/// The ids of the tasks of a kind in what `explain` shows.
+pub fn ids(explained: &Value, kind: &str) -> Vec<String> {
+    let tasks = explained["tasks"][kind].as_array().into_iter().flatten();
+    tasks
+        .map(|task| task["id"].as_str().expect("an id").to_owned())
+        .collect()
+}
+
+/// The ids of all tasks in what `explain` shows, in order.
+pub fn all_ids(explained: &Value) -> Vec<String> {
+    let kinds = ["datastore", "server", "agent"];
+    let mut all: Vec<String> = kinds.iter().flat_map(|kind| ids(explained, kind)).collect();
+    all.sort();
+    all
+}
