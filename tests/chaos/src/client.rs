@@ -73,7 +73,7 @@ async fn send(request: RequestBuilder) -> (Outcome, String) {
     }
 }
 
-async fn answered(response: Response) -> (Outcome, String) {
+pub(crate) async fn answered(response: Response) -> (Outcome, String) {
     let status = response.status();
     let outcome = if status.is_success() {
         return (Outcome::Acknowledged, status.as_u16().to_string());

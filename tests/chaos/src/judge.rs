@@ -20,18 +20,21 @@ pub(crate) enum Invariant {
     TerminalStays,
     /// No task has two processes, at any moment.
     NeverTwice,
+    /// The Kubernetes framework keeps its id.
+    OneFramework,
     /// Nothing is left after the end.
     NothingLeft,
 }
 
 impl Invariant {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::WantedRunOnce,
         Self::AllHealthy,
         Self::NoneUnwanted,
         Self::WritesKept,
         Self::TerminalStays,
         Self::NeverTwice,
+        Self::OneFramework,
         Self::NothingLeft,
     ];
 
@@ -43,6 +46,7 @@ impl Invariant {
             Self::WritesKept => "no acknowledged write is lost",
             Self::TerminalStays => "no terminal task comes back",
             Self::NeverTwice => "no task has two processes",
+            Self::OneFramework => "the Kubernetes framework has one id",
             Self::NothingLeft => "nothing is left running at the end",
         }
     }

@@ -3,7 +3,8 @@
 //! [`run`] starts a cluster manager with three agents and a daemon as processes, and executes a
 //! schedule: apps and pods, some of them in groups, are posted, scaled, changed and deleted over the
 //! HTTP API, while the daemon is killed, stopped and frozen, its store and tasks are killed, and the
-//! cluster injects its own faults. At intervals the schedule stops all faults; at these quiet moments, and some of them
+//! cluster injects its own faults. The same daemons run a Kubernetes framework, whose agents are
+//! scaled. At intervals the schedule stops all faults; at these quiet moments, and some of them
 //! always, the invariants must hold:
 //!
 //! | invariant | judged by |
@@ -14,6 +15,7 @@
 //! | no acknowledged write is lost | the definitions after faults, and the processes launched from them |
 //! | no terminal task comes back | the agents' journals and the process table, at all times |
 //! | no task has two processes | the process table, at all times |
+//! | the Kubernetes framework has one id | the process table, at all times |
 //! | nothing is left running at the end | the process table |
 //!
 //! # Guarantees
@@ -34,6 +36,7 @@
 
 mod client;
 mod fault;
+mod framework;
 mod judge;
 mod model;
 mod observe;

@@ -8,11 +8,12 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use futures::future::{join, join_all, try_join_all};
+use futures::future::{join_all, join3, try_join_all};
 use tokio::time::sleep;
 
 use crate::client;
 use crate::fault::{Fault, Menu};
+use crate::framework::{self, Agents};
 use crate::judge::{self, Breach, Invariant};
 use crate::model::{Model, Outcome};
 use crate::report::{Held, Report};
@@ -73,6 +74,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         run,
         schedule: Schedule::new(options.seed, Menu::of(&Site::subjects(options.store))),
         model: Model::default(),
+        agents: Agents::new(options.seed),
         site: &site,
         watch: &watch,
         log,
@@ -109,7 +111,11 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         )
     }));
     report.launches = left.launches;
-    for invariant in [Invariant::TerminalStays, Invariant::NeverTwice] {
+    for invariant in [
+        Invariant::TerminalStays,
+        Invariant::NeverTwice,
+        Invariant::OneFramework,
+    ] {
         checks.insert(invariant, watch.looks());
     }
     breaches.extend(watch.breaches());
@@ -148,6 +154,7 @@ struct Chaos<'a> {
     run: String,
     schedule: Schedule,
     model: Model,
+    agents: Agents,
     site: &'a Site,
     watch: &'a Watch,
     log: Log,
@@ -200,8 +207,18 @@ impl Chaos<'_> {
             log.say(format_args!("  over: {}", timed.fault));
             anyhow::Ok(())
         }));
-        let (outcomes, suffered) = join(writes, faults).await;
+        let scale = self.agents.next();
+        let scaling = async {
+            let (daemon, count) = scale?;
+            let (outcome, answer) = framework::scale(site, daemon, count).await;
+            log.say(format_args!("  {count} agents: {answer}"));
+            Some((count, outcome))
+        };
+        let (outcomes, suffered, scaled) = join3(writes, faults, scaling).await;
         suffered?;
+        if let Some((count, outcome)) = scaled {
+            self.agents.wrote(count, outcome);
+        }
         for timed in &act.faults {
             *self.report.faults.entry(timed.fault.kind.name()).or_default() += 1;
         }
@@ -232,7 +249,9 @@ impl Chaos<'_> {
         }
         self.report.unasked_ends += self.site.answers().await?;
         self.check_definitions().await?;
+        self.check_agents().await?;
         self.make_whole().await?;
+        self.make_agents_whole().await?;
         let wanted = self.schedule.plan().clone();
         let count = self.schedule.wanted();
         self.report.quiet_moments += 1;
@@ -241,6 +260,7 @@ impl Chaos<'_> {
             least => least.min(count),
         };
         self.recovered(&wanted).await?;
+        self.check_agents().await?;
         self.check_definitions().await
     }
 
@@ -323,13 +343,48 @@ impl Chaos<'_> {
         Ok(())
     }
 
+    /// Checks that the answers allow the number of agents.
+    async fn check_agents(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + RECOVERY;
+        let shown = loop {
+            match framework::wanted(self.site).await {
+                Ok(shown) => break shown,
+                Err(error) if Instant::now() > deadline => {
+                    return Err(error.context("the number of agents cannot be read"));
+                }
+                Err(_) => sleep(POLL).await,
+            }
+        };
+        if let Err(lost) = self.agents.seen(shown) {
+            self.breach(Invariant::WritesKept, lost);
+        }
+        Ok(())
+    }
+
+    /// The same for the number of agents.
+    async fn make_agents_whole(&mut self) -> anyhow::Result<()> {
+        let (deadline, count) = (Instant::now() + RECOVERY, self.agents.planned());
+        while !self.agents.are(count) && self.breaches.is_empty() {
+            let (outcome, answer) = framework::scale(self.site, 0, count).await;
+            self.log.say(format_args!("  again {count} agents: {answer}"));
+            self.agents.wrote(count, outcome);
+            if outcome != Outcome::Acknowledged {
+                ensure!(Instant::now() < deadline, "agents cannot be scaled: {answer}");
+                sleep(POLL).await;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for the wanted state, and then checks that it lasts.
     async fn recovered(&mut self, wanted: &BTreeMap<Slot, Spec>) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut right_since = None;
         let breaches = loop {
-            let look = self.watch.look().await?;
+            let mut look = self.watch.look().await?;
+            let of_framework = framework::tasks_of(&mut look.running);
             let mut breaches = judge::compare(wanted, &look.running);
+            breaches.extend(framework::compare(self.agents.planned(), &of_framework));
             if breaches.is_empty() {
                 breaches = self.unhealthy(wanted).await;
             }
@@ -369,6 +424,11 @@ impl Chaos<'_> {
     /// Apps whose tasks the leader does not count as healthy, or that it does not show.
     async fn unhealthy(&self, wanted: &BTreeMap<Slot, Spec>) -> Vec<Breach> {
         let breach = |what: String| (Invariant::AllHealthy, what);
+        match framework::not_ready(self.site).await {
+            Ok(None) => {}
+            Ok(Some(why)) => return vec![breach(format!("the nodes are not ready: {why}"))],
+            Err(error) => return vec![breach(format!("the nodes cannot be asked about: {error:#}"))],
+        }
         match client::unhealthy(self.site, wanted).await {
             Ok(unhealthy) => unhealthy
                 .into_iter()
@@ -393,6 +453,7 @@ impl Chaos<'_> {
                     .apps(0, "/v2/apps?embed=apps.tasks&embed=apps.deployments"),
             ),
             ("queue", self.site.apps(0, "/v2/queue")),
+            ("framework", self.site.framework(0, "/explain")),
             ("deployments", self.site.apps(0, "/v2/deployments")),
             ("master", self.site.master("/state")),
         ];

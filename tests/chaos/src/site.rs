@@ -19,7 +19,7 @@ use transom_tests::program::Program;
 use transom_tests::site::copy_components;
 
 use crate::fault::{Fault, Kind, Subject};
-use crate::observe;
+use crate::{framework, observe};
 
 /// The kind of store.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -33,7 +33,7 @@ pub enum Store {
 
 /// Host ports for tasks; the programs' ports follow.
 const TASK_PORTS: u16 = 1_500;
-const PORTS: u16 = TASK_PORTS + 6;
+const PORTS: u16 = TASK_PORTS + 8;
 /// Seconds: shorter than a daemon may be frozen, so that a leader resumes after its lease has
 /// expired.
 const LEASE: u32 = 2;
@@ -68,6 +68,7 @@ struct Daemon {
     program: Mutex<Option<Program>>,
     apps: SocketAddr,
     admin: u16,
+    kubernetes: u16,
 }
 
 impl Site {
@@ -101,6 +102,7 @@ impl Site {
             program: Mutex::new(None),
             apps: SocketAddr::from(([127, 0, 0, 1], last + 1 + 4 * number)),
             admin: last + 2 + 4 * number,
+            kubernetes: last + 7 + number,
         });
         let site = Self {
             daemons: daemons.collect(),
@@ -114,9 +116,13 @@ impl Site {
             http: transom_tests::http(),
             dir,
         };
+        let data = site.dir().join("framework");
+        fs::create_dir(&data)?;
+        fs::write(data.join("bootstrap.sh"), framework::SCRIPT)?;
         for daemon in &site.daemons {
             let file = site.dir().join(format!("{}.toml", daemon.name));
-            fs::write(file, site.configuration(daemon))?;
+            let section = framework::section(run, &data.display().to_string(), daemon.kubernetes);
+            fs::write(file, site.configuration(daemon) + &section)?;
         }
         if store == Store::Redis {
             site.start_redis().await?;
@@ -161,6 +167,12 @@ impl Site {
     /// A URL of a daemon's apps API; the index wraps around.
     pub(crate) fn apps(&self, daemon: usize, path: &str) -> String {
         format!("http://{}{path}", self.daemon(daemon).apps)
+    }
+
+    /// A URL of a daemon's kubernetes API; the index wraps around.
+    pub(crate) fn framework(&self, daemon: usize, path: &str) -> String {
+        let port = self.daemon(daemon).kubernetes;
+        format!("http://127.0.0.1:{port}/api/fw/v0{path}")
     }
 
     fn daemon(&self, number: usize) -> &Daemon {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::task::JoinHandle;
 
+use crate::framework;
 use crate::judge::{self, Breach, Invariant};
 use crate::observe::{self, Journals, Process};
 
@@ -26,6 +27,8 @@ pub(crate) struct Watch {
 struct Observations {
     journals: Journals,
     looks: u64,
+    /// The ids of the Kubernetes framework.
+    frameworks: BTreeSet<String>,
     breaches: BTreeMap<Invariant, BTreeSet<String>>,
 }
 
@@ -41,6 +44,7 @@ impl Watch {
         let seen = Observations {
             journals: Journals::new(cluster_dir),
             looks: 0,
+            frameworks: BTreeSet::new(),
             breaches: BTreeMap::new(),
         };
         Self {
@@ -63,6 +67,13 @@ impl Watch {
         seen.journals.read()?;
         let running = observe::processes(&self.run)?;
         seen.looks += 1;
+        seen.frameworks
+            .extend(framework::ids(&running).map(str::to_owned));
+        if seen.frameworks.len() > 1 {
+            let what = format!("its ids were {:?}", seen.frameworks);
+            let breaches = seen.breaches.entry(Invariant::OneFramework).or_default();
+            breaches.insert(what);
+        }
         for (invariant, what) in judge::always(&seen.journals, &running) {
             seen.breaches.entry(invariant).or_default().insert(what);
         }

@@ -1,0 +1,255 @@
+//! The Kubernetes framework of a run: a datastore, a server and some agents, whose number changes at
+//! random. Its tasks are processes: the datastore only runs, the server is an API with nodes and
+//! nothing else.
+//!
+//! Its requests have random numbers of their own, so that a seed gives the apps the same sequence as
+//! without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::Context;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use reqwest::Method;
+use transom_tests::process::{binary, user};
+
+use crate::client::{answered, get};
+use crate::judge::{Breach, Invariant};
+use crate::model::Outcome;
+use crate::observe::Process;
+use crate::site::Site;
+use crate::spec::{APP, REVISION, RUN};
+
+/// The most agents that are wanted.
+const AGENTS: u32 = 4;
+/// The share of steps that scale.
+const OFTEN: f64 = 0.4;
+/// What `APP` of its tasks begins with.
+const PREFIX: &str = "/framework/";
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
+
+/// The section of a daemon's configuration. `folder`: for the data of the tasks.
+pub(crate) fn section(run: &str, folder: &str, port: u16) -> String {
+    let program = binary().with_file_name("orchestrator");
+    let program = program.display();
+    let variables = |kind: &str| {
+        [
+            format!("{RUN}={run}"),
+            format!("{APP}={PREFIX}{kind}"),
+            format!("{REVISION}=0"),
+        ]
+    };
+    let (server, agent) = (variables("server"), variables("agent"));
+    let datastore = variables("datastore").join(" ");
+    format!(
+        "[kubernetes]\nport = {port}\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
+         ds_command = \"exec env {datastore} sleep 1000000\"\nds_cpu = 0.01\nds_mem = 1\nds_disk = 1\n\
+         orch_container = false\norch_server_string = \"{program} server --nodes-only\"\n\
+         orch_server_node_env = {server:?}\norch_server_cpu = 0.01\norch_server_mem = 1\norch_server_disk = 1\n\
+         volume_orch_server = \"{folder}/server\"\nkubeconfig = \"k3s.yaml\"\n\
+         orch_agent_string = \"{program} agent\"\norch_agent_node_env = {agent:?}\n\
+         orch_agent_cpu = 0.01\norch_agent_mem = 1\norch_agent_disk = 1\norch_agent_count = 1\n\
+         orch_node_timeout = \"5s\"\ndrain_timeout = \"5s\"\nportrange_from = 1024\nportrange_to = 65535\n\
+         bootstrap_url = \"file://{folder}/bootstrap.sh\"\n",
+        user(),
+    )
+}
+
+/// The first script of its servers and agents.
+pub(crate) const SCRIPT: &str = "#!/bin/sh\nexec \"$@\"\n";
+
+/// The wanted agents: which request is next, and what the answers allow.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    random: StdRng,
+    planned: u32,
+    possible: BTreeSet<u32>,
+}
+
+impl Agents {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            random: StdRng::seed_from_u64(!seed),
+            planned: 1,
+            possible: BTreeSet::from([1]),
+        }
+    }
+
+    /// The request of the next step, if it has one: the daemon that is asked, and the number.
+    pub(crate) fn next(&mut self) -> Option<(usize, u32)> {
+        let scales = self.random.random_bool(OFTEN);
+        let (daemon, count) = (
+            self.random.random_range(0..2),
+            self.random.random_range(0..=AGENTS),
+        );
+        scales.then(|| {
+            self.planned = count;
+            (daemon, count)
+        })
+    }
+
+    /// The number if every request succeeded.
+    pub(crate) fn planned(&self) -> u32 {
+        self.planned
+    }
+
+    /// Applies a request and its outcome.
+    pub(crate) fn wrote(&mut self, count: u32, outcome: Outcome) {
+        match outcome {
+            Outcome::Acknowledged => self.possible = BTreeSet::from([count]),
+            Outcome::Unanswered => {
+                self.possible.insert(count);
+            }
+            Outcome::Refused => {}
+        }
+    }
+
+    /// Whether this is the only possible number.
+    pub(crate) fn are(&self, count: u32) -> bool {
+        self.possible.len() == 1 && self.possible.contains(&count)
+    }
+
+    /// Applies the shown number. The error: the answers exclude it.
+    pub(crate) fn seen(&mut self, count: u32) -> Result<(), String> {
+        if self.possible.contains(&count) {
+            self.possible = BTreeSet::from([count]);
+            return Ok(());
+        }
+        Err(format!(
+            "{count} agents are wanted, acknowledged was {:?}",
+            self.possible
+        ))
+    }
+}
+
+/// Has the number of agents changed; returns the outcome, and its description.
+pub(crate) async fn scale(site: &Site, daemon: usize, count: u32) -> (Outcome, String) {
+    let url = site.framework(daemon, &format!("/agent/scale/{count}"));
+    let request = site.http.request(Method::PUT, url).timeout(REQUEST_TIMEOUT);
+    match request.send().await {
+        Ok(response) => answered(response).await,
+        Err(error) if error.is_connect() => (Outcome::Refused, "no connection".to_owned()),
+        Err(error) => (
+            Outcome::Unanswered,
+            format!("no answer: {:#}", anyhow::Error::from(error)),
+        ),
+    }
+}
+
+/// The number of agents that are wanted. A standby asks the leader.
+pub(crate) async fn wanted(site: &Site) -> anyhow::Result<u32> {
+    let shown = get(site, &site.framework(0, "/agent/scale")).await?;
+    let count = shown["Scale"]
+        .as_u64()
+        .and_then(|count| u32::try_from(count).ok());
+    count.with_context(|| format!("no number of agents in {shown}"))
+}
+
+/// Why its nodes are not all ready.
+pub(crate) async fn not_ready(site: &Site) -> anyhow::Result<Option<String>> {
+    let url = site.framework(0, "/status/orch");
+    let answer = site.http.get(url).timeout(REQUEST_TIMEOUT).send().await?;
+    let told = answer.error_for_status()?.text().await?;
+    if told == "ok" {
+        return Ok(None);
+    }
+    Ok(Some(get(site, &site.framework(0, "/explain")).await?.to_string()))
+}
+
+/// Takes the framework's tasks out of those of the run.
+pub(crate) fn tasks_of(running: &mut Vec<Process>) -> Vec<Process> {
+    running
+        .extract_if(.., |process| process.app.starts_with(PREFIX))
+        .collect()
+}
+
+/// Compares the running tasks at a quiet moment with the wanted ones.
+pub(crate) fn compare(agents: u32, running: &[Process]) -> Vec<Breach> {
+    let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for process in running {
+        by_kind.entry(&process.app).or_default().push(&process.task);
+    }
+    let mut breaches = Vec::new();
+    for (kind, count) in [("datastore", 1), ("server", 1), ("agent", agents as usize)] {
+        let app = format!("{PREFIX}{kind}");
+        let tasks = by_kind.remove(app.as_str()).unwrap_or_default();
+        let invariant = if tasks.len() < count {
+            Invariant::WantedRunOnce
+        } else {
+            Invariant::NoneUnwanted
+        };
+        if tasks.len() != count {
+            breaches.push((
+                invariant,
+                format!("{app} has {} tasks and not {count}: {tasks:?}", tasks.len()),
+            ));
+        }
+    }
+    breaches
+}
+
+/// The framework ids of its tasks.
+pub(crate) fn ids(running: &[Process]) -> impl Iterator<Item = &str> {
+    let own = running.iter().filter(|process| process.app.starts_with(PREFIX));
+    own.map(|process| process.framework.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(kind: &str, task: &str) -> Process {
+        Process {
+            app: format!("{PREFIX}{kind}"),
+            task: task.to_owned(),
+            framework: "f".to_owned(),
+            revision: "0".to_owned(),
+            pid: 1,
+            start: 1,
+        }
+    }
+
+    #[test]
+    fn agents_are_known_as_far_as_the_answers_tell() {
+        let mut agents = Agents::new(1);
+        assert!(agents.are(1));
+        agents.wrote(3, Outcome::Unanswered);
+        assert!(!agents.are(1) && !agents.are(3));
+        agents.wrote(4, Outcome::Refused);
+        assert!(agents.seen(4).is_err());
+        agents.seen(3).unwrap();
+        assert!(agents.are(3) && agents.seen(1).is_err());
+        agents.wrote(0, Outcome::Acknowledged);
+        assert!(agents.are(0));
+    }
+
+    #[test]
+    fn requests_depend_only_on_the_seed() {
+        let told = |seed| {
+            let mut agents = Agents::new(seed);
+            (0..50).map(|_| agents.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(7), told(7));
+        assert_ne!(told(7), told(8));
+    }
+
+    #[test]
+    fn tasks_are_compared_with_the_wanted_ones() {
+        let (datastore, server) = (process("datastore", "d"), process("server", "s"));
+        let agents = [process("agent", "a"), process("agent", "b")];
+        let whole = [&[datastore.clone(), server.clone()][..], &agents].concat();
+        let table = [
+            (2, whole.clone(), vec![]),
+            (1, whole.clone(), vec![Invariant::NoneUnwanted]),
+            (3, whole.clone(), vec![Invariant::WantedRunOnce]),
+            (2, whole[1..].to_vec(), vec![Invariant::WantedRunOnce]),
+        ];
+        for (wanted, running, expected) in table {
+            let found = compare(wanted, &running)
+                .into_iter()
+                .map(|(invariant, _)| invariant);
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{running:?}");
+        }
+    }
+}
