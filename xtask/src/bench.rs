@@ -14,17 +14,18 @@ use crate::components::{self, Scope};
 use crate::steps::{cargo, root, step, target};
 
 /// Name, which is also the target's, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 7] = [
+const BENCHES: [(&str, &str); 8] = [
     ("apps", "transom-tests"),
     ("discovery", "transom-discovery"),
     ("events", "transom-tests"),
+    ("framework", "transom-tests"),
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
     ("plugins", "transom-tests"),
     ("workflow", "transom-tests"),
 ];
 /// The benchmarks that start the daemon.
-const WITH_A_DAEMON: [&str; 4] = ["apps", "events", "plugins", "workflow"];
+const WITH_A_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "workflow"];
 
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
@@ -42,17 +43,17 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     let mut measuring = cargo();
     if WITH_A_DAEMON.contains(&name) {
         selection.extend(["--package", "transom"].map(str::to_owned));
+        let mut programs = vec!["--bin", "transom"];
+        if name == "framework" {
+            // The program of its servers and agents.
+            selection.extend(["--package", "transom-orchestrator"].map(str::to_owned));
+            programs.extend(["--bin", "orchestrator"]);
+        }
         let mut build = cargo();
         build
-            .args([
-                "build",
-                "--bin",
-                "transom",
-                "--bench",
-                name,
-                "--profile",
-                optimised_as(profile),
-            ])
+            .arg("build")
+            .args(programs)
+            .args(["--bench", name, "--profile", optimised_as(profile)])
             .args(&selection);
         step("the daemon", &mut build)?;
         measuring.env("TRANSOM_BIN", target().join(folder(profile)).join("transom"));

@@ -1,0 +1,244 @@
+//! Figures of the Kubernetes framework, measured from outside on the real binary and the embedded
+//! cluster: one JSON document. The server is an API with nodes only, which takes next to no time; a
+//! real control plane is in the figure that names it.
+//!
+//! Run by `cargo xtask bench framework`.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a benchmark that fails may panic, and prints its figures"
+)]
+
+mod instances;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use transom_tests::kubernetes::{Api, Tasks, ids};
+use transom_tests::load::{quantiles, rounded, seconds};
+use transom_tests::site::Site;
+
+/// Agents of the large cluster.
+const AGENTS: usize = 50;
+/// Times that the cluster grows agent by agent.
+const ROUNDS: usize = 2;
+/// Agents beside the real control plane.
+const REAL_AGENTS: u32 = 2;
+/// Clients that ask for the status at once.
+const CLIENTS: usize = 4;
+/// How long they ask.
+const ASKING: Duration = Duration::from_secs(3);
+/// How long the master is down, in milliseconds: longer than the questions take.
+const DOWN_MS: u32 = 20_000;
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_mins(5);
+const POLL: Duration = Duration::from_millis(20);
+
+#[tokio::main]
+async fn main() {
+    println!("{:#}", measure().await);
+}
+
+async fn measure() -> Value {
+    let tasks = Tasks::with_nodes_only();
+    let site = Site::start_with(&tasks.section(1)).await;
+    let api = Api::new(site.kubernetes(""));
+    until_ready(&api, 1).await;
+    let resident = resident_mib(&site);
+    eprintln!("from a request to a launch");
+    let launched = request_to_launch(&api, &site).await;
+    eprintln!("1 to {AGENTS} agents and back");
+    let scaling = scaling(&api).await;
+    eprintln!("status requests");
+    let up = status_requests(&api).await;
+    let fault = json!({"fault": "restart-master", "down_ms": DOWN_MS, "recovery_ms": 0});
+    site.fault(&fault).await;
+    until("the connection to be lost", async || {
+        let seen = api.get("/explain").await.expect("an answer");
+        seen["waiting"].to_string().contains("is not subscribed")
+    })
+    .await;
+    let down = status_requests(&api).await;
+    let seen = api.get("/explain").await.expect("an answer");
+    assert!(
+        seen["waiting"].to_string().contains("is not subscribed"),
+        "the master came back too early"
+    );
+    site.cluster.stop_after(site.daemon);
+    json!({
+        "scale_request_to_launch_ms": launched,
+        "scaling": scaling,
+        "nothing_to_kubectl_get_nodes": real_start().await,
+        "status_requests_per_second": up,
+        "status_requests_per_second_without_master": down,
+        "memory": {"resident_mib_with_1_instance": resident, "instances": instances::memory().await},
+    })
+}
+
+/// From sending `PUT agent/scale/n` to the launch in the journal of the cluster's agent. One agent
+/// more each time, while the earlier ones register their nodes.
+async fn request_to_launch(api: &Api, site: &Site) -> Value {
+    let (mut answered, mut asked) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let mut known = site.cluster.launches();
+        for count in 2..=AGENTS {
+            let (at, begun) = (since_1970(), Instant::now());
+            api.put(&format!("/agent/scale/{count}")).await;
+            answered.push(begun.elapsed());
+            let mut started = None;
+            until("a launch", async || {
+                started = site
+                    .cluster
+                    .launches()
+                    .into_keys()
+                    .find(|task| !known.contains_key(task));
+                started.is_some()
+            })
+            .await;
+            let task = started.expect("a task");
+            known.insert(task.clone(), 1);
+            asked.push((task, at));
+        }
+        until_ready(api, AGENTS).await;
+        api.put("/agent/scale/1").await;
+        until_ready(api, 1).await;
+    }
+    let launches = launches(site);
+    let took = asked.iter().map(|(task, at)| {
+        let took = launches.get(task).expect("a launch") - at;
+        Duration::try_from_secs_f64(took.max(0.0)).expect("a duration")
+    });
+    json!({
+        "measured": "from sending PUT agent/scale/n to the launch in the journal of the cluster's agent",
+        "launched": quantiles(took.collect()),
+        "answered": quantiles(answered),
+    })
+}
+
+/// When each task was launched, in seconds since 1970.
+fn launches(site: &Site) -> BTreeMap<String, f64> {
+    let journals = site.cluster.journals().into_iter().flat_map(fs::read_to_string);
+    let mut launches = BTreeMap::new();
+    for journal in journals {
+        let entries = journal
+            .lines()
+            .map_while(|line| serde_json::from_str::<Value>(line).ok());
+        for entry in entries.filter(|entry| entry["event"] == "launch") {
+            if let (Some(task), Some(at)) = (entry["task"].as_str(), entry["at"].as_f64()) {
+                launches.insert(task.to_owned(), at);
+            }
+        }
+    }
+    launches
+}
+
+/// Until every node is ready, and until the nodes of the others are gone with their tasks.
+async fn scaling(api: &Api) -> Value {
+    let begun = Instant::now();
+    api.put(&format!("/agent/scale/{AGENTS}")).await;
+    until_ready(api, AGENTS).await;
+    let grown = begun.elapsed();
+    let begun = Instant::now();
+    api.put("/agent/scale/1").await;
+    until_ready(api, 1).await;
+    json!({"agents": AGENTS, "from_1_s": seconds(grown), "back_to_1_s": seconds(begun.elapsed())})
+}
+
+/// Waits until there are so many agents, and every node is ready.
+async fn until_ready(api: &Api, agents: usize) {
+    until("every node to be ready", async || {
+        let ready = api
+            .send(reqwest::Method::GET, "/status/orch")
+            .await
+            .expect("an answer");
+        let seen = api.get("/explain").await.expect("an answer");
+        ready.1 == "ok" && ids(&seen, "agent").len() == agents
+    })
+    .await;
+}
+
+/// By some clients at once.
+async fn status_requests(api: &Api) -> f64 {
+    let begun = Instant::now();
+    let clients = (0..CLIENTS).map(|_| async {
+        let mut count = 0_u64;
+        while begun.elapsed() < ASKING {
+            api.get("/status/fw").await.expect("an answer");
+            count += 1;
+        }
+        count
+    });
+    let counts: Vec<u64> = futures::stream::iter(clients)
+        .buffer_unordered(CLIENTS)
+        .collect()
+        .await;
+    rounded(counts.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// With a real control plane and etcd: from the start of cluster and daemon until `kubectl` with the
+/// served configuration shows every node as ready.
+async fn real_start() -> Value {
+    let Ok(programs) = std::env::var("TRANSOM_KUBERNETES") else {
+        return json!({"s": null, "reason": "TRANSOM_KUBERNETES is not set: the control plane is not built"});
+    };
+    eprintln!("from nothing to kubectl get nodes");
+    let tasks = Tasks::with_control_plane(&programs);
+    let begun = Instant::now();
+    let site = Site::start_with(&tasks.section(REAL_AGENTS)).await;
+    let (api, file) = (Api::new(site.kubernetes("")), tasks.folder().join("kubeconfig"));
+    let nodes = 1 + REAL_AGENTS as usize;
+    until("kubectl to show every node", async || {
+        match api.send(reqwest::Method::GET, "/server/config").await {
+            Ok((200, config)) => {
+                fs::write(&file, config).expect("written");
+                ready_nodes(&file) == nodes
+            }
+            _ => false,
+        }
+    })
+    .await;
+    let took = begun.elapsed();
+    site.cluster.stop_after(site.daemon);
+    json!({"s": seconds(took), "servers": 1, "agents": REAL_AGENTS})
+}
+
+/// The nodes that kubectl shows as ready.
+fn ready_nodes(config: &Path) -> usize {
+    let mut kubectl = Command::new("kubectl");
+    kubectl.arg("--kubeconfig").arg(config);
+    let shown = kubectl
+        .args(["--request-timeout=5s", "get", "nodes", "--no-headers"])
+        .output();
+    let shown = shown.expect("kubectl").stdout;
+    let rows = String::from_utf8_lossy(&shown);
+    let ready = rows
+        .lines()
+        .filter(|row| row.split_whitespace().nth(1) == Some("Ready"));
+    ready.count()
+}
+
+/// Megabytes of the daemon.
+fn resident_mib(site: &Site) -> f64 {
+    let pid = site.daemon.as_ref().expect("a daemon").pid();
+    rounded(transom_testkit::usage::resident_kib(pid) as f64 / 1024.0)
+}
+
+fn since_1970() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("a time").as_secs_f64()
+}
+
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !done().await {
+        assert!(begun.elapsed() < LIMIT, "waited for {what}");
+        tokio::time::sleep(POLL).await;
+    }
+}
