@@ -152,20 +152,31 @@ pub struct DatastoreConfig {
     pub image: String,
     /// `DS_PORT`: the port in the container.
     pub port: u16,
+    /// `DS_PEER_PORT`: the port in the container at which the members of a kvstore reach each other.
+    pub peer_port: u16,
     /// `DS_MYSQL_USERNAME`.
     pub username: String,
     /// `DS_MYSQL_PASSWORD`: a variable of the datastore and of the servers.
     pub password: Secret,
     /// `DS_MYSQL_SSL`: servers verify the SQL server's certificate.
     pub ssl: bool,
-    /// `VOLUME_DS`: the volume with its data.
+    /// `VOLUME_DS`: the volume with its data. Further members of a kvstore add their number.
     pub volume: String,
     /// What runs in place of the image where there are no containers: a line for the shell, which
-    /// finds its port as `PORT0` and its directory as `DATA_DIR`.
+    /// finds its port as `PORT0` and its directory as `DATA_DIR`. `None`: a kvstore runs the
+    /// programs `etcd` and `etcdctl` of the agents. With a command there is one datastore.
     pub command: Option<String>,
     /// The endpoint of a datastore outside of the framework, for a count of 0; it may hold a
     /// password.
     pub endpoint: Option<Secret>,
+}
+
+impl DatastoreConfig {
+    /// Whether a command of the configuration runs the datastore, which cannot have several members
+    /// then.
+    pub fn is_command(&self, containers: &ContainerConfig) -> bool {
+        self.command.is_some() && !containers.enabled
+    }
 }
 
 /// The kind of the datastore.

@@ -15,6 +15,7 @@
 //! * `task`: turns a member into a task, and says which ports it listens on.
 //! * `bootstrap`: fetches the first script, has the component prepare it for a container, and serves
 //!   the result by digest.
+//! * `kvstore`: the client of the datastore's own API, if it is an etcd cluster.
 //! * `orchestrator`: the client of the Kubernetes API: client configuration, nodes, drains.
 //! * `api`: HTTP on both prefixes, and its OpenAPI document.
 //! * `runner`, `start`: leading and standing by. [`import`]: takes the state of an m3s over.
@@ -23,6 +24,8 @@
 //!
 //! * A wanted count is stored before the request is answered, and before a task starts or ends.
 //! * A server starts when the datastore is healthy, an agent when a server's API answers.
+//! * A kvstore of several members keeps its quorum: one at a time joins, leaves or is replaced, and
+//!   only while the others have the quorum.
 //! * One running task at a time is replaced, and the next one only when every node is ready.
 //! * An agent's node is drained before its task ends, for at most the drain timeout; a silent API
 //!   delays a removal as long.
@@ -60,6 +63,7 @@ mod dependencies;
 mod error;
 pub mod import;
 mod kind;
+mod kvstore;
 mod metrics;
 mod orchestrator;
 mod plan;

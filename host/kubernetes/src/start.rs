@@ -16,6 +16,7 @@ use crate::api::{self, Api, Shared};
 use crate::bootstrap::{PluginBootstrap, Scripts};
 use crate::core::term::TermDependencies;
 use crate::dependencies::{ClusterAdapter, KubeConnector};
+use crate::kvstore::EtcdGateway;
 use crate::metrics::Metrics;
 use crate::runner::Runner;
 use crate::view::Views;
@@ -60,6 +61,7 @@ pub fn start(
             script_base: script_base(&config, &port),
             cluster: Arc::new(ClusterAdapter::new(cluster)),
             connector: Arc::new(KubeConnector),
+            kvstore: Arc::new(EtcdGateway::new()?),
             config: Arc::clone(&config),
         },
         leader: leader.clone(),

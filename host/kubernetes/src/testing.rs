@@ -78,6 +78,7 @@ pub(crate) fn config() -> Config {
             engine: Engine::Sql,
             image: "docker.io/mariadb:10.8.3".to_owned(),
             port: 3306,
+            peer_port: 2380,
             username: "root".to_owned(),
             password: "password".into(),
             ssl: false,

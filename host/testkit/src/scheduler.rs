@@ -262,6 +262,11 @@ impl ScriptedScheduler {
         self.inner().roles.clone()
     }
 
+    /// The tasks as they were launched, in order.
+    pub fn launched(&self) -> Vec<TaskInfo> {
+        self.inner().launched.clone()
+    }
+
     /// How many tasks were launched.
     pub fn launches(&self) -> usize {
         self.inner().launched.len()

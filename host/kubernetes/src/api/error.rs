@@ -12,6 +12,9 @@ impl From<Refusal> for ApiError {
             Refusal::EvenKvstore(count) => unprocessable(format!(
                 "The members of a kvstore form a cluster only in odd numbers, and {count} is even."
             )),
+            Refusal::SeveralCommands(count) => unprocessable(format!(
+                "`ds_command` runs one datastore, not {count}. Without it a kvstore has several members."
+            )),
             Refusal::SeveralSqlDatastores(count) => unprocessable(format!(
                 "There can be one SQL datastore only, not {count}. Only a kvstore (`DS_ETCD`) has several members."
             )),

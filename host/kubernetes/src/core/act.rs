@@ -14,19 +14,18 @@ use super::Core;
 use super::finding::{Finding, NodeChange};
 use super::members::ScriptState;
 use super::version::IMPORTED;
-use crate::config::Engine;
 use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain, Goal, Node, Observed, Policy, Step, next_steps};
-use crate::task::{Endpoints, Launch, Metadata, Script};
+use crate::task::{Endpoints, Launch, MemberStart, Metadata, Script};
 
 /// How often the orchestrator is asked while nothing changes, unless the heartbeat is shorter.
-const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
 /// The time between two attempts to read the client configuration.
 const READ_INTERVAL: Duration = Duration::from_secs(2);
 /// The time to the next attempt after a script could not be prepared.
 const PREPARE_RETRY: Duration = Duration::from_secs(5);
 /// The time to the next attempt after a drain failed.
-const DRAIN_RETRY: Duration = Duration::from_secs(1);
+pub(super) const DRAIN_RETRY: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Compares what is wanted with what is observed, starts the next steps, and publishes the
@@ -34,6 +33,7 @@ impl Core {
     pub(super) fn act(&mut self) {
         let now = Timestamp::now();
         self.note_readiness(now);
+        self.note_kvstore(now);
         let versions = self.versions();
         let observed = self.observed(&versions, now);
         let goal = Goal {
@@ -43,14 +43,19 @@ impl Core {
         let policy = Policy {
             node_timeout: self.config.orchestrator.node_timeout,
             drain_timeout: self.config.orchestrator.drain_timeout,
-            kvstore: self.config.datastore.engine == Engine::Kvstore,
             grace: self.config.heartbeat_interval.saturating_mul(2),
         };
         self.plan = next_steps(&goal, &observed, &policy, now);
         for step in std::mem::take(&mut self.plan.steps) {
             tracing::debug!(framework = self.config.name, ?step, "next step");
             match step {
-                Step::Launch { kind, number } => self.launch(kind, number, versions.of(kind), now),
+                Step::Launch { kind, number } => {
+                    self.launch(kind, number, versions.of(kind), now, None);
+                }
+                Step::LaunchMember { number, start } => {
+                    self.launch_member(number, start, versions.of(Kind::Datastore), now);
+                }
+                Step::Dismiss { etcd } => self.dismiss(etcd),
                 Step::Remove { kind, number, why } => {
                     tracing::info!(framework = self.config.name, %kind, number, ?why, "ending a task");
                     let outcomes = self.members.remove(kind, number, now);
@@ -70,8 +75,10 @@ impl Core {
         }
         self.uncordon();
         self.retry_scripts();
+        self.refresh_members();
         self.read_client_config();
         self.observe();
+        self.observe_kvstore();
         self.show();
     }
 
@@ -90,7 +97,7 @@ impl Core {
                 ScriptState::Failed(_, at) => Some(*at),
                 _ => None,
             });
-        let jobs = [self.jobs.read_at, self.jobs.observe_at];
+        let jobs = [self.jobs.read_at, self.jobs.observe_at, self.kvstore.due()];
         let due = jobs.into_iter().flatten().chain(retries).min();
         due.map_or(next, |due| next.min(due))
     }
@@ -103,6 +110,9 @@ impl Core {
                 let imported = self.members.of(kind).get(&member.number);
                 let imported = imported.is_some_and(|it| it.replica.version == IMPORTED);
                 member.old &= !(imported && *self.wanted.generations.of(kind) == 0);
+            }
+            if kind == Kind::Datastore && self.is_clustered() {
+                self.plan_members(&mut members);
             }
             members
         });
@@ -129,6 +139,7 @@ impl Core {
             nodes,
             silent_since: self.orchestrator.silent_since,
             backoff: PerKind::from_fn(|kind| self.members.backoff(kind, now)),
+            kvstore: self.planned_kvstore(),
         }
     }
 
@@ -159,43 +170,66 @@ impl Core {
 
     /// The addresses that tasks use to reach each other, where they do not use names.
     pub(super) fn endpoints(&self) -> Endpoints {
+        let addresses = &self.kvstore.record.addresses;
+        let clustered = self.is_clustered().then(|| addresses.values().cloned().collect());
         if self.config.containers.enabled && !self.config.containers.mapped_addresses {
-            return Endpoints::default();
+            return Endpoints {
+                datastore: clustered.unwrap_or_default(),
+                server: None,
+            };
         }
         let address = |member: &super::members::Member| {
             let record = member.record.as_ref()?;
             Some(HostPort::new(&record.agent.hostname, *record.host_ports.first()?))
         };
         Endpoints {
-            datastore: self
-                .members
-                .of(Kind::Datastore)
-                .values()
-                .filter_map(address)
-                .collect(),
+            datastore: clustered.unwrap_or_else(|| {
+                let members = self.members.of(Kind::Datastore).values();
+                members.filter_map(address).collect()
+            }),
             server: self.running_server().map(|(_, address)| address),
         }
     }
 
-    /// The running server with the lowest number, and where its API can be reached.
+    /// A running server, and where its API can be reached: the one whose client configuration is
+    /// served, so that it stays the same while another one moves; else the one with the lowest
+    /// number.
     pub(super) fn running_server(&self) -> Option<(TaskId, HostPort)> {
-        let mut servers = self.members.of(Kind::Server).values();
-        servers.find_map(|member| {
+        let servers = self.members.of(Kind::Server).values();
+        let mut running = servers.filter_map(|member| {
             let record = member.record.as_ref()?;
             let runs = member.replica.condition == Condition::Running;
             let address = HostPort::new(&record.agent.hostname, *record.host_ports.first()?);
             runs.then(|| (member.task.clone(), address))
-        })
+        });
+        let known = self
+            .client_config
+            .as_ref()
+            .map(|known| known.stored.task.as_str());
+        let served = running.clone().find(|(task, _)| Some(task.as_str()) == known);
+        served.or_else(|| running.next())
     }
 
-    fn launch(&mut self, kind: Kind, number: u32, version: &str, now: Timestamp) {
+    /// Adds a task and requests it, when it needs no script; returns its id.
+    pub(super) fn launch(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        version: &str,
+        now: Timestamp,
+        start: Option<MemberStart>,
+    ) -> TaskId {
         let task = TaskId::from(uuid::Uuid::new_v4().to_string());
         let metadata = self
             .members
             .add(kind, number, task.clone(), version.to_owned(), now);
         tracing::info!(framework = self.config.name, %kind, number, %task, "starting a task");
         self.service.metrics.started(kind);
-        self.prepare(metadata, task);
+        if let Some(member) = self.members.get_mut(kind, number) {
+            member.start = start;
+        }
+        self.prepare(metadata, task.clone());
+        task
     }
 
     /// Has the script prepared, then requests the task. The datastore runs none.
@@ -240,6 +274,7 @@ impl Core {
         member.script = ScriptState::Prepared;
         member.requested = true;
         let version = member.replica.version.clone();
+        let start = member.start.clone();
         let settings = self.wanted.adjusted.of(kind).applied(self.config.kinds.of(kind));
         let launch = Launch {
             config: Arc::clone(&self.config),
@@ -248,6 +283,7 @@ impl Core {
             token: self.join_token.clone(),
             endpoints,
             script,
+            member: start,
         };
         let spec = launch.run_spec(version, *self.wanted.counts.of(kind));
         self.scheduler.submit(vec![TaskRequest {
@@ -448,7 +484,7 @@ impl Core {
     }
 
     /// Runs a job beside the core; its finding comes back to it.
-    fn job(&self, job: impl Future<Output = Finding> + Send + 'static) {
+    pub(super) fn job(&self, job: impl Future<Output = Finding> + Send + 'static) {
         let (findings, token) = (self.findings.clone(), self.token.clone());
         self.tracker.spawn(async move {
             tokio::select! {

@@ -11,6 +11,8 @@ pub(crate) enum Refusal {
     AboveMaximum { count: u32, maximum: u32 },
     /// The members of a kvstore form a cluster only in odd numbers.
     EvenKvstore(u32),
+    /// A command of the configuration runs one datastore.
+    SeveralCommands(u32),
     /// There can be one SQL datastore only.
     SeveralSqlDatastores(u32),
     /// Every kind has a count that is not 0, so there is nothing to start.

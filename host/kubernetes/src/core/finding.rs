@@ -11,6 +11,7 @@ use super::persist::StoredClientConfig;
 use super::{Core, ReadClientConfig};
 use crate::bootstrap::{NotPrepared, Prepared};
 use crate::kind::Kind;
+use crate::kvstore::{KvstoreError, Seen};
 use crate::orchestrator::{ClientConfig, Drained, Observation, Orchestrator, OrchestratorError};
 use crate::plan::Drain;
 use crate::task::{Metadata, Script};
@@ -43,6 +44,17 @@ pub(super) enum Finding {
         node: String,
         task: TaskId,
         result: Result<Drained, OrchestratorError>,
+    },
+    /// The members of the kvstore answered, or none of them did. `changes`: how many changes of
+    /// members were known before.
+    Kvstore {
+        changes: u64,
+        result: Result<Seen, KvstoreError>,
+    },
+    /// A member was removed from the etcd cluster, or not. `None`: there was none to ask.
+    Dismissed {
+        etcd: u64,
+        result: Option<Result<(), KvstoreError>>,
     },
     /// A node was cordoned, uncordoned or removed.
     NodeChanged {
@@ -81,6 +93,8 @@ impl Core {
                 result,
             } => self.observed_now(&client, changes, result),
             Finding::Drained { node, task, result } => self.drained(&node, &task, result),
+            Finding::Kvstore { changes, result } => self.kvstore_observed(changes, result),
+            Finding::Dismissed { etcd, result } => self.dismissed(etcd, result),
             Finding::NodeChanged { change, node, result } => {
                 self.jobs.nodes.remove(&node);
                 match result {

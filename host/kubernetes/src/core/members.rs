@@ -15,7 +15,7 @@ use transom_scheduler::TaskRecord;
 
 use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain};
-use crate::task::Metadata;
+use crate::task::{MemberStart, Metadata};
 
 /// How long a launched task may take until it runs; images are large.
 const LAUNCH_TIMEOUT: Duration = Duration::from_mins(30);
@@ -43,6 +43,8 @@ pub(super) struct Member {
     pub(super) script: ScriptState,
     /// Whether the scheduler knows it.
     pub(super) requested: bool,
+    /// How it starts, if it is a member of a clustered kvstore that this daemon has requested.
+    pub(super) start: Option<MemberStart>,
 }
 
 /// The script of a task that is not launched yet.
@@ -130,6 +132,7 @@ impl Members {
             unready_since: None,
             script: ScriptState::Preparing,
             requested: false,
+            start: None,
         };
         self.by_kind.of_mut(kind).insert(number, member);
         metadata
@@ -157,6 +160,7 @@ impl Members {
             unready_since: None,
             script: ScriptState::Prepared,
             requested: true,
+            start: None,
         };
         members.insert(number, member);
         true
@@ -268,6 +272,8 @@ impl Members {
                 old: member.replica.version != version,
                 drain: member.drain,
                 unready_since: member.unready_since,
+                voter: false,
+                etcd: None,
             })
             .collect()
     }

@@ -8,6 +8,7 @@
 mod act;
 pub(crate) mod command;
 mod finding;
+mod kvstore;
 mod members;
 pub(crate) mod persist;
 mod requests;
@@ -33,12 +34,13 @@ use transom_framework::Abdication;
 use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 
 use crate::config::Config;
-use crate::kind::PerKind;
+use crate::kind::{Kind, PerKind};
 use crate::orchestrator::{ClientConfig, Observation, Orchestrator};
 use crate::plan::Plan;
 use crate::task::Metadata;
 use command::Command;
 use finding::Finding;
+use kvstore::KvstoreState;
 use members::{Members, Outcome};
 use persist::{Repository, Stored, StoredClientConfig, Wanted};
 use term::TermDependencies;
@@ -86,6 +88,7 @@ struct Core {
     /// Live tasks that are no members any more; the scheduler kills them.
     orphans: BTreeSet<TaskId>,
     orchestrator: OrchestratorState,
+    kvstore: KvstoreState,
     /// What jobs are under way, so that none is started twice.
     jobs: Jobs,
     /// Counts the changes of the bootstrap component.
@@ -166,6 +169,7 @@ pub(crate) fn start(
         client_config: stored.client_config.map(ReadClientConfig::new),
         orphans: BTreeSet::new(),
         orchestrator: OrchestratorState::default(),
+        kvstore: KvstoreState::new(stored.kvstore),
         jobs: Jobs::default(),
         component_changes: 0,
         uncordoning: false,
@@ -180,6 +184,7 @@ pub(crate) fn start(
         let mut components = core.service.bootstrap.changes();
         let mut ticks = tokio::time::interval(core.config.heartbeat_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        core.record_voters().await;
         core.act();
         loop {
             let look_again = core.next_look();
@@ -201,6 +206,7 @@ pub(crate) fn start(
                     core.outcomes(outcomes);
                 }
             }
+            core.record_voters().await;
             core.act();
         }
         core.service.metrics.step_down();
@@ -254,7 +260,11 @@ impl Core {
             // Its script was fetched.
             self.service.scripts.remove(record.id.as_str());
         }
-        if self.members.find(&record.id).is_some() {
+        if let Some((kind, _)) = self.members.find(&record.id) {
+            if kind == Kind::Datastore {
+                // What the members answered is older than this.
+                self.kvstore.task_changed();
+            }
             let outcomes = self.members.observe(record, launched, now);
             if record.is_terminal() {
                 self.forget_server(&record.id);
@@ -301,6 +311,7 @@ impl Core {
     /// The wanted configuration of each kind.
     fn versions(&self) -> PerKind<String> {
         let endpoints = self.endpoints();
-        PerKind::from_fn(|kind| version::of(&self.config, &self.wanted, kind, &endpoints))
+        let clustered = self.is_clustered();
+        PerKind::from_fn(|kind| version::of(&self.config, &self.wanted, kind, &endpoints, clustered))
     }
 }

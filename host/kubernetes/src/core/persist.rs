@@ -5,18 +5,21 @@
 //! | `wanted` | [`Wanted`] |
 //! | `token` | the token with which servers and agents join, if none is configured |
 //! | `client-config` | [`StoredClientConfig`] |
+//! | `kvstore` | [`KvstoreRecord`] |
 //!
 //! Tasks and the framework's id are the scheduler's records.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use transom_cluster::TaskId;
 use transom_common::HostPort;
 use transom_store::typed::{Changes, TypedStore};
 use transom_store::{Expect, Store};
 
 use super::command::Resource;
-use crate::config::{Config, KindConfig};
+use crate::config::{Config, Engine, KindConfig};
 use crate::kind::{Kind, PerKind};
 use crate::{Error, Result};
 
@@ -26,6 +29,9 @@ pub(crate) const WANTED: &str = "wanted";
 pub(crate) const TOKEN: &str = "token";
 /// The key of the client configuration.
 pub(crate) const CLIENT_CONFIG: &str = "client-config";
+
+/// The key of the kvstore's members.
+pub(crate) const KVSTORE: &str = "kvstore";
 
 /// The wanted state. Only requests and a changed configuration change it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,6 +52,10 @@ pub(crate) struct Wanted {
     /// Counts the requested restarts of each kind.
     #[serde(default)]
     pub(crate) generations: PerKind<u64>,
+    /// Whether several members of a kvstore were ever wanted. From then on they have a port for each
+    /// other, also a single one.
+    #[serde(default)]
+    pub(crate) clustered: bool,
 }
 
 /// Resources in place of the configured ones.
@@ -99,6 +109,12 @@ impl Wanted {
         }
     }
 
+    /// Notes whether several members of a kvstore are wanted.
+    pub(crate) fn note_members(&mut self, config: &Config) {
+        let several = config.datastore.engine == Engine::Kvstore && self.counts.datastore > 1;
+        self.clustered |= several && !config.datastore.is_command(&config.containers);
+    }
+
     /// Takes over counts that the configuration has changed since it was last read.
     fn reconfigure(&mut self, config: &Config) {
         for kind in Kind::ALL {
@@ -128,6 +144,28 @@ pub(crate) struct StoredClientConfig {
     pub(crate) task: String,
 }
 
+/// The members of a kvstore, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KvstoreRecord {
+    /// Those that vote in the etcd cluster, whether their tasks run or not.
+    pub(crate) voters: BTreeMap<u32, Voter>,
+    /// Where servers reach the members.
+    pub(crate) addresses: BTreeMap<u32, HostPort>,
+}
+
+/// A voting member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Voter {
+    pub(crate) task: TaskId,
+    /// Its id in the etcd cluster, once it is known.
+    #[serde(default)]
+    pub(crate) etcd: Option<u64>,
+    /// The host that has its data.
+    pub(crate) host: String,
+    /// Its host ports: the clients' and the members'.
+    pub(crate) ports: Vec<u16>,
+}
+
 /// The records. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Repository(TypedStore);
@@ -138,6 +176,7 @@ pub(crate) struct Stored {
     pub(crate) wanted: Wanted,
     pub(crate) token: String,
     pub(crate) client_config: Option<StoredClientConfig>,
+    pub(crate) kvstore: KvstoreRecord,
 }
 
 impl Repository {
@@ -152,6 +191,7 @@ impl Repository {
         let stored = stored.map(|record| record.value);
         let mut wanted = stored.clone().unwrap_or_else(|| Wanted::configured(config));
         wanted.reconfigure(config);
+        wanted.note_members(config);
         let token = self.0.get::<String>(TOKEN).await.map_err(failed)?;
         let token = token.map(|record| record.value);
         let made = token.is_none().then(|| {
@@ -178,10 +218,12 @@ impl Repository {
         }
         let client_config = self.0.get(CLIENT_CONFIG).await.map_err(failed)?;
         let client_config = client_config.map(|record| record.value);
+        let kvstore = self.0.get::<KvstoreRecord>(KVSTORE).await.map_err(failed)?;
         Ok(Stored {
             wanted,
             token: token.or(made).unwrap_or_default(),
             client_config,
+            kvstore: kvstore.map(|record| record.value).unwrap_or_default(),
         })
     }
 
@@ -196,6 +238,11 @@ impl Repository {
         config: &StoredClientConfig,
     ) -> transom_store::typed::Result<()> {
         self.put(CLIENT_CONFIG, config).await
+    }
+
+    /// Stores the members of the kvstore.
+    pub(crate) async fn put_kvstore(&self, record: &KvstoreRecord) -> transom_store::typed::Result<()> {
+        self.put(KVSTORE, record).await
     }
 
     /// Drops the framework's id, so that the next subscription gets a new one.

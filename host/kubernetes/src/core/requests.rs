@@ -53,6 +53,9 @@ impl Core {
                 Engine::Kvstore if count != 0 && count.is_multiple_of(2) => {
                     return Err(Refusal::EvenKvstore(count));
                 }
+                Engine::Kvstore if count > 1 && self.config.datastore.is_command(&self.config.containers) => {
+                    return Err(Refusal::SeveralCommands(count));
+                }
                 Engine::Sql if count > 1 => return Err(Refusal::SeveralSqlDatastores(count)),
                 _ => {}
             }
@@ -168,7 +171,8 @@ impl Core {
     }
 
     /// Stores what is wanted from now on.
-    async fn want(&mut self, wanted: Wanted) -> Result<(), Refusal> {
+    async fn want(&mut self, mut wanted: Wanted) -> Result<(), Refusal> {
+        wanted.note_members(&self.config);
         if wanted != self.wanted {
             let stored = self.repository.put_wanted(&wanted).await;
             stored.map_err(ActorError::from)?;

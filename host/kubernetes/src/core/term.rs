@@ -14,6 +14,7 @@ use crate::Result;
 use crate::bootstrap::{Bootstrap, Scripts};
 use crate::config::Config;
 use crate::dependencies::{Cluster, Connector};
+use crate::kvstore::Kvstore;
 use crate::metrics::Metrics;
 use crate::view::Views;
 
@@ -45,6 +46,7 @@ pub(crate) struct TermDependencies {
     pub(crate) script_base: String,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) kvstore: Arc<dyn Kvstore>,
 }
 
 impl TermDependencies {

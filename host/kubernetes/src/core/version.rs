@@ -13,8 +13,15 @@ pub(crate) const IMPORTED: &str = "imported";
 
 /// The version of a kind's present configuration: a digest of everything that a running container
 /// would have to be replaced for. The constraint is judged at the next launch, and the script is
-/// that of the next container.
-pub(super) fn of(config: &Config, wanted: &Wanted, kind: Kind, endpoints: &Endpoints) -> String {
+/// that of the next container. `clustered`: the datastore is a kvstore that may have several
+/// members.
+pub(super) fn of(
+    config: &Config,
+    wanted: &Wanted,
+    kind: Kind,
+    endpoints: &Endpoints,
+    clustered: bool,
+) -> String {
     let settings = wanted.adjusted.of(kind).applied(config.kinds.of(kind));
     let (containers, orchestrator, datastore) = (&config.containers, &config.orchestrator, &config.datastore);
     let common = json!([
@@ -61,6 +68,7 @@ pub(super) fn of(config: &Config, wanted: &Wanted, kind: Kind, endpoints: &Endpo
         orchestrator.node_env,
     ]);
     let own = match kind {
+        Kind::Datastore if clustered => json!([of_datastore, "clustered", datastore.peer_port]),
         Kind::Datastore => of_datastore,
         Kind::Server => json!([
             of_nodes,

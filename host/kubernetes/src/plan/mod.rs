@@ -5,6 +5,9 @@
 //! other, and the next one only when every node is ready again; so a change that breaks the first
 //! node reaches no other.
 //!
+//! The members of a kvstore are one etcd cluster, which must keep its quorum: [`kvstore`] has their
+//! rules.
+//!
 //! [`next_steps`] is called after every event and at each heartbeat. Its steps are started, not
 //! waited for: what is under way is part of what is observed.
 
@@ -14,6 +17,11 @@ use jiff::Timestamp;
 use transom_replicas::{Candidate, Condition, KillSelection, kill_order};
 
 use crate::kind::{Kind, PerKind};
+
+mod kvstore;
+mod nodes;
+
+pub(crate) use kvstore::{Absent, Kvstore, Start};
 
 /// What the service wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +41,8 @@ pub(crate) struct Observed {
     pub(crate) silent_since: Option<Timestamp>,
     /// Until when a kind is not launched, because its tasks keep failing.
     pub(crate) backoff: PerKind<Option<Timestamp>>,
+    /// The datastore's etcd cluster, if it may have several members.
+    pub(crate) kvstore: Option<Kvstore>,
 }
 
 /// A task of the framework.
@@ -54,6 +64,10 @@ pub(crate) struct Member {
     pub(crate) drain: Drain,
     /// Since when its node is missing or not ready, as the API last said.
     pub(crate) unready_since: Option<Timestamp>,
+    /// Of a kvstore: whether it votes in the etcd cluster.
+    pub(crate) voter: bool,
+    /// Of a kvstore: its id in the etcd cluster, if the cluster lists it.
+    pub(crate) etcd: Option<u64>,
 }
 
 /// How far a node is drained.
@@ -86,8 +100,6 @@ pub(crate) struct Policy {
     pub(crate) node_timeout: Duration,
     /// How long an agent's removal waits for a silent API, which is needed to drain its node.
     pub(crate) drain_timeout: Duration,
-    /// Whether the datastore is a kvstore, whose members form a quorum.
-    pub(crate) kvstore: bool,
     /// How long something may be missing before it counts as broken.
     pub(crate) grace: Duration,
 }
@@ -97,6 +109,10 @@ pub(crate) struct Policy {
 pub(crate) enum Step {
     /// Starts a task with this number.
     Launch { kind: Kind, number: u32 },
+    /// Starts a member of the kvstore.
+    LaunchMember { number: u32, start: Start },
+    /// Removes a member from the etcd cluster.
+    Dismiss { etcd: u64 },
     /// Moves the pods away from an agent's node.
     Drain { number: u32, node: String },
     /// Makes a drained node schedulable again, because its task stays.
@@ -140,6 +156,7 @@ pub(crate) fn next_steps(goal: &Goal, observed: &Observed, policy: &Policy, now:
         now,
         plan: Plan::default(),
     };
+    planner.dismiss_lost();
     planner.remove_surplus();
     planner.launch();
     planner.remove_nodes();
@@ -196,6 +213,10 @@ impl<'a> Planner<'a> {
                 self.wait(kind, "it ends when the tasks that use it have ended");
                 continue;
             }
+            if kind == Kind::Datastore && self.observed.kvstore.is_some() {
+                self.remove_surplus_member();
+                continue;
+            }
             let surplus: Vec<Member> = in_order_of_removal(members)
                 .into_iter()
                 .take(staying - wanted)
@@ -223,6 +244,9 @@ impl<'a> Planner<'a> {
             number: member.number,
             why,
         };
+        if let (Kind::Datastore, Some(kvstore)) = (kind, &self.observed.kvstore) {
+            return self.remove_member(kvstore, member, why);
+        }
         let cluster_ends = self.wanted(Kind::Server) == 0;
         if kind != Kind::Agent || cluster_ends {
             return self.plan.steps.push(step);
@@ -264,6 +288,10 @@ impl<'a> Planner<'a> {
     /// Scales up, each kind when those that it needs are ready.
     fn launch(&mut self) {
         for kind in Kind::ALL {
+            if let (Kind::Datastore, Some(kvstore)) = (kind, &self.observed.kvstore) {
+                self.launch_members(kvstore);
+                continue;
+            }
             let members = self.members(kind);
             let staying = members.iter().filter(|member| !member.leaving).count();
             let missing = self.wanted(kind).saturating_sub(staying);
@@ -274,12 +302,7 @@ impl<'a> Planner<'a> {
                 self.wait(kind, reason);
                 continue;
             }
-            if let Some(until) = self.observed.backoff.of(kind).filter(|until| *until > self.now) {
-                self.wait(
-                    kind,
-                    format!("its tasks keep failing; the next launch is delayed until {until}"),
-                );
-                self.look_again(until);
+            if self.is_delayed(kind) {
                 continue;
             }
             // Servers join the first one, which makes the certificates.
@@ -296,11 +319,27 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether tasks of this kind are not launched now, because they keep failing.
+    fn is_delayed(&mut self, kind: Kind) -> bool {
+        let Some(until) = self.observed.backoff.of(kind).filter(|until| *until > self.now) else {
+            return false;
+        };
+        self.wait(
+            kind,
+            format!("its tasks keep failing; the next launch is delayed until {until}"),
+        );
+        self.look_again(until);
+        true
+    }
+
     /// Why tasks of this kind cannot start yet.
-    fn obstacle(&self, kind: Kind) -> Option<&'static str> {
+    fn obstacle(&mut self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Datastore => None,
-            Kind::Server => (!self.has_datastore()).then_some("the datastore is not healthy yet"),
+            Kind::Server if !self.has_datastore() => Some("the datastore is not healthy yet"),
+            Kind::Server => self
+                .growing()
+                .then_some("further members of the kvstore are starting"),
             Kind::Agent if self.wanted(Kind::Server) == 0 => Some("no server is wanted"),
             Kind::Agent => (!self.has_answering_server()).then_some("no server answers yet"),
         }
@@ -309,45 +348,16 @@ impl<'a> Planner<'a> {
     /// Whether as many members of the datastore are healthy as it needs to work. With a count of 0
     /// it is outside of the framework.
     fn has_datastore(&self) -> bool {
-        let wanted = self.wanted(Kind::Datastore);
+        if let Some(kvstore) = &self.observed.kvstore {
+            return self.has_quorum(kvstore);
+        }
         let healthy = self.members(Kind::Datastore).iter().filter(|it| it.is_healthy());
-        healthy.count() >= quorum(wanted, self.policy)
+        healthy.count() >= self.wanted(Kind::Datastore)
     }
 
     fn has_answering_server(&self) -> bool {
         let runs = |member: &Member| member.condition == Condition::Running;
         self.observed.nodes.is_some() && self.members(Kind::Server).iter().any(runs)
-    }
-
-    /// Deletes nodes whose tasks have ended.
-    fn remove_nodes(&mut self) {
-        let Some(nodes) = &self.observed.nodes else { return };
-        let is_known = |task: &str| {
-            let members = Kind::ALL.into_iter().flat_map(|kind| self.members(kind));
-            members.into_iter().any(|member| member.task == task)
-        };
-        let orphans = nodes
-            .iter()
-            .filter(|node| !node.leaving && node.task.as_deref().is_some_and(|task| !is_known(task)));
-        let steps: Vec<Step> = orphans.map(|node| Step::RemoveNode(node.name.clone())).collect();
-        self.plan.steps.extend(steps);
-    }
-
-    /// Cordons the agents' nodes.
-    fn cordon(&mut self) {
-        if !self.goal.cordoned {
-            return;
-        }
-        let agents = self.members(Kind::Agent);
-        let nodes = agents.iter().filter_map(|member| self.node_of(&member.task));
-        let open = nodes.filter(|node| !node.cordoned && !node.leaving);
-        let steps: Vec<Step> = open
-            .map(|node| Step::Cordon {
-                node: node.name.clone(),
-                cordoned: true,
-            })
-            .collect();
-        self.plan.steps.extend(steps);
     }
 
     /// Whether as many tasks as wanted run, and every node is ready.
@@ -361,7 +371,7 @@ impl<'a> Planner<'a> {
 
     fn is_ready(&self, kind: Kind, member: &Member) -> bool {
         match kind {
-            Kind::Datastore => member.is_healthy(),
+            Kind::Datastore => member.is_healthy() && (member.voter || self.observed.kvstore.is_none()),
             Kind::Server | Kind::Agent => {
                 let ready = self.node_of(&member.task).is_some_and(|node| node.ready);
                 member.condition == Condition::Running && ready
@@ -375,8 +385,8 @@ impl<'a> Planner<'a> {
             return true;
         }
         match kind {
-            Kind::Datastore => !member.is_healthy(),
-            Kind::Server | Kind::Agent => self
+            Kind::Datastore if self.observed.kvstore.is_none() => !member.is_healthy(),
+            _ => self
                 .away_since(kind, member)
                 .is_some_and(|since| later(since, self.policy.grace) <= self.now),
         }
@@ -385,10 +395,11 @@ impl<'a> Planner<'a> {
     /// Since when the node of a running task is missing or not ready, or a server's API is silent.
     fn away_since(&self, kind: Kind, member: &Member) -> Option<Timestamp> {
         if member.condition != Condition::Running {
-            return None;
+            return self.homeless_since(member).filter(|_| kind == Kind::Datastore);
         }
         let since = match kind {
-            Kind::Datastore => None,
+            // Noted for the members of a kvstore.
+            Kind::Datastore => member.unready_since,
             Kind::Server => member.unready_since.or(self.observed.silent_since),
             // A silent API says nothing about agents.
             Kind::Agent => member.unready_since.filter(|_| self.observed.nodes.is_some()),
@@ -398,12 +409,12 @@ impl<'a> Planner<'a> {
 
     /// Replaces one task: a node that stays away, or one of another configuration.
     fn replace(&mut self) {
-        if self
-            .plan
-            .steps
-            .iter()
-            .any(|step| matches!(step, Step::Remove { .. } | Step::Launch { .. }))
-        {
+        if self.plan.steps.iter().any(|step| {
+            matches!(
+                step,
+                Step::Remove { .. } | Step::Launch { .. } | Step::LaunchMember { .. } | Step::Dismiss { .. }
+            )
+        }) {
             return;
         }
         let old = |kind: &Kind| self.members(*kind).iter().any(|member| member.old);
@@ -431,9 +442,10 @@ impl<'a> Planner<'a> {
             return self.remove(kind, &member, Why::Changed);
         }
         // An old task that is of no use is replaced whatever the others do.
+        let clustered = kind == Kind::Datastore && self.observed.kvstore.is_some();
         let broken = members
             .iter()
-            .find(|it| it.old && self.is_broken(kind, it))
+            .find(|it| it.old && (self.is_broken(kind, it) || (clustered && !it.voter)))
             .cloned();
         if let Some(member) = broken {
             return self.remove(kind, &member, Why::Changed);
@@ -454,44 +466,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Lifts the drains of tasks that are not to be removed any more.
-    fn cancel_drains(&mut self) {
-        let steps = &self.plan.steps;
-        let removed = |number| {
-            steps.iter().any(|step| {
-                matches!(step, Step::Remove { kind: Kind::Agent, number: known, .. } if *known == number)
-            })
-        };
-        let agents = self.members(Kind::Agent);
-        let staying = agents.iter().filter(|member| !member.leaving).count();
-        let surplus = staying.saturating_sub(self.wanted(Kind::Agent));
-        let doomed: Vec<u32> = in_order_of_removal(agents)
-            .into_iter()
-            .take(surplus)
-            .map(|member| member.number)
-            .collect();
-        let drained = agents.iter().filter(|member| {
-            let kept = !member.old && !member.leaving && !doomed.contains(&member.number);
-            let drained = matches!(member.drain, Drain::Failed | Drain::Done);
-            kept && drained && !removed(member.number)
-        });
-        let cancelled: Vec<Step> = drained
-            .filter_map(|member| {
-                Some(Step::CancelDrain {
-                    number: member.number,
-                    node: self.node_of(&member.task)?.name.clone(),
-                })
-            })
-            .collect();
-        self.plan.steps.extend(cancelled);
-    }
-
     /// A task whose node is away for too long, or a server whose API is silent for too long. The
     /// next one of a kind waits until the replacement of the former one is ready or has had as much
     /// time, so that a fault that every task meets does not replace all of them at once.
     fn away_too_long(&mut self) -> Option<(Kind, Member)> {
         let mut found = None;
-        for kind in [Kind::Server, Kind::Agent] {
+        let clustered = self.observed.kvstore.is_some().then_some(Kind::Datastore);
+        for kind in clustered.into_iter().chain([Kind::Server, Kind::Agent]) {
             let (mut overdue, mut starting) = (None, false);
             for member in self.members(kind) {
                 if self.is_ready(kind, member) {
@@ -530,15 +511,6 @@ impl Member {
 
 fn later(since: Timestamp, duration: Duration) -> Timestamp {
     since.checked_add(duration).unwrap_or(Timestamp::MAX)
-}
-
-/// The members that a datastore of so many needs.
-fn quorum(wanted: usize, policy: &Policy) -> usize {
-    if policy.kvstore && wanted > 0 {
-        wanted / 2 + 1
-    } else {
-        wanted
-    }
 }
 
 /// Those that are pending before those that run, and the youngest first.

@@ -2,19 +2,18 @@
 
 use super::*;
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-const POLICY: Policy = Policy {
+pub(super) const POLICY: Policy = Policy {
     node_timeout: Duration::from_mins(10),
     drain_timeout: Duration::from_mins(5),
-    kvstore: false,
     grace: Duration::from_secs(30),
 };
 
 /// A running task with a ready node, since `number` seconds.
-fn member(number: u32) -> Member {
+pub(super) fn member(number: u32) -> Member {
     Member {
         number,
         task: String::new(),
@@ -25,10 +24,12 @@ fn member(number: u32) -> Member {
         old: false,
         drain: Drain::NotStarted,
         unready_since: None,
+        voter: false,
+        etcd: None,
     }
 }
 
-fn goal(datastore: u32, server: u32, agent: u32) -> Goal {
+pub(super) fn goal(datastore: u32, server: u32, agent: u32) -> Goal {
     Goal {
         counts: PerKind {
             datastore,
@@ -40,7 +41,7 @@ fn goal(datastore: u32, server: u32, agent: u32) -> Goal {
 }
 
 /// Members by kind, and a ready node for each server and agent.
-fn observed(datastore: Vec<Member>, server: Vec<Member>, agent: Vec<Member>) -> Observed {
+pub(super) fn observed(datastore: Vec<Member>, server: Vec<Member>, agent: Vec<Member>) -> Observed {
     let mut members = PerKind {
         datastore,
         server,
@@ -142,35 +143,6 @@ fn datastore_servers_and_agents_start_one_after_the_other() {
 fn a_datastore_outside_of_the_framework_holds_nothing_up() {
     let seen = Observed::default();
     assert_eq!(steps(&goal(0, 1, 0), &seen), [launch(Kind::Server, 0)]);
-}
-
-#[test]
-fn servers_start_with_a_quorum_of_the_kvstore() {
-    let policy = Policy {
-        kvstore: true,
-        ..POLICY
-    };
-    let down = Member {
-        condition: Condition::Staging,
-        ..member(2)
-    };
-    let two = observed(vec![member(0), member(1), down.clone()], vec![], vec![]);
-    let plan = next_steps(&goal(3, 1, 0), &two, &policy, at(100));
-    assert_eq!(plan.steps, [launch(Kind::Server, 0)]);
-    let one = observed(
-        vec![
-            member(0),
-            Member {
-                number: 1,
-                ..down.clone()
-            },
-            down,
-        ],
-        vec![],
-        vec![],
-    );
-    let plan = next_steps(&goal(3, 1, 0), &one, &policy, at(100));
-    assert_eq!(plan.steps, []);
 }
 
 #[test]

@@ -54,7 +54,8 @@ pub(super) fn of(config: &Config, metadata: Metadata, task: &str) -> Vec<String>
 }
 
 /// The arguments that the offer decides.
-pub(super) fn of_placement(config: &Config, kind: Kind, placement: &Placement) -> Vec<String> {
+pub(super) fn of_placement(config: &Config, metadata: Metadata, placement: &Placement) -> Vec<String> {
+    let Metadata { kind, number, .. } = metadata;
     if kind != Kind::Server {
         return Vec::new();
     }
@@ -63,7 +64,8 @@ pub(super) fn of_placement(config: &Config, kind: Kind, placement: &Placement) -
         // Without a container the server listens on the port that clients use.
         let port = placement.host_ports.first();
         arguments.extend(port.map(|port| format!("--https-listen-port={port}")));
-        arguments.push(format!("--data-dir={}", config.orchestrator.server_volume));
+        let folder = container::volume_name(config, kind, number);
+        arguments.push(format!("--data-dir={folder}"));
     }
     arguments
 }

@@ -19,7 +19,7 @@ const SERVER_DATA: &str = "/var/lib/rancher/k3s";
 /// The SQL server's data in its container.
 const SQL_DATA: &str = "/var/lib/mysql";
 /// The kvstore's data in its container.
-const KVSTORE_DATA: &str = "/default.etcd";
+pub(super) const KVSTORE_DATA: &str = "/default.etcd";
 
 /// The name of a kind in the container runtime's network.
 pub(super) fn alias(config: &Config, kind: Kind) -> String {
@@ -48,6 +48,7 @@ pub(super) fn of(
     config: &Config,
     settings: &KindConfig,
     metadata: Metadata,
+    clustered: bool,
     host_ports: &[u16],
 ) -> Container {
     let Metadata { kind, number, .. } = metadata;
@@ -63,8 +64,8 @@ pub(super) fn of(
         }),
         hostname: Some(hostname(config, kind, number)),
         network: network(config),
-        port_mappings: ports::mappings(config, kind, host_ports),
-        volumes: volume(config, kind).into_iter().collect(),
+        port_mappings: ports::mappings(config, kind, clustered, host_ports),
+        volumes: volume(config, kind, number).into_iter().collect(),
         ..Container::new(Containerizer::Docker {
             privileged: kind != Kind::Datastore,
             parameters: parameters(config, settings, kind),
@@ -151,18 +152,31 @@ fn parameters(config: &Config, settings: &KindConfig, kind: Kind) -> Vec<(String
     parameters.0
 }
 
-fn volume(config: &Config, kind: Kind) -> Option<Volume> {
-    let (path, name) = match (kind, config.datastore.engine) {
-        (Kind::Datastore, Engine::Sql) => (SQL_DATA, &config.datastore.volume),
-        (Kind::Datastore, Engine::Kvstore) => (KVSTORE_DATA, &config.datastore.volume),
-        (Kind::Server, _) => (SERVER_DATA, &config.orchestrator.server_volume),
+/// The name of a task's volume, or of its folder where there are no containers. Tasks of one kind on
+/// one host must not share it.
+pub(super) fn volume_name(config: &Config, kind: Kind, number: u32) -> String {
+    let name = match kind {
+        Kind::Datastore => &config.datastore.volume,
+        Kind::Server | Kind::Agent => &config.orchestrator.server_volume,
+    };
+    match number {
+        0 => name.clone(),
+        _ => format!("{}-{number}", name.trim_end_matches('/')),
+    }
+}
+
+fn volume(config: &Config, kind: Kind, number: u32) -> Option<Volume> {
+    let path = match (kind, config.datastore.engine) {
+        (Kind::Datastore, Engine::Sql) => SQL_DATA,
+        (Kind::Datastore, Engine::Kvstore) => KVSTORE_DATA,
+        (Kind::Server, _) => SERVER_DATA,
         (Kind::Agent, _) => return None,
     };
     Some(Volume {
         container_path: path.to_owned(),
         read_only: false,
         source: VolumeSource::Docker {
-            name: name.clone(),
+            name: volume_name(config, kind, number),
             driver: Some(config.containers.volume_driver.clone()),
             options: BTreeMap::new(),
         },

@@ -14,8 +14,8 @@ pub(super) const API_PORT: u16 = 6443;
 /// The folder of the certificates for the SQL server.
 const CERTIFICATES: &str = "/var/lib/rancher/k3s";
 
-/// The addresses that tasks use to reach each other, where names do not resolve; empty where
-/// containers use each other's names.
+/// The addresses that tasks use to reach each other; empty where containers use each other's names
+/// and there is one of the kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Endpoints {
     /// The datastore's members.
@@ -115,13 +115,9 @@ fn datastore_endpoint(config: &Config, endpoints: &Endpoints) -> String {
     if let Some(endpoint) = &datastore.endpoint {
         return endpoint.reveal().to_owned();
     }
-    let named = || {
-        let members = config.kinds.datastore.count.max(1);
-        let host = |number| container::hostname(config, Kind::Datastore, number);
-        (0..members).map(move |number| HostPort::new(host(number), datastore.port))
-    };
     let members: Vec<HostPort> = if endpoints.datastore.is_empty() {
-        named().collect()
+        let host = container::hostname(config, Kind::Datastore, 0);
+        vec![HostPort::new(host, datastore.port)]
     } else {
         endpoints.datastore.clone()
     };

@@ -8,6 +8,7 @@
 mod arguments;
 mod container;
 mod environment;
+mod kvstore;
 mod ports;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
 
 pub(crate) use environment::Endpoints;
+pub(crate) use kvstore::{Home, MemberStart, client_address, member_name};
 pub(crate) use ports::container_ports;
 
 /// Where containers find their sandbox.
@@ -72,6 +74,8 @@ pub(crate) struct Launch {
     pub(crate) endpoints: Endpoints,
     /// As the bootstrap component prepared it; `None`: the datastore, which runs no script.
     pub(crate) script: Option<Script>,
+    /// How a member of a clustered kvstore starts.
+    pub(crate) member: Option<MemberStart>,
 }
 
 impl Launch {
@@ -98,6 +102,9 @@ impl Launch {
     pub(crate) fn run_spec(self, version: String, wanted: u32) -> RunSpec {
         let Metadata { kind, number, .. } = self.metadata;
         let settings = self.settings.clone();
+        let former = self.member.as_ref().and_then(|member| member.home.as_ref());
+        let former_ports = former.map_or(&[][..], |home| &home.ports);
+        let ports = ports::requests(&self.config, kind, number, self.member.is_some(), former_ports);
         RunSpec {
             id: Self::name(&self.config, kind),
             version,
@@ -107,10 +114,13 @@ impl Launch {
             disk: settings.disk,
             gpus: 0.0,
             avoid_gpus: false,
-            ports: ports::requests(&self.config, kind, number),
+            ports,
             role: None,
             volumes: Vec::new(),
-            constraints: constraints(settings.constraint.as_deref()),
+            constraints: match &self.member {
+                Some(member) => kvstore::constraints(settings.constraint.as_deref(), member),
+                None => constraints(settings.constraint.as_deref()),
+            },
             roles: Vec::new(),
             executor: transom_scheduler::ExecutorResources::default(),
             build: Arc::new(self).into(),
@@ -125,9 +135,10 @@ impl Launch {
                 let folder = if containers { SANDBOX } else { "." };
                 let mut argv = vec![format!("{folder}/{SCRIPT}")];
                 argv.extend(script.draft.arguments.iter().cloned());
-                argv.extend(arguments::of_placement(&self.config, kind, placement));
+                argv.extend(arguments::of_placement(&self.config, self.metadata, placement));
                 Program::Argv(argv)
             }
+            (None, _) if self.member.is_some() => kvstore::program(),
             (None, _) => container::datastore_program(&self.config),
         };
         Command {
@@ -158,6 +169,11 @@ impl Launch {
         if !self.config.containers.enabled {
             for (at, port) in placement.host_ports.iter().enumerate() {
                 all.set(format!("PORT{at}"), port.to_string());
+            }
+        }
+        if let Some(member) = &self.member {
+            for (name, value) in kvstore::variables(&self.config, self.metadata.number, member, placement) {
+                all.set(name, value);
             }
         }
         all
@@ -209,18 +225,19 @@ impl Launch {
 impl BuildTask for Launch {
     fn build(&self, placement: &Placement) -> Option<TaskInfo> {
         let (config, kind) = (&self.config, self.metadata.kind);
+        let clustered = self.member.is_some();
         let name = Self::name(config, kind);
         let discovery = Discovery {
             name: name.clone(),
             visibility: Visibility::External,
-            ports: ports::announced(config, kind, &placement.host_ports),
+            ports: ports::announced(config, kind, clustered, &placement.host_ports),
         };
         let labels: BTreeMap<String, String> = self.settings.labels.iter().cloned().collect();
         let task = Task {
-            container: config
-                .containers
-                .enabled
-                .then(|| container::of(config, &self.settings, self.metadata, &placement.host_ports)),
+            container: config.containers.enabled.then(|| {
+                let ports = &placement.host_ports;
+                container::of(config, &self.settings, self.metadata, clustered, ports)
+            }),
             labels,
             discovery: Some(discovery),
             health_check: self.health_check(),

@@ -25,15 +25,19 @@ struct ContainerPort {
     protocol: &'static str,
 }
 
-/// The ports of a kind's containers, in order.
-fn of(config: &Config, kind: Kind) -> Vec<ContainerPort> {
+/// The ports of a kind's containers, in order; `clustered`: of a kvstore of several members.
+fn of(config: &Config, kind: Kind, clustered: bool) -> Vec<ContainerPort> {
     let port = |number, name: &str, protocol| ContainerPort {
         number,
         name: name.to_owned(),
         protocol,
     };
     match kind {
-        Kind::Datastore => vec![port(config.datastore.port, "datastore", "tcp")],
+        Kind::Datastore => {
+            let mut ports = vec![port(config.datastore.port, "datastore", "tcp")];
+            ports.extend(clustered.then(|| port(config.datastore.peer_port, "datastore-peer", "tcp")));
+            ports
+        }
         Kind::Server => vec![
             port(API_PORT, "kubernetes", "tcp"),
             port(SERVER_HTTP_PORT, "http", "tcp"),
@@ -53,21 +57,31 @@ fn of(config: &Config, kind: Kind) -> Vec<ContainerPort> {
 
 /// The ports in the containers of a kind.
 pub(crate) fn container_ports(config: &Config, kind: Kind) -> impl Iterator<Item = u16> + use<> {
-    of(config, kind).into_iter().map(|port| port.number)
+    of(config, kind, false).into_iter().map(|port| port.number)
 }
 
-/// The requested host ports.
-pub(super) fn requests(config: &Config, kind: Kind, number: u32) -> Vec<PortRequest> {
+/// The requested host ports; `former`: those to ask for again.
+pub(super) fn requests(
+    config: &Config,
+    kind: Kind,
+    number: u32,
+    clustered: bool,
+    former: &[u16],
+) -> Vec<PortRequest> {
     let (first, last) = config.port_range;
     let has_first = kind == Kind::Server && number == 0;
     let from = if has_first { first } else { first.saturating_add(1) };
     // The scheduler gives the lowest ports to overlapping ranges, in order.
-    vec![PortRequest::Range(from, last); of(config, kind).len()]
+    let mut requests = vec![PortRequest::Range(from, last); of(config, kind, clustered).len()];
+    for (request, port) in requests.iter_mut().zip(former) {
+        *request = PortRequest::Fixed(*port);
+    }
+    requests
 }
 
 /// Host ports of the agent that lead to the container's.
-pub(super) fn mappings(config: &Config, kind: Kind, host_ports: &[u16]) -> Vec<PortMapping> {
-    of(config, kind)
+pub(super) fn mappings(config: &Config, kind: Kind, clustered: bool, host_ports: &[u16]) -> Vec<PortMapping> {
+    of(config, kind, clustered)
         .into_iter()
         .zip(host_ports)
         .map(|(port, host_port)| PortMapping {
@@ -80,8 +94,8 @@ pub(super) fn mappings(config: &Config, kind: Kind, host_ports: &[u16]) -> Vec<P
 }
 
 /// The ports that discovery announces.
-pub(super) fn announced(config: &Config, kind: Kind, host_ports: &[u16]) -> Vec<Port> {
-    of(config, kind)
+pub(super) fn announced(config: &Config, kind: Kind, clustered: bool, host_ports: &[u16]) -> Vec<Port> {
+    of(config, kind, clustered)
         .into_iter()
         .zip(host_ports)
         .map(|(port, host_port)| Port {

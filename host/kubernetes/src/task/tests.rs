@@ -26,6 +26,7 @@ fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Va
         token: "tok".into(),
         endpoints,
         script,
+        member: None,
     };
     serde_json::to_value(launch.build(&placement("t-1", host_ports)).unwrap()).unwrap()
 }
@@ -286,7 +287,7 @@ fn only_the_first_server_asks_for_the_first_port() {
         (Kind::Agent, 0, vec![Range(31001, 32000); 2]),
     ] {
         assert_eq!(
-            ports::requests(&config, kind, number),
+            ports::requests(&config, kind, number, false, &[]),
             expected,
             "{kind} {number}"
         );

@@ -1,5 +1,7 @@
 //! The core with a scripted scheduler, cluster and orchestrator.
 
+mod etcd;
+mod kvstore;
 mod site;
 
 use std::time::Duration;

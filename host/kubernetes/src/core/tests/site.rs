@@ -21,6 +21,7 @@ use transom_testkit::{ScriptedScheduler, wait_for};
 
 use super::super::command::{Command, Refusal, Reply};
 use super::super::term::{Handles, TermDependencies};
+use super::etcd::Etcd;
 use crate::bootstrap::{Bootstrap, NotPrepared, Prepared, Scripts};
 use crate::config::Config;
 use crate::dependencies::{Cluster, Connector};
@@ -57,6 +58,8 @@ pub(super) struct World {
     pub(super) failing_drains: Mutex<u32>,
     /// Whether the master lists the framework.
     pub(super) listed: Mutex<bool>,
+    /// The cluster of the datastore's members.
+    pub(super) etcd: Mutex<Etcd>,
 }
 
 impl World {
@@ -141,7 +144,7 @@ fn no_answer(request: &str) -> OrchestratorError {
 
 /// The parts that a core is given.
 #[derive(Clone, Debug)]
-struct Outside(Arc<World>);
+pub(super) struct Outside(pub(super) Arc<World>);
 
 impl Connector for Outside {
     fn connect(&self, _: &ClientConfig, _: &HostPort) -> Result<Arc<dyn Orchestrator>, ClientConfigError> {
@@ -240,7 +243,8 @@ impl Site {
             scripts: Arc::new(Scripts::default()),
             script_base: "http://fw.test:10000".to_owned(),
             cluster: outside.clone(),
-            connector: outside,
+            connector: outside.clone(),
+            kvstore: outside,
         };
         let abdication = Abdication::default();
         let term = LeaderTerm {

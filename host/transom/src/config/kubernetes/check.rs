@@ -181,10 +181,34 @@ impl Kubernetes {
             "`kubernetes.ds_endpoint` names a datastore outside of the framework; set `ds_count` (DS_COUNT) to 0"
                 .to_owned()
         });
-        problems.add(!self.containers && self.ds_count > 0 && self.ds_command.is_none(), || {
+        let runs_sql = self.ds_count > 0 && !self.ds_etcd;
+        problems.add(!self.containers && runs_sql && self.ds_command.is_none(), || {
             "`kubernetes.containers` is false and `kubernetes.ds_command` is missing: without containers it is the \
-             command of the datastore"
+             command of a SQL datastore"
                 .to_owned()
+        });
+        let several = self.ds_etcd && self.ds_count > 1;
+        problems.add(!self.containers && several && self.ds_command.is_some(), || {
+            format!(
+                "`kubernetes.ds_count` (DS_COUNT) is {}, but `kubernetes.ds_command` runs one datastore; without it \
+                 a kvstore has several members",
+                self.ds_count
+            )
+        });
+        let runs_etcd = self.ds_etcd && self.ds_count > 0 && self.ds_command.is_none();
+        problems.add(!self.containers && runs_etcd && !self.volume_ds.starts_with('/'), || {
+            format!(
+                "`kubernetes.volume_ds` (VOLUME_DS) is `{}`; without containers it is the folder of a member's data, \
+                 which outlives the task's sandbox: an absolute path",
+                self.volume_ds
+            )
+        });
+        problems.add(self.ds_etcd && self.ds_peer_port == self.ds_port, || {
+            format!(
+                "`kubernetes.ds_port` (DS_PORT) and `kubernetes.ds_peer_port` (DS_PEER_PORT) are both {}; clients and \
+                 members of a kvstore need a port each",
+                self.ds_port
+            )
         });
     }
 }
@@ -209,9 +233,19 @@ mod tests {
             ("orch_agent_count = 101", "max_scale"),
             ("ds_etcd = true", "DS_MYSQL"),
             ("ds_etcd = true\nds_mysql = false\nds_count = 2", "odd numbers"),
+            ("ds_etcd = true\nds_mysql = false\nds_count = 4", "odd numbers"),
             ("ds_count = 2", "one SQL datastore"),
             ("ds_endpoint = \"http://h:1\"", "DS_COUNT"),
             ("containers = false", "ds_command"),
+            (
+                "containers = false\nds_etcd = true\nds_mysql = false\nds_count = 3\nds_command = \"exec etcd\"",
+                "runs one datastore",
+            ),
+            (
+                "containers = false\nds_etcd = true\nds_mysql = false\nvolume_ds = \"data\"",
+                "an absolute path",
+            ),
+            ("ds_etcd = true\nds_mysql = false\nds_port = 2380", "DS_PEER_PORT"),
             ("orch_node_env = [\"=secret\"]", "NAME=VALUE"),
             ("orch_agent_string = \" \"", "ORCH_AGENT_STRING"),
             ("kubeconfig_file = \"../x\"", "kubeconfig_file"),

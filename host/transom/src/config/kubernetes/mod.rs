@@ -212,6 +212,8 @@ pub(crate) struct Kubernetes {
     pub(crate) orch_ds_constraint: Option<String>,
     /// The datastore's port in its container.
     pub(crate) ds_port: u16,
+    /// The port in its container at which the members of a kvstore reach each other.
+    pub(crate) ds_peer_port: u16,
     /// The datastore is a kvstore; `ds_mysql` must be false then.
     pub(crate) ds_etcd: bool,
     /// The datastore is a SQL server.
@@ -223,7 +225,8 @@ pub(crate) struct Kubernetes {
     /// Servers verify the certificate of the SQL server.
     pub(crate) ds_mysql_ssl: bool,
     /// What runs in place of the datastore's image without containers: a line for the shell, with
-    /// the variables `PORT0` and `DATA_DIR`.
+    /// the variables `PORT0` and `DATA_DIR`. Not set: a kvstore runs the agents' `etcd` and
+    /// `etcdctl`.
     pub(crate) ds_command: Option<String>,
     /// The address of a datastore outside of the framework, if `ds_count` is 0.
     pub(crate) ds_endpoint: Option<Secret>,
@@ -362,6 +365,7 @@ impl Default for Kubernetes {
             ds_disk_limit: None,
             orch_ds_constraint: None,
             ds_port: 3306,
+            ds_peer_port: 2380,
             ds_etcd: false,
             ds_mysql: true,
             ds_mysql_username: "root".into(),

@@ -52,7 +52,7 @@ const fn variable(name: &'static str, upstream: &'static str, key: &'static str,
 }
 
 #[rustfmt::skip]
-const VARIABLES: [Variable; 80] = [
+const VARIABLES: [Variable; 81] = [
     variable("FRAMEWORK_USER", "", "framework_user", Form::Text),
     variable("FRAMEWORK_NAME", "", "framework_name", Form::Text),
     variable("FRAMEWORK_ROLE", "", "role", Form::Text),
@@ -123,6 +123,7 @@ const VARIABLES: [Variable; 80] = [
     variable("DS_DISK_LIMIT", "", "ds_disk_limit", Form::Amount),
     variable("ORCH_DS_CONSTRAINT", "K3S_DS_CONSTRAINT", "orch_ds_constraint", Form::Text),
     variable("DS_PORT", "", "ds_port", Form::Number),
+    variable("DS_PEER_PORT", "", "ds_peer_port", Form::Number),
     variable("DS_KVSTORE", "DS_ETCD", "ds_etcd", Form::Switch),
     variable("DS_SQL", "DS_MYSQL", "ds_mysql", Form::Switch),
     variable("DS_SQL_USERNAME", "DS_MYSQL_USERNAME", "ds_mysql_username", Form::Text),

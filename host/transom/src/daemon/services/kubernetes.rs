@@ -228,6 +228,7 @@ fn datastore(section: &config::Kubernetes) -> service::DatastoreConfig {
         engine,
         image: image.clone(),
         port: section.ds_port,
+        peer_port: section.ds_peer_port,
         username: section.ds_mysql_username.clone(),
         password: section.ds_mysql_password.clone(),
         ssl: section.ds_mysql_ssl,

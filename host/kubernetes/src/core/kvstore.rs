@@ -1,0 +1,487 @@
+//! The members of a kvstore: which of them vote in its etcd cluster, and where their data are.
+//!
+//! A voting member is recorded in the store before the plan counts on it, and its record goes when
+//! it has left the etcd cluster. So a leader knows which of the ended members have data to return
+//! to, and which addresses the servers were given.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+use transom_cluster::TaskId;
+use transom_common::{HostPort, error_chain};
+use transom_replicas::Condition;
+
+use super::Core;
+use super::act::{DRAIN_RETRY, OBSERVE_INTERVAL};
+use super::finding::Finding;
+use super::members::Member;
+use super::persist::{KvstoreRecord, Voter};
+use crate::config::{Config, Engine};
+use crate::kind::Kind;
+use crate::kvstore::{KvstoreError, Seen, observe};
+use crate::plan::{self, Absent, Kvstore, Start};
+use crate::task::{Home, MemberStart, client_address, member_name};
+
+/// How often the members are asked while one joins or is away, unless the heartbeat is shorter.
+const BUSY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+/// The volume driver whose volumes are on one host.
+const LOCAL_DRIVER: &str = "local";
+
+/// The kvstore as the core last saw it.
+#[derive(Debug, Default)]
+pub(super) struct KvstoreState {
+    /// As stored.
+    pub(super) record: KvstoreRecord,
+    /// The last answer; `None`: no member answers.
+    seen: Option<Seen>,
+    /// Since when none does.
+    silent_since: Option<Timestamp>,
+    /// Counts the changes that this daemon has made, and of tasks.
+    changes: u64,
+    observing: bool,
+    /// The members are not asked again before; `None`: at once.
+    observe_at: Option<Instant>,
+    /// Whether a member is being removed.
+    dismissing: bool,
+    /// Numbers whose former members are given up, because others take their places.
+    given_up: BTreeSet<u32>,
+}
+
+impl KvstoreState {
+    pub(super) fn new(record: KvstoreRecord) -> Self {
+        Self {
+            record,
+            ..Self::default()
+        }
+    }
+
+    /// When it has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.given_up.is_empty() {
+            self.observe_at
+        } else {
+            Some(Instant::now())
+        }
+    }
+
+    /// A task has changed.
+    pub(super) fn task_changed(&mut self) {
+        self.changes += 1;
+        self.observe_at = None;
+    }
+
+    /// The list of members, if one has answered with it.
+    fn listed(&self) -> Option<&Seen> {
+        self.seen.as_ref().filter(|seen| !seen.members.is_empty())
+    }
+
+    /// The id of a task's member in the etcd cluster, if it is listed there.
+    fn etcd(&self, config: &Config, number: u32, task: &TaskId) -> Option<u64> {
+        let seen = self.listed()?;
+        let recorded = self.record.voters.get(&number);
+        let recorded = recorded.filter(|voter| voter.task == *task);
+        let answered = seen.answers.get(task).map(|status| status.id);
+        let id = answered.or(recorded.and_then(|voter| voter.etcd));
+        let name = member_name(config, number);
+        let listed = seen.members.iter().find(|member| match id {
+            Some(id) => member.id == id,
+            None => member.name == name,
+        });
+        listed.map(|member| member.id)
+    }
+
+    fn is_listed_voter(&self, etcd: u64) -> bool {
+        let listed = self
+            .listed()
+            .and_then(|seen| seen.members.iter().find(|it| it.id == etcd));
+        listed.is_some_and(|member| !member.learner)
+    }
+
+    /// The result of the health check, or else whether it answers and knows a leader.
+    fn healthy(&self, member: &Member) -> bool {
+        let check = member.record.as_ref().and_then(|record| record.healthy());
+        let answer = self.seen.as_ref().and_then(|seen| seen.answers.get(&member.task));
+        match answer {
+            Some(status) => status.has_leader && check != Some(false),
+            None => check == Some(true),
+        }
+    }
+}
+
+impl Core {
+    /// Whether the datastore is a kvstore in the form that may have several members. A single
+    /// member in a container has the original's form until there are more of them.
+    pub(super) fn is_clustered(&self) -> bool {
+        let (datastore, containers) = (&self.config.datastore, &self.config.containers);
+        datastore.engine == Engine::Kvstore
+            && !datastore.is_command(containers)
+            && (self.wanted.clustered || !containers.enabled)
+    }
+
+    /// Records which members vote, before the plan counts on it.
+    pub(super) async fn record_voters(&mut self) {
+        if self.config.datastore.engine != Engine::Kvstore {
+            return;
+        }
+        let record = self.present_voters();
+        if record != self.kvstore.record {
+            if let Err(error) = self.repository.put_kvstore(&record).await {
+                tracing::warn!(
+                    framework = self.config.name,
+                    error = error_chain(&error),
+                    "storing the members of the kvstore failed; retrying"
+                );
+                return;
+            }
+            let voters: Vec<u32> = record.voters.keys().copied().collect();
+            tracing::info!(
+                framework = self.config.name,
+                ?voters,
+                "the members of the kvstore have changed"
+            );
+            self.kvstore.record = record;
+        }
+        self.kvstore.given_up.clear();
+    }
+
+    fn present_voters(&self) -> KvstoreRecord {
+        let (state, clustered) = (&self.kvstore, self.is_clustered());
+        let mut record = state.record.clone();
+        record.voters.retain(|number, voter| {
+            let left = |etcd: u64| {
+                !state
+                    .listed()
+                    .is_none_or(|seen| seen.members.iter().any(|it| it.id == etcd))
+            };
+            !state.given_up.contains(number) && !voter.etcd.is_some_and(left)
+        });
+        for (number, member) in self.members.of(Kind::Datastore) {
+            let (Some(launched), Condition::Running) = (&member.record, member.replica.condition) else {
+                continue;
+            };
+            let etcd = state.etcd(&self.config, *number, &member.task);
+            let votes = match etcd {
+                Some(etcd) => state.is_listed_voter(etcd),
+                // A learner's health check fails. A single member votes whatever it answers.
+                None => match launched.healthy() {
+                    None => !clustered,
+                    Some(healthy) => healthy && state.listed().is_none(),
+                },
+            };
+            if votes && member.replica.is_wanted() {
+                let voter = Voter {
+                    task: member.task.clone(),
+                    etcd,
+                    host: launched.agent.hostname.clone(),
+                    ports: launched.host_ports.clone(),
+                };
+                let address = client_address(&self.config, *number, &voter.host, &voter.ports);
+                record.addresses.insert(*number, address);
+                record.voters.insert(*number, voter);
+            }
+        }
+        // Servers keep the address of a member that moves until the other one is known.
+        if record.voters.len() == *self.wanted.counts.of(Kind::Datastore) as usize {
+            let voters = &record.voters;
+            record.addresses.retain(|number, _| voters.contains_key(number));
+        }
+        record
+    }
+
+    /// What the plan sees of the etcd cluster; `None`: the datastore has no such members.
+    pub(super) fn planned_kvstore(&self) -> Option<Kvstore> {
+        if !self.is_clustered() {
+            return None;
+        }
+        let (state, members) = (&self.kvstore, self.members.of(Kind::Datastore));
+        let lives = |task: &TaskId| members.values().any(|member| member.task == *task);
+        let absent = state.record.voters.iter().filter_map(|(number, voter)| {
+            let member = members.get(number);
+            let requested = member.is_some_and(|it| it.record.is_none() && it.replica.is_wanted());
+            let ended = member.is_none() && !lives(&voter.task);
+            (requested || ended).then(|| Absent {
+                number: *number,
+                host: voter.host.clone(),
+                requested,
+            })
+        });
+        let voters = state.listed().map_or(state.record.voters.len(), |seen| {
+            seen.members.iter().filter(|member| !member.learner).count()
+        });
+        Some(Kvstore {
+            voters,
+            stale: self.stale_members(),
+            absent: absent.collect(),
+            dismissing: state.dismissing,
+            silent_since: state.silent_since,
+        })
+    }
+
+    /// Members of the etcd cluster that this framework has added and whose tasks have ended. Others
+    /// are left alone.
+    fn stale_members(&self) -> Vec<u64> {
+        let (state, members) = (&self.kvstore, self.members.of(Kind::Datastore));
+        let Some(seen) = state.listed() else {
+            return Vec::new();
+        };
+        let live: Vec<u64> = members
+            .iter()
+            .filter_map(|(number, member)| state.etcd(&self.config, *number, &member.task))
+            .collect();
+        let names: Vec<String> = members
+            .keys()
+            .map(|number| member_name(&self.config, *number))
+            .collect();
+        let joining = members
+            .values()
+            .any(|member| !state.record.voters.values().any(|it| it.task == member.task));
+        let alias = member_name(&self.config, 0);
+        let is_ours = |name: &str| {
+            let number = name.strip_prefix(&alias).and_then(|rest| rest.strip_prefix('-'));
+            name == alias || number.is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        let stale = seen.members.iter().filter(|member| {
+            let ours = if member.name.is_empty() {
+                // It has never started.
+                member.learner && !joining
+            } else {
+                is_ours(&member.name) && !names.contains(&member.name)
+            };
+            ours && !live.contains(&member.id)
+        });
+        stale.map(|member| member.id).collect()
+    }
+
+    /// Adds to the datastore's members what is known of their etcd cluster.
+    pub(super) fn plan_members(&self, members: &mut [plan::Member]) {
+        for planned in members {
+            let Some(member) = self.members.of(Kind::Datastore).get(&planned.number) else {
+                continue;
+            };
+            let voter = self.kvstore.record.voters.get(&planned.number);
+            planned.voter = voter.is_some_and(|voter| voter.task == member.task);
+            planned.etcd = self.kvstore.etcd(&self.config, planned.number, &member.task);
+            planned.healthy = Some(self.kvstore.healthy(member));
+        }
+    }
+
+    /// Notes since when members are not healthy.
+    pub(super) fn note_kvstore(&mut self, now: Timestamp) {
+        if !self.is_clustered() {
+            return;
+        }
+        let numbers: Vec<u32> = self.members.of(Kind::Datastore).keys().copied().collect();
+        for number in numbers {
+            let Some(member) = self.members.get_mut(Kind::Datastore, number) else {
+                continue;
+            };
+            let runs = member.replica.condition == Condition::Running;
+            if !runs || self.kvstore.healthy(member) {
+                member.unready_since = None;
+            } else {
+                member.unready_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Starts a member of the kvstore.
+    pub(super) fn launch_member(&mut self, number: u32, start: Start, version: &str, now: Timestamp) {
+        let recorded = self.kvstore.record.voters.contains_key(&number);
+        if start == Start::Join && recorded {
+            // The record of the former member goes first: its data are of no use from now on.
+            self.kvstore.given_up.insert(number);
+            return;
+        }
+        let member = self.member_start(number, start);
+        let task = self.launch(Kind::Datastore, number, version, now, Some(member));
+        if let (Start::Return, Some(voter)) = (start, self.kvstore.record.voters.get_mut(&number)) {
+            voter.task = task;
+        }
+    }
+
+    fn member_start(&self, number: u32, start: Start) -> MemberStart {
+        let (record, containers) = (&self.kvstore.record, &self.config.containers);
+        let others = record.voters.iter().filter(|(other, _)| **other != number);
+        let others = others
+            .map(|(other, voter)| client_address(&self.config, *other, &voter.host, &voter.ports))
+            .collect();
+        let has_local_data = !containers.enabled || containers.volume_driver == LOCAL_DRIVER;
+        let voter = record.voters.get(&number);
+        let home = voter.filter(|_| start == Start::Return && has_local_data);
+        MemberStart {
+            start,
+            others,
+            home: home.map(|voter| Home {
+                host: voter.host.clone(),
+                ports: voter.ports.clone(),
+            }),
+        }
+    }
+
+    /// Requests members that wait for an offer again, if the others have other addresses now.
+    pub(super) fn refresh_members(&mut self) {
+        let pending: Vec<u32> = self
+            .members
+            .of(Kind::Datastore)
+            .iter()
+            .filter(|(_, member)| member.record.is_none() && member.replica.is_wanted())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in pending {
+            let Some(start) = self
+                .members
+                .of(Kind::Datastore)
+                .get(&number)
+                .and_then(|it| it.start.as_ref())
+            else {
+                continue;
+            };
+            let others = self.member_start(number, start.start).others;
+            if start.others == others {
+                continue;
+            }
+            if let Some(member) = self.members.get_mut(Kind::Datastore, number) {
+                let (task, incarnation) = (member.task.clone(), member.replica.incarnation);
+                if let Some(start) = &mut member.start {
+                    start.others = others;
+                }
+                let metadata = crate::task::Metadata {
+                    kind: Kind::Datastore,
+                    number,
+                    incarnation,
+                };
+                self.submit(metadata, &task, None);
+            }
+        }
+    }
+
+    /// The members that run, and where their API is.
+    fn member_addresses(&self) -> Vec<(TaskId, HostPort)> {
+        let members = self.members.of(Kind::Datastore).values();
+        members
+            .filter(|member| member.replica.condition == Condition::Running)
+            .filter_map(|member| {
+                let record = member.record.as_ref()?;
+                let address = HostPort::new(&record.agent.hostname, *record.host_ports.first()?);
+                Some((member.task.clone(), address))
+            })
+            .collect()
+    }
+
+    /// Asks the members about their cluster.
+    pub(super) fn observe_kvstore(&mut self) {
+        let now = Instant::now();
+        if !self.is_clustered()
+            || self.kvstore.observing
+            || self.kvstore.observe_at.is_some_and(|at| at > now)
+        {
+            return;
+        }
+        self.kvstore.observe_at = None;
+        let addresses = self.member_addresses();
+        if addresses.is_empty() {
+            self.kvstore.seen = None;
+            return;
+        }
+        self.kvstore.observing = true;
+        let (kvstore, changes) = (self.service.kvstore.clone(), self.kvstore.changes);
+        self.job(async move {
+            let result = observe(&*kvstore, &addresses).await;
+            Finding::Kvstore { changes, result }
+        });
+    }
+
+    pub(super) fn kvstore_observed(&mut self, changes: u64, result: Result<Seen, KvstoreError>) {
+        let state = &mut self.kvstore;
+        state.observing = false;
+        if changes != state.changes {
+            // The answer may be older than a change.
+            state.observe_at = None;
+            return;
+        }
+        match result {
+            Ok(seen) => {
+                if state.silent_since.take().is_some() {
+                    tracing::info!(framework = self.config.name, "the kvstore answers");
+                }
+                state.seen = Some(seen);
+            }
+            Err(error) => {
+                state.seen = None;
+                if state.silent_since.is_none() {
+                    state.silent_since = Some(Timestamp::now());
+                    tracing::warn!(
+                        framework = self.config.name,
+                        error = error_chain(&error),
+                        "the kvstore does not answer"
+                    );
+                }
+            }
+        }
+        let members = self.members.of(Kind::Datastore);
+        let complete = members.len() == *self.wanted.counts.of(Kind::Datastore) as usize
+            && members.len() == self.kvstore.record.voters.len()
+            && members.values().all(|member| self.kvstore.healthy(member));
+        let interval = if complete { OBSERVE_INTERVAL } else { BUSY_INTERVAL };
+        let interval = interval.min(self.config.heartbeat_interval);
+        self.kvstore.observe_at = Some(Instant::now() + interval);
+    }
+
+    /// Removes a member from the etcd cluster; another one is asked to.
+    pub(super) fn dismiss(&mut self, etcd: u64) {
+        let Some(seen) = self.kvstore.seen.as_ref().filter(|_| !self.kvstore.dismissing) else {
+            return;
+        };
+        let others: Vec<HostPort> = self
+            .member_addresses()
+            .into_iter()
+            .filter(|(task, _)| {
+                let status = seen.answers.get(task);
+                status.is_some_and(|it| it.id != etcd && it.has_leader && self.kvstore.is_listed_voter(it.id))
+            })
+            .map(|(_, address)| address)
+            .collect();
+        self.kvstore.dismissing = true;
+        tracing::info!(
+            framework = self.config.name,
+            member = format!("{etcd:x}"),
+            "removing a member of the kvstore"
+        );
+        let kvstore = self.service.kvstore.clone();
+        self.job(async move {
+            let mut result = None;
+            for address in others {
+                let removed = kvstore.remove(&address, etcd).await;
+                let done = removed.is_ok();
+                result = Some(removed);
+                if done {
+                    break;
+                }
+            }
+            if !matches!(result, Some(Ok(()))) {
+                sleep(DRAIN_RETRY).await;
+            }
+            Finding::Dismissed { etcd, result }
+        });
+    }
+
+    pub(super) fn dismissed(&mut self, etcd: u64, result: Option<Result<(), KvstoreError>>) {
+        self.kvstore.dismissing = false;
+        self.kvstore.task_changed();
+        match result {
+            Some(Ok(())) => {
+                if let Some(seen) = &mut self.kvstore.seen {
+                    seen.members.retain(|member| member.id != etcd);
+                }
+            }
+            Some(Err(error)) => tracing::warn!(
+                framework = self.config.name,
+                member = format!("{etcd:x}"),
+                error = error_chain(&error),
+                "removing a member of the kvstore failed; retrying"
+            ),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A scripted etcd cluster: its members are the running tasks of the datastore, as their script
+//! would start them.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use transom_cluster::TaskId;
+use transom_cluster::v1::TaskState;
+use transom_common::HostPort;
+use transom_scheduler::SchedulerApi;
+
+use super::site::{Outside, World};
+use crate::kvstore::{EtcdMember, Kvstore, KvstoreError, MemberStatus};
+
+/// The name of a member without a name.
+const SINGLE: &str = "default";
+
+#[derive(Debug, Default)]
+pub(super) struct Etcd {
+    members: Vec<Member>,
+    /// Tasks that have been started.
+    started: BTreeSet<TaskId>,
+    next: u64,
+    /// Whether the API answers the daemon.
+    pub(super) silent: bool,
+    /// Whether learners do not catch up.
+    pub(super) slow: bool,
+    /// What happened, in words.
+    pub(super) done: Vec<String>,
+    /// Whether it ever had no quorum after it had one.
+    pub(super) lost_quorum: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    id: u64,
+    name: String,
+    learner: bool,
+    task: TaskId,
+}
+
+impl Etcd {
+    fn start(&mut self, start: &str, name: &str, task: &TaskId) {
+        self.done.push(format!("{start} {name}"));
+        if start == "return" {
+            let mut members = self.members.iter_mut();
+            // A single member in the original's form has etcd's own name.
+            let member = members.find(|member| member.name == name || member.name == SINGLE);
+            let member = member.unwrap();
+            (member.task, member.name) = (task.clone(), name.to_owned());
+            return;
+        }
+        if start == "new" || start == "single" {
+            self.members.clear();
+        }
+        self.members
+            .retain(|member| member.name != name && !member.learner);
+        self.next += 1;
+        self.members.push(Member {
+            id: self.next,
+            name: name.to_owned(),
+            learner: start == "join",
+            task: task.clone(),
+        });
+    }
+}
+
+fn variable(task: &transom_cluster::v1::TaskInfo, name: &str) -> Option<String> {
+    let environment = task.command.as_ref()?.environment.as_ref()?;
+    let variable = environment
+        .variables
+        .iter()
+        .find(|variable| variable.name == name)?;
+    variable.value.clone()
+}
+
+impl World {
+    /// Brings the cluster to where the running tasks have brought it; returns those tasks.
+    fn run_etcd(&self) -> Vec<(TaskId, u16)> {
+        let scheduler = self.scheduler.lock().unwrap().clone().unwrap();
+        let (launched, tasks) = (scheduler.launched(), scheduler.tasks());
+        let mut etcd = self.etcd.lock().unwrap();
+        let running: Vec<(TaskId, u16)> = tasks
+            .values()
+            .filter(|record| record.run_spec.ends_with("datastore") && record.state == TaskState::Running)
+            .map(|record| (record.id.clone(), record.host_ports[0]))
+            .collect();
+        let runs = |task: &TaskId| running.iter().any(|(running, _)| running == task);
+        let (slow, caught_up) = (etcd.slow, etcd.started.clone());
+        for member in &mut etcd.members {
+            member.learner &= slow || !caught_up.contains(&member.task);
+        }
+        for info in launched.iter().filter(|info| info.name.ends_with("datastore")) {
+            let task = TaskId::from(variable(info, "MESOS_TASK_ID").unwrap());
+            if runs(&task) && etcd.started.insert(task.clone()) {
+                let start = variable(info, "KVSTORE_START").unwrap_or_else(|| "single".to_owned());
+                let name = variable(info, "ETCD_NAME").unwrap_or_else(|| SINGLE.to_owned());
+                etcd.start(&start, &name, &task);
+            }
+        }
+        let voters = etcd.members.iter().filter(|member| !member.learner);
+        let alive = voters.clone().filter(|member| runs(&member.task)).count();
+        etcd.lost_quorum |= alive <= voters.count() / 2 && !etcd.members.is_empty();
+        running
+    }
+
+    pub(super) fn etcd_names(&self) -> Vec<String> {
+        self.run_etcd();
+        let etcd = self.etcd.lock().unwrap();
+        etcd.members.iter().map(|member| member.name.clone()).collect()
+    }
+
+    fn etcd_status(&self, address: &HostPort) -> Option<(Member, bool)> {
+        let running = self.run_etcd();
+        let etcd = self.etcd.lock().unwrap();
+        let (task, _) = running
+            .iter()
+            .find(|(_, port)| *port == address.port && !etcd.silent)?;
+        let member = etcd.members.iter().find(|member| member.task == *task)?.clone();
+        let voters = etcd.members.iter().filter(|member| !member.learner);
+        let runs = |member: &&Member| running.iter().any(|(task, _)| *task == member.task);
+        let alive = voters.clone().filter(runs).count();
+        Some((member, alive > voters.count() / 2))
+    }
+}
+
+fn refused(status: u16, message: &str) -> KvstoreError {
+    KvstoreError::Refused {
+        url: "http://etcd".to_owned(),
+        status,
+        message: message.to_owned(),
+    }
+}
+
+#[async_trait]
+impl Kvstore for Outside {
+    async fn status(&self, address: &HostPort) -> Result<MemberStatus, KvstoreError> {
+        let (member, has_leader) = self
+            .0
+            .etcd_status(address)
+            .ok_or_else(|| refused(503, "silent"))?;
+        Ok(MemberStatus {
+            id: member.id,
+            has_leader,
+        })
+    }
+
+    async fn members(&self, address: &HostPort) -> Result<Vec<EtcdMember>, KvstoreError> {
+        let (member, _) = self
+            .0
+            .etcd_status(address)
+            .ok_or_else(|| refused(503, "silent"))?;
+        if member.learner {
+            return Err(refused(503, "rpc not supported for learner"));
+        }
+        let etcd = self.0.etcd.lock().unwrap();
+        let listed = etcd.members.iter().map(|member| EtcdMember {
+            id: member.id,
+            name: member.name.clone(),
+            learner: member.learner,
+        });
+        Ok(listed.collect())
+    }
+
+    async fn remove(&self, address: &HostPort, id: u64) -> Result<(), KvstoreError> {
+        let (asked, has_leader) = self
+            .0
+            .etcd_status(address)
+            .ok_or_else(|| refused(503, "silent"))?;
+        assert_ne!(asked.id, id, "a member is not asked to remove itself");
+        if !has_leader {
+            return Err(refused(503, "no leader"));
+        }
+        let mut etcd = self.0.etcd.lock().unwrap();
+        let name = etcd
+            .members
+            .iter()
+            .find(|member| member.id == id)
+            .map(|it| it.name.clone());
+        etcd.done.push(format!("remove {}", name.unwrap_or_default()));
+        etcd.members.retain(|member| member.id != id);
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! The client of a kvstore: the members of an etcd cluster, asked through etcd's JSON gateway.
+//!
+//! An answer is bounded in time and size. A member that does not answer is no error of the others.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use reqwest::Client;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use transom_cluster::TaskId;
+use transom_common::HostPort;
+
+use crate::{Error, Result};
+
+/// The timeout of one call.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum size of an answer.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// Why a member of the kvstore did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KvstoreError {
+    #[error("{url} cannot be called")]
+    Call { url: String, source: reqwest::Error },
+    #[error("{url} answered with status {status}: {message}")]
+    Refused {
+        url: String,
+        status: u16,
+        message: String,
+    },
+    #[error("{url} answered with more than {MAX_ANSWER_BYTES} bytes")]
+    TooLarge { url: String },
+    #[error("{url} answered with an invalid document")]
+    Invalid { url: String, source: serde_json::Error },
+}
+
+/// A member of the etcd cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EtcdMember {
+    pub(crate) id: u64,
+    /// Empty until it has started.
+    pub(crate) name: String,
+    /// Whether it is only catching up, and has no vote.
+    pub(crate) learner: bool,
+}
+
+/// What a member says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemberStatus {
+    pub(crate) id: u64,
+    /// Whether it knows a leader: without a quorum there is none.
+    pub(crate) has_leader: bool,
+}
+
+/// The cluster as its members answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The members of the etcd cluster.
+    pub(crate) members: Vec<EtcdMember>,
+    /// By task: the members that answered.
+    pub(crate) answers: BTreeMap<TaskId, MemberStatus>,
+}
+
+/// The API of a kvstore.
+#[async_trait]
+pub(crate) trait Kvstore: Debug + Send + Sync {
+    /// What the member at this address says about itself.
+    async fn status(&self, address: &HostPort) -> Result<MemberStatus, KvstoreError>;
+
+    /// The members of the cluster, as the one at this address knows them.
+    async fn members(&self, address: &HostPort) -> Result<Vec<EtcdMember>, KvstoreError>;
+
+    /// Removes a member from the cluster. It is no error if it is not there.
+    async fn remove(&self, address: &HostPort, id: u64) -> Result<(), KvstoreError>;
+}
+
+/// Asks all members at once, and one that knows a leader for the list of members.
+///
+/// # Errors
+/// That of the last member, if none has the list.
+pub(crate) async fn observe(
+    kvstore: &dyn Kvstore,
+    addresses: &[(TaskId, HostPort)],
+) -> Result<Seen, KvstoreError> {
+    let statuses = join_all(addresses.iter().map(|(_, address)| kvstore.status(address))).await;
+    let (mut seen, mut listed, mut failure) = (Seen::default(), false, None);
+    for ((task, address), status) in addresses.iter().zip(statuses) {
+        match status {
+            Ok(status) => {
+                seen.answers.insert(task.clone(), status);
+                if status.has_leader && !listed {
+                    match kvstore.members(address).await {
+                        Ok(members) => (seen.members, listed) = (members, true),
+                        // A learner has no list.
+                        Err(error) => failure = Some(error),
+                    }
+                }
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) if !listed => Err(error),
+        _ => Ok(seen),
+    }
+}
+
+/// Calls real members.
+#[derive(Clone, Debug)]
+pub(crate) struct EtcdGateway(Client);
+
+impl EtcdGateway {
+    /// # Errors
+    /// [`Error::Client`] if no HTTP client can be made.
+    pub(crate) fn new() -> Result<Self> {
+        // It fails when a provider is installed already; that one is used then.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(TIMEOUT)
+            // Members are called without TLS, and the machine may have no certificates.
+            .tls_certs_only([]);
+        builder.build().map(Self).map_err(Error::Client)
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        address: &HostPort,
+        path: &str,
+        document: &Value,
+    ) -> Result<T, KvstoreError> {
+        let url = format!("http://{address}/v3/{path}");
+        let failed = |source: reqwest::Error| KvstoreError::Call {
+            url: url.clone(),
+            source: source.without_url(),
+        };
+        let mut answer = self.0.post(&url).json(document).send().await.map_err(failed)?;
+        let (status, mut body) = (answer.status(), Vec::new());
+        while let Some(chunk) = answer.chunk().await.map_err(failed)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > MAX_ANSWER_BYTES {
+                return Err(KvstoreError::TooLarge { url });
+            }
+        }
+        if !status.is_success() {
+            let refusal: Option<Refusal> = serde_json::from_slice(&body).ok();
+            return Err(KvstoreError::Refused {
+                url,
+                status: status.as_u16(),
+                message: refusal.unwrap_or_default().message,
+            });
+        }
+        serde_json::from_slice(&body).map_err(|source| KvstoreError::Invalid { url, source })
+    }
+}
+
+/// The gateway writes 64-bit numbers as texts, and leaves out zero and false.
+mod wire {
+    use serde::{Deserialize, Deserializer, de::Error};
+
+    pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    #[serde(deserialize_with = "wire::number")]
+    member_id: u64,
+}
+
+#[derive(Deserialize)]
+struct StatusAnswer {
+    header: Header,
+    #[serde(default = "zero", deserialize_with = "wire::number")]
+    leader: u64,
+}
+
+fn zero() -> u64 {
+    0
+}
+
+#[derive(Deserialize)]
+struct ListAnswer {
+    members: Vec<ListedMember>,
+}
+
+#[derive(Deserialize)]
+struct ListedMember {
+    #[serde(rename = "ID", deserialize_with = "wire::number")]
+    id: u64,
+    #[serde(default)]
+    name: String,
+    #[serde(rename = "isLearner", default)]
+    learner: bool,
+}
+
+#[async_trait]
+impl Kvstore for EtcdGateway {
+    async fn status(&self, address: &HostPort) -> Result<MemberStatus, KvstoreError> {
+        let answer: StatusAnswer = self.call(address, "maintenance/status", &json!({})).await?;
+        Ok(MemberStatus {
+            id: answer.header.member_id,
+            has_leader: answer.leader != 0,
+        })
+    }
+
+    async fn members(&self, address: &HostPort) -> Result<Vec<EtcdMember>, KvstoreError> {
+        let answer: ListAnswer = self.call(address, "cluster/member/list", &json!({})).await?;
+        let member = |member: ListedMember| EtcdMember {
+            id: member.id,
+            name: member.name,
+            learner: member.learner,
+        };
+        Ok(answer.members.into_iter().map(member).collect())
+    }
+
+    async fn remove(&self, address: &HostPort, id: u64) -> Result<(), KvstoreError> {
+        let document = json!({"ID": id.to_string()});
+        let removed = self
+            .call::<Value>(address, "cluster/member/remove", &document)
+            .await;
+        match removed {
+            Err(KvstoreError::Refused { status: 404, .. }) => Ok(()),
+            removed => removed.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! The steps for nodes: those whose tasks have ended are deleted, those of agents are cordoned, and
+//! those of agents that stay are not drained any more.
+
+use super::{Drain, Planner, Step, in_order_of_removal};
+use crate::kind::Kind;
+
+impl Planner<'_> {
+    /// Deletes nodes whose tasks have ended.
+    pub(super) fn remove_nodes(&mut self) {
+        let Some(nodes) = &self.observed.nodes else { return };
+        let is_known = |task: &str| {
+            let members = Kind::ALL.into_iter().flat_map(|kind| self.members(kind));
+            members.into_iter().any(|member| member.task == task)
+        };
+        let orphans = nodes
+            .iter()
+            .filter(|node| !node.leaving && node.task.as_deref().is_some_and(|task| !is_known(task)));
+        let steps: Vec<Step> = orphans.map(|node| Step::RemoveNode(node.name.clone())).collect();
+        self.plan.steps.extend(steps);
+    }
+
+    /// Cordons the agents' nodes.
+    pub(super) fn cordon(&mut self) {
+        if !self.goal.cordoned {
+            return;
+        }
+        let agents = self.members(Kind::Agent);
+        let nodes = agents.iter().filter_map(|member| self.node_of(&member.task));
+        let open = nodes.filter(|node| !node.cordoned && !node.leaving);
+        let steps: Vec<Step> = open
+            .map(|node| Step::Cordon {
+                node: node.name.clone(),
+                cordoned: true,
+            })
+            .collect();
+        self.plan.steps.extend(steps);
+    }
+
+    /// Lifts the drains of tasks that are not to be removed any more.
+    pub(super) fn cancel_drains(&mut self) {
+        let steps = &self.plan.steps;
+        let removed = |number| {
+            steps.iter().any(|step| {
+                matches!(step, Step::Remove { kind: Kind::Agent, number: known, .. } if *known == number)
+            })
+        };
+        let agents = self.members(Kind::Agent);
+        let staying = agents.iter().filter(|member| !member.leaving).count();
+        let surplus = staying.saturating_sub(self.wanted(Kind::Agent));
+        let doomed: Vec<u32> = in_order_of_removal(agents)
+            .into_iter()
+            .take(surplus)
+            .map(|member| member.number)
+            .collect();
+        let drained = agents.iter().filter(|member| {
+            let kept = !member.old && !member.leaving && !doomed.contains(&member.number);
+            let drained = matches!(member.drain, Drain::Failed | Drain::Done);
+            kept && drained && !removed(member.number)
+        });
+        let cancelled: Vec<Step> = drained
+            .filter_map(|member| {
+                Some(Step::CancelDrain {
+                    number: member.number,
+                    node: self.node_of(&member.task)?.name.clone(),
+                })
+            })
+            .collect();
+        self.plan.steps.extend(cancelled);
+    }
+}

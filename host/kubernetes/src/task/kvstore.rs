@@ -1,0 +1,134 @@
+//! A member of a kvstore that may have several members: an etcd that a script starts, with a port
+//! for clients and one for the other members.
+
+use std::net::IpAddr;
+
+use transom_common::HostPort;
+use transom_launch::Program;
+use transom_plugin_host::matcher::Constraint;
+use transom_scheduler::Placement;
+
+use super::container;
+use crate::config::Config;
+use crate::kind::Kind;
+use crate::plan::Start;
+
+/// The script.
+const SCRIPT: &str = include_str!("member.sh");
+/// Milliseconds. A single member has the original's times; here an election must not take a minute.
+const HEARTBEAT_INTERVAL: &str = "500";
+/// Milliseconds without a heartbeat until another leader is elected.
+const ELECTION_TIMEOUT: &str = "5000";
+
+/// How a member starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemberStart {
+    pub(crate) start: Start,
+    /// The clients' addresses of the other members.
+    pub(crate) others: Vec<HostPort>,
+    /// Where its data are; `None`: it needs none, or finds them everywhere.
+    pub(crate) home: Option<Home>,
+}
+
+/// Where a member ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    /// The host name of its agent.
+    pub(crate) host: String,
+    /// Its host ports, at which the other members look for it.
+    pub(crate) ports: Vec<u16>,
+}
+
+/// The name of a member in its etcd cluster.
+pub(crate) fn member_name(config: &Config, number: u32) -> String {
+    let alias = container::alias(config, Kind::Datastore);
+    match number {
+        0 => alias,
+        _ => format!("{alias}-{number}"),
+    }
+}
+
+/// Whether tasks reach each other by the host names of agents.
+fn mapped(config: &Config) -> bool {
+    !config.containers.enabled || config.containers.mapped_addresses
+}
+
+/// Where servers and the other members reach a member.
+pub(crate) fn client_address(config: &Config, number: u32, host: &str, host_ports: &[u16]) -> HostPort {
+    address(config, number, host, host_ports.first(), config.datastore.port)
+}
+
+fn address(
+    config: &Config,
+    number: u32,
+    host: &str,
+    host_port: Option<&u16>,
+    container_port: u16,
+) -> HostPort {
+    match host_port {
+        Some(port) if mapped(config) => HostPort::new(host, *port),
+        _ => HostPort::new(
+            container::hostname(config, Kind::Datastore, number),
+            container_port,
+        ),
+    }
+}
+
+/// Members on different agents, if there are as many. One that returns goes where its data are.
+pub(super) fn constraints(host: Option<&str>, member: &MemberStart) -> Vec<Constraint> {
+    let home = member.home.as_ref().map(|home| home.host.as_str());
+    match home.or(host) {
+        Some(host) => super::constraints(Some(host)),
+        None => vec![Constraint::Field {
+            field: "@hostname".to_owned(),
+            operator: "GROUP_BY".to_owned(),
+            operand: None,
+        }],
+    }
+}
+
+/// The program of a member.
+pub(super) fn program() -> Program {
+    Program::Shell(SCRIPT.to_owned())
+}
+
+/// The variables of the script and of etcd.
+pub(super) fn variables(
+    config: &Config,
+    number: u32,
+    member: &MemberStart,
+    placement: &Placement,
+) -> Vec<(&'static str, String)> {
+    let (datastore, host, ports) = (
+        &config.datastore,
+        &placement.agent.hostname,
+        &placement.host_ports,
+    );
+    let (listener, client_port, peer_port, data) = if config.containers.enabled {
+        let data = container::KVSTORE_DATA.to_owned();
+        ("0.0.0.0", Some(&datastore.port), Some(&datastore.peer_port), data)
+    } else {
+        // A host name is no address to listen on.
+        let is_address = host.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4());
+        let listener = if is_address { host } else { "0.0.0.0" };
+        let data = container::volume_name(config, Kind::Datastore, number);
+        (listener, ports.first(), ports.get(1), data)
+    };
+    let url = |address: HostPort| format!("http://{address}");
+    let listening = |port: Option<&u16>| url(HostPort::new(listener, port.copied().unwrap_or_default()));
+    let client = client_address(config, number, host, ports);
+    let peer = address(config, number, host, ports.get(1), datastore.peer_port);
+    let others: Vec<String> = member.others.iter().cloned().map(url).collect();
+    vec![
+        ("KVSTORE_START", member.start.as_str().to_owned()),
+        ("KVSTORE_OTHERS", others.join(",")),
+        ("ETCD_NAME", member_name(config, number)),
+        ("ETCD_DATA_DIR", data),
+        ("ETCD_LISTEN_CLIENT_URLS", listening(client_port)),
+        ("ETCD_LISTEN_PEER_URLS", listening(peer_port)),
+        ("ETCD_ADVERTISE_CLIENT_URLS", url(client)),
+        ("ETCD_INITIAL_ADVERTISE_PEER_URLS", url(peer)),
+        ("ETCD_HEARTBEAT_INTERVAL", HEARTBEAT_INTERVAL.to_owned()),
+        ("ETCD_ELECTION_TIMEOUT", ELECTION_TIMEOUT.to_owned()),
+    ]
+}

@@ -1,0 +1,84 @@
+# Starts a member of a kvstore that may have several members. KVSTORE_START says how:
+#
+#   new     as the first member of a new cluster
+#   return  as the voting member that it was, with the data that it has
+#   join    as a further member: first as a learner, which counts for no quorum, and as a voting
+#           member when it has caught up
+#
+# etcd reads its own settings from the variables ETCD_*. KVSTORE_OTHERS has the client URLs of the
+# other members.
+export ETCDCTL_API=3 PATH="$PATH:/usr/local/bin"
+self=$ETCD_LISTEN_CLIENT_URLS
+others=$KVSTORE_OTHERS
+peer_url=$ETCD_INITIAL_ADVERTISE_PEER_URLS
+
+# Tells the other members the address of this one, which may have changed. It needs the quorum.
+announce() {
+    while kill -0 $$ 2>/dev/null; do
+        sleep 1
+        status=$(etcdctl --endpoints="$self" endpoint status 2>/dev/null) || continue
+        id=${status#*, }
+        etcdctl --endpoints="$self" member update "${id%%,*}" --peer-urls="$peer_url" >/dev/null 2>&1 && return
+    done
+}
+
+# Makes this member vote as soon as it has caught up.
+promote() {
+    while kill -0 $$ 2>/dev/null; do
+        case $(etcdctl --endpoints="$others" member promote "$1" 2>&1) in
+        *promoted*) return ;;
+        *"in sync with leader"*) ;;
+        *"can only promote a learner"* | *"member not found"*) return ;;
+        esac
+        sleep 1
+    done
+}
+
+# Removes a former member of this name, and learners: only one member joins at a time, so they are
+# left from attempts that failed. Then adds this one.
+add() {
+    members=$(etcdctl --endpoints="$others" member list 2>/dev/null) || return 1
+    while IFS=', ' read -r id state name peers clients learner; do
+        if [ "$name" = "$ETCD_NAME" ] || [ "$learner" = true ]; then
+            etcdctl --endpoints="$others" member remove "$id" || return 1
+        fi
+    done <<LIST
+$members
+LIST
+    added=$(etcdctl --endpoints="$others" member add "$ETCD_NAME" --learner --peer-urls="$peer_url") || return 1
+}
+
+case $KVSTORE_START in
+new)
+    [ -d "$ETCD_DATA_DIR/member/wal" ] && announce &
+    export ETCD_INITIAL_CLUSTER="$ETCD_NAME=$peer_url" ETCD_INITIAL_CLUSTER_STATE=new
+    ;;
+return)
+    if ! [ -d "$ETCD_DATA_DIR/member/wal" ]; then
+        echo "no data in $ETCD_DATA_DIR: this member must not return without them" >&2
+        exit 1
+    fi
+    announce &
+    export ETCD_INITIAL_CLUSTER="$ETCD_NAME=$peer_url" ETCD_INITIAL_CLUSTER_STATE=existing
+    ;;
+join)
+    until add; do sleep 1; done
+    # Data of a former member are of no use: the cluster sends its own.
+    rm -rf "$ETCD_DATA_DIR/member"
+    while read -r line; do
+        case $line in
+        Member*) id=${line#Member } id=${id%% *} ;;
+        ETCD_INITIAL_CLUSTER=*) line=${line#*\"} ETCD_INITIAL_CLUSTER=${line%\"} ;;
+        esac
+    done <<ADDED
+$added
+ADDED
+    export ETCD_INITIAL_CLUSTER ETCD_INITIAL_CLUSTER_STATE=existing
+    promote "$id" &
+    ;;
+*)
+    echo "KVSTORE_START is '$KVSTORE_START'; expected new, return or join" >&2
+    exit 1
+    ;;
+esac
+exec etcd
