@@ -41,6 +41,7 @@ mod hostile;
 mod kubernetes_bootstrap;
 mod kubernetes_containers;
 mod kubernetes_failures;
+mod kubernetes_kvstore;
 mod kubernetes_real;
 mod kubernetes_standby;
 mod large_group;

@@ -197,13 +197,16 @@ impl Core {
         let (state, members) = (&self.kvstore, self.members.of(Kind::Datastore));
         let lives = |task: &TaskId| members.values().any(|member| member.task == *task);
         let absent = state.record.voters.iter().filter_map(|(number, voter)| {
-            let member = members.get(number);
-            let requested = member.is_some_and(|it| it.record.is_none() && it.replica.is_wanted());
-            let ended = member.is_none() && !lives(&voter.task);
-            (requested || ended).then(|| Absent {
+            let (member, ended) = (members.get(number), !lives(&voter.task));
+            let is_absent = member.map_or(ended, |member| match member.replica.condition {
+                Condition::Scheduled => member.replica.is_wanted(),
+                Condition::Unreachable | Condition::UnreachableInactive => member.task == voter.task,
+                _ => false,
+            });
+            is_absent.then(|| Absent {
                 number: *number,
                 host: voter.host.clone(),
-                requested,
+                ended: member.is_none(),
             })
         });
         let voters = state.listed().map_or(state.record.voters.len(), |seen| {

@@ -18,7 +18,7 @@ pub(crate) struct Kvstore {
     pub(crate) voters: usize,
     /// The ids of members whose tasks have ended.
     pub(crate) stale: Vec<u64>,
-    /// Voting members whose tasks have ended, or were requested again and not launched yet.
+    /// Voting members whose tasks have ended, wait for an offer or are unreachable.
     pub(crate) absent: Vec<Absent>,
     /// Whether a member is being removed.
     pub(crate) dismissing: bool,
@@ -32,8 +32,8 @@ pub(crate) struct Absent {
     pub(crate) number: u32,
     /// The host that has its data.
     pub(crate) host: String,
-    /// Whether its next task is requested.
-    pub(crate) requested: bool,
+    /// Whether its task has ended and no other one is requested.
+    pub(crate) ended: bool,
 }
 
 /// How a member starts.
@@ -224,7 +224,7 @@ impl<'a> Planner<'a> {
     fn return_members(&mut self, kvstore: &Kvstore) {
         let kind = Kind::Datastore;
         self.explain_lost_quorum(kvstore);
-        let ended = kvstore.absent.iter().filter(|absent| !absent.requested);
+        let ended = kvstore.absent.iter().filter(|absent| absent.ended);
         let returning: Vec<Step> = ended
             .map(|absent| Step::LaunchMember {
                 number: absent.number,
@@ -239,13 +239,18 @@ impl<'a> Planner<'a> {
     /// Says which members must return, and where.
     fn explain_lost_quorum(&mut self, kvstore: &Kvstore) {
         let kind = Kind::Datastore;
-        let (healthy, voters) = (self.healthy_voters(), kvstore.voters);
+        let runs = |member: &&Member| member.voter && member.condition == Condition::Running;
+        let (running, healthy) = (
+            self.datastores().iter().filter(runs).count(),
+            self.healthy_voters(),
+        );
+        let voters = kvstore.voters;
         if voters > 1 {
             self.wait(
                 kind,
                 format!(
-                    "the kvstore has no quorum: {healthy} of {voters} members are healthy, {} are needed; no member is \
-                     moved until enough of them are back with their data",
+                    "the kvstore has no quorum (healthy: {healthy} of {voters} members, needed: {}, running: {running}); \
+                     no member is moved until enough of them are back with their data",
                     majority(voters)
                 ),
             );
@@ -254,22 +259,7 @@ impl<'a> Planner<'a> {
             self.wait(
                 kind,
                 format!(
-                    "member {number} returns to its data on {host}; start that agent again, if it is down"
-                ),
-            );
-        }
-        let unreachable = |member: &&Member| {
-            matches!(
-                member.condition,
-                Condition::Unreachable | Condition::UnreachableInactive
-            )
-        };
-        for member in self.datastores().iter().filter(unreachable) {
-            self.wait(
-                kind,
-                format!(
-                    "the agent of member {} is unreachable; start it again",
-                    member.number
+                    "member {number} has its data on {host} and starts there; start that agent again, if it is down"
                 ),
             );
         }

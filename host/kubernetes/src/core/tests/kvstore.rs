@@ -128,7 +128,6 @@ async fn a_kvstore_grows_from_one_member_and_shrinks_to_it() {
     })
     .await;
     // The single member had no port for others: its only restart.
-    site.world.etcd.lock().unwrap().lost_quorum = false;
     let expected = [
         "single default",
         "return m3sdatastore",
@@ -247,6 +246,67 @@ async fn a_stopped_kvstore_starts_again_from_its_first_member() {
         "join m3sdatastore-2",
     ];
     assert_eq!(etcd.done, expected);
+}
+
+#[tokio::test]
+async fn a_kvstore_without_a_quorum_ends_on_request_and_returns_as_it_was() {
+    let site = start(3).await;
+    done(&site);
+    site.scheduler.set_immediate_launches(false);
+    for member in &site.views.get().tasks.datastore[1..] {
+        site.scheduler.update(&member.id, TaskState::Lost, None);
+    }
+    site.until("the reason", |view| {
+        let says = |text: &str| view.waiting.iter().any(|it| it.reason.contains(text));
+        says("the kvstore has no quorum") && says("member 1 has its data on")
+    })
+    .await;
+    site.ask(|reply| Command::Stop { reply }).await.unwrap();
+    wait_for("all members to end", async || {
+        site.tasks(Kind::Datastore).is_empty()
+    })
+    .await;
+    site.scheduler.set_immediate_launches(true);
+    site.ask(|reply| Command::Start { reply }).await.unwrap();
+    site.until_settled().await;
+    let mut etcd = site.world.etcd.lock().unwrap();
+    etcd.done.sort();
+    assert_eq!(etcd.done, NAMES.map(|name| format!("return {name}")));
+}
+
+#[tokio::test]
+async fn a_member_whose_host_stays_away_is_replaced_when_the_quorum_is_back() {
+    let site = Site::start(|config| {
+        kvstore(3)(config);
+        config.orchestrator.node_timeout = Duration::from_millis(500);
+    })
+    .await;
+    site.until_settled().await;
+    done(&site);
+    site.scheduler.set_immediate_launches(false);
+    for member in &site.views.get().tasks.datastore[1..] {
+        site.scheduler.update(&member.id, TaskState::Lost, None);
+    }
+    site.scheduler.until_submitted(2).await;
+    let [back, away] = [0, 1].map(|at| site.scheduler.submitted()[at].id.to_string());
+    site.scheduler.launch(&back).await;
+    site.scheduler.update(&back, TaskState::Running, None);
+    wait_for("the request of the other one to be dropped", async || {
+        let submitted = site.scheduler.submitted();
+        submitted.iter().all(|request| request.id.as_str() != away)
+    })
+    .await;
+    site.scheduler.set_immediate_launches(true);
+    site.scheduler.launch_all();
+    site.until_settled().await;
+    assert!(site.tasks(Kind::Datastore).contains(&back));
+    let etcd = site.world.etcd.lock().unwrap();
+    let kinds: Vec<&str> = etcd
+        .done
+        .iter()
+        .filter_map(|what| what.split(' ').next())
+        .collect();
+    assert_eq!(kinds, ["return", "remove", "join"], "{:?}", etcd.done);
 }
 
 #[tokio::test]

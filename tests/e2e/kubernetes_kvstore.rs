@@ -1,0 +1,297 @@
+//! A kvstore of three members with Debian's etcd: one etcd cluster that keeps its quorum while a
+//! member moves to another agent, and that waits for its members when the quorum is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+use transom_testkit::{eventually, wait_for};
+use transom_tests::process::user;
+use transom_tests::site::Site;
+
+const KEY: &str = "/registry/written-before";
+const VALUE: &str = "kept";
+
+/// A member of the kvstore as `/explain` shows it.
+#[derive(Clone, Debug)]
+struct Member {
+    host: String,
+    /// The address of its clients.
+    address: String,
+}
+
+/// Five agents, three members, and nothing that uses them.
+async fn start(folder: &Path) -> Site {
+    let data = folder.display();
+    let configuration = format!(
+        "[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
+         ds_etcd = true\nds_mysql = false\nds_count = 3\nds_cpu = 0.1\nds_mem = 64\nds_disk = 1\n\
+         volume_ds = \"{data}/datastore\"\norch_server_count = 0\norch_agent_count = 0\n\
+         orch_node_timeout = \"15s\"\nportrange_from = 1024\nportrange_to = 65535\n",
+        user(),
+    );
+    Site::start_on(&["--agents", "5", "--agent-timeout", "2"], &configuration).await
+}
+
+/// What `etcdctl` prints with these endpoints.
+async fn etcdctl(endpoints: &[&str], arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .args(["--command-timeout=20s", "--endpoints", &endpoints.join(",")])
+        .args(arguments)
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("etcdctl, of Debian's package etcd-client");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
+}
+
+async fn explained(site: &Site) -> Result<Value, String> {
+    site.get(&site.kubernetes("/explain")).await
+}
+
+/// The running members by number.
+fn running(explained: &Value) -> BTreeMap<u64, Member> {
+    let tasks = explained["tasks"]["datastore"].as_array().into_iter().flatten();
+    let running = tasks.filter(|task| task["state"] == "TASK_RUNNING");
+    running
+        .map(|task| {
+            let host = task["host"].as_str().expect("a host").to_owned();
+            let member = Member {
+                address: format!("{host}:{}", task["ports"][0]),
+                host,
+            };
+            (task["number"].as_u64().expect("a number"), member)
+        })
+        .collect()
+}
+
+/// The ids of etcd's members, all of which have started and vote.
+async fn voters(endpoints: &[&str]) -> Result<BTreeSet<String>, String> {
+    let list = etcdctl(endpoints, &["member", "list"]).await?;
+    let mut ids = BTreeSet::new();
+    for line in list.lines() {
+        let fields: Vec<&str> = line.split(", ").collect();
+        if (fields.get(1), fields.last()) != (Some(&"started"), Some(&"false")) {
+            return Err(list);
+        }
+        ids.insert(fields[0].to_owned());
+    }
+    Ok(ids)
+}
+
+/// Waits until three members vote that `accept` takes, and nothing waits; returns them and etcd's
+/// ids.
+async fn until_three(
+    site: &Site,
+    what: &str,
+    accept: impl Fn(&BTreeMap<u64, Member>) -> bool,
+) -> (BTreeMap<u64, Member>, BTreeSet<String>) {
+    eventually(what, || async {
+        let explained = explained(site).await?;
+        let members = running(&explained);
+        let rests = explained["waiting"].as_array().is_some_and(Vec::is_empty);
+        if members.len() != 3 || !accept(&members) || !rests {
+            return Err(explained.to_string());
+        }
+        let endpoints: Vec<&str> = members.values().map(|member| &*member.address).collect();
+        let voters = voters(&endpoints).await?;
+        if voters.len() == 3 {
+            Ok((members, voters))
+        } else {
+            Err(format!("{voters:?}"))
+        }
+    })
+    .await
+}
+
+/// The id of the agent on a host.
+async fn agent_on(site: &Site, host: &str) -> Value {
+    let listed = site.get(&format!("http://{}/slaves", site.cluster.master)).await;
+    let listed = listed.expect("agents");
+    let agents = listed["slaves"].as_array().expect("a list");
+    let found = agents.iter().find(|agent| agent["hostname"] == host);
+    found.unwrap_or_else(|| panic!("{host} in {listed}"))["id"].clone()
+}
+
+async fn drain(site: &Site, host: &str) {
+    let call = json!({
+        "type": "DRAIN_AGENT",
+        "drain_agent": {"agent_id": {"value": agent_on(site, host).await}, "max_grace_period": {"seconds": 5}},
+    });
+    let url = format!("http://{}/api/v1", site.cluster.master);
+    let answer = site.http.post(url).json(&call).send().await.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 200);
+}
+
+/// Reads the key over and over until it is stopped. Every read must succeed.
+struct Reader {
+    stopped: Arc<AtomicBool>,
+    reads: Arc<AtomicUsize>,
+    task: JoinHandle<Result<(), String>>,
+}
+
+impl Reader {
+    fn start<'a>(members: impl Iterator<Item = &'a Member>) -> Self {
+        let endpoints: Vec<String> = members.map(|member| member.address.clone()).collect();
+        let (stopped, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, count) = (Arc::clone(&stopped), Arc::clone(&reads));
+        let task = tokio::spawn(async move {
+            let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+            while !stop.load(Ordering::Relaxed) {
+                let value = etcdctl(&endpoints, &["get", "--print-value-only", KEY]).await?;
+                if value != VALUE {
+                    return Err(format!("read {value:?}"));
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        Self { stopped, reads, task }
+    }
+
+    async fn stop(self) {
+        let reads = self.reads.load(Ordering::Relaxed);
+        self.stopped.store(true, Ordering::Relaxed);
+        self.task.await.expect("no panic").expect("every read succeeds");
+        assert!(reads > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let site = start(folder.path()).await;
+    let (before, ids) = until_three(&site, "three members", |_| true).await;
+    let hosts: BTreeSet<&str> = before.values().map(|member| &*member.host).collect();
+    assert_eq!(hosts.len(), 3, "{before:?}");
+    let endpoints: Vec<&str> = before.values().map(|member| &*member.address).collect();
+    etcdctl(&endpoints, &["put", KEY, VALUE]).await.expect("written");
+
+    for even in [2, 4] {
+        let url = site.kubernetes(&format!("/kvstore/scale/{even}"));
+        let answer = site.http.put(url).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), 422);
+        let text = answer.text().await.expect("a text");
+        assert!(text.contains("only in odd numbers"), "{text}");
+    }
+
+    // An operator drains the agent of the first member.
+    let moving = &before[&0].host;
+    let reader = Reader::start(before.values().filter(|member| member.host != *moving));
+    drain(&site, moving).await;
+    let away = |members: &BTreeMap<u64, Member>| members.values().all(|member| member.host != *moving);
+    let (drained, other_ids) = until_three(&site, "a member in place of the drained one", away).await;
+    reader.stop().await;
+    assert_eq!(ids.intersection(&other_ids).count(), 2, "{ids:?} {other_ids:?}");
+
+    // Another agent is lost with its member.
+    let (_, lost) = drained.iter().find(|(number, _)| **number != 0).expect("another");
+    let reader = Reader::start(drained.values().filter(|member| member.host != lost.host));
+    let agent = agent_on(&site, &lost.host).await;
+    site.fault(&json!({"fault": "kill-agent", "agent": agent})).await;
+    let away = |members: &BTreeMap<u64, Member>| members.values().all(|member| member.host != lost.host);
+    let (after, last_ids) = until_three(&site, "a member in place of the lost one", away).await;
+    reader.stop().await;
+    assert_eq!(
+        other_ids.intersection(&last_ids).count(),
+        2,
+        "{other_ids:?} {last_ids:?}"
+    );
+
+    // The replacement has the data itself.
+    let known: BTreeSet<&str> = drained.values().map(|member| &*member.address).collect();
+    let new = after
+        .values()
+        .find(|member| !known.contains(&*member.address))
+        .expect("another");
+    let own = ["get", "--consistency=s", "--print-value-only", KEY];
+    assert_eq!(etcdctl(&[&new.address], &own).await.as_deref(), Ok(VALUE));
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_quorum_no_member_moves_until_the_agents_are_back() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let site = start(folder.path()).await;
+    let (before, ids) = until_three(&site, "three members", |_| true).await;
+    let endpoints: Vec<&str> = before.values().map(|member| &*member.address).collect();
+    etcdctl(&endpoints, &["put", KEY, VALUE]).await.expect("written");
+
+    let mut agents = Vec::new();
+    for number in [1, 2] {
+        let agent = agent_on(&site, &before[&number].host).await;
+        site.fault(&json!({"fault": "kill-agent", "agent": agent})).await;
+        agents.push(agent);
+    }
+    eventually("the reason, and what to do", || async {
+        let explained = explained(&site).await?;
+        let waiting = explained["waiting"].to_string();
+        let mut expected = vec![
+            "the kvstore has no quorum (healthy: 0 of 3 members, needed: 2, running: 1); no member is moved"
+                .to_owned(),
+        ];
+        expected.extend([1, 2].map(|number| {
+            let host = &before[&number].host;
+            format!("member {number} has its data on {host} and starts there; start that agent again")
+        }));
+        if expected.iter().all(|text| waiting.contains(text)) {
+            Ok(())
+        } else {
+            Err(waiting)
+        }
+    })
+    .await;
+    let left = running(&explained(&site).await.expect("an answer"));
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&0], "{left:?}");
+    assert_eq!(left[&0].address, before[&0].address);
+
+    for agent in agents {
+        site.fault(&json!({"fault": "start-agent", "agent": agent})).await;
+    }
+    let (after, same_ids) = until_three(&site, "the members to return", |_| true).await;
+    assert_eq!(same_ids, ids);
+    let endpoints = |members: &BTreeMap<u64, Member>| -> Vec<String> {
+        members.values().map(|member| member.address.clone()).collect()
+    };
+    assert_eq!(endpoints(&after), endpoints(&before));
+    let address = &after[&1].address;
+    wait_for("the key", async || {
+        etcdctl(&[address], &["get", "--print-value-only", KEY])
+            .await
+            .as_deref()
+            == Ok(VALUE)
+    })
+    .await;
+    site.cluster.stop_after(site.daemon);
+}
+
+#[test]
+fn even_counts_are_refused_in_the_configuration() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("transom.toml");
+    for count in [2, 4] {
+        let settings = format!("[kubernetes]\nds_etcd = true\nds_mysql = false\nds_count = {count}\n");
+        fs::write(&file, settings).expect("written");
+        let output = std::process::Command::new(transom_tests::process::binary())
+            .args(["config", "check", "--config"])
+            .arg(&file)
+            .output()
+            .expect("an output");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let expected =
+            format!("(DS_COUNT) is {count}; the members of a kvstore form a cluster only in odd numbers");
+        assert!(text.contains(&expected), "{text}");
+    }
+}
