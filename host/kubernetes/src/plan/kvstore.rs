@@ -67,10 +67,11 @@ impl<'a> Planner<'a> {
         self.members(Kind::Datastore)
     }
 
+    /// Members that are about to end count no more, although they may run for a moment.
     fn healthy_voters(&self) -> usize {
         let members = self.datastores().iter();
         members
-            .filter(|member| member.voter && member.is_healthy())
+            .filter(|member| member.voter && !member.leaving && member.is_healthy())
             .count()
     }
 

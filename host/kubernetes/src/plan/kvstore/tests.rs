@@ -37,6 +37,14 @@ fn old(member: Member) -> Member {
     Member { old: true, ..member }
 }
 
+/// It is about to end and runs still.
+fn ending(member: Member) -> Member {
+    Member {
+        leaving: true,
+        ..member
+    }
+}
+
 fn in_condition(condition: Condition, member: Member) -> Member {
     Member { condition, ..member }
 }
@@ -160,6 +168,15 @@ fn members_start_one_after_the_other() {
             vec![end(0, Why::Changed)],
             "",
         ),
+        // Another one that joined now would not find it.
+        (
+            "the former form ends",
+            3,
+            kvstore(1),
+            vec![ending(old(voter(0)))],
+            vec![],
+            "",
+        ),
     ]);
 }
 
@@ -173,13 +190,7 @@ fn a_lost_member_leaves_etcd_before_another_one_joins() {
         silent_since,
         ..kvstore(3)
     };
-    let leaving = in_condition(
-        Condition::Killing,
-        Member {
-            leaving: true,
-            ..voter(1)
-        },
-    );
+    let leaving = in_condition(Condition::Killing, ending(voter(1)));
     let wait = "joins the kvstore when a lost one has left it";
     check(vec![
         ("ended", 3, lost(false, None), two(), vec![dismiss(1)], wait),
@@ -383,6 +394,9 @@ fn members_leave_one_at_a_time_and_keep_the_quorum() {
     ]);
     let late = plan_at(350, 1, silent(50), three());
     assert_eq!(late.steps, [end(2, Why::Surplus)], "two of three are left");
+    let one_ends = vec![voter(0), voter(1), ending(voter(2))];
+    let next = plan_at(350, 1, silent(50), one_ends);
+    assert_eq!(next.steps, [], "one of three would be left");
 }
 
 #[test]
