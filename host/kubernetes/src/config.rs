@@ -23,6 +23,8 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// The maximum count of each kind.
     pub max_scale: u32,
+    /// The count of agents follows the pods; `None`: only requests change it.
+    pub autoscale: Option<AutoscaleConfig>,
     /// `PORTRANGE_FROM` and `PORTRANGE_TO`: the host ports that tasks may use, inclusive.
     pub port_range: (u16, u16),
     /// How each kind is launched.
@@ -37,6 +39,23 @@ pub struct Config {
     pub bootstrap: BootstrapConfig,
     /// Timeout of one call of the store.
     pub store_timeout: Duration,
+}
+
+/// How the count of agents follows the pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutoscaleConfig {
+    /// The minimum count of agents, at least 1.
+    pub min: u32,
+    /// The maximum count of agents, at most `max_scale`.
+    pub max: u32,
+    /// How many agents are added at once, at least 1.
+    pub step: u32,
+    /// How long pods must be unschedulable before agents are added for them.
+    pub scale_up_delay: Duration,
+    /// How long an agent must be idle before it is removed.
+    pub scale_down_delay: Duration,
+    /// The time between two changes of the count.
+    pub cooldown: Duration,
 }
 
 /// How the tasks of one kind are launched.

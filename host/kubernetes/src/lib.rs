@@ -10,6 +10,7 @@
 //!
 //! * `plan`: the next steps from the wanted and the observed state, a pure function tested with
 //!   tables of cases. `kind`: datastore, server and agent.
+//! * `autoscale`: the count of agents by the pods, a pure function too.
 //! * `core`: one actor that owns members and wanted counts, carries the steps out, and publishes the
 //!   view that requests read (`view`). Slow work runs in jobs; `core::finding` is what they report.
 //! * `task`: turns a member into a task, and says which ports it listens on.
@@ -56,6 +57,7 @@
 )]
 
 mod api;
+mod autoscale;
 mod bootstrap;
 pub mod config;
 mod core;

@@ -15,6 +15,12 @@ struct KindLabel {
     kind: &'static str,
 }
 
+/// `up` or `down`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabel {
+    direction: &'static str,
+}
+
 impl KindLabel {
     fn of(kind: Kind) -> Self {
         Self { kind: kind.as_str() }
@@ -31,6 +37,9 @@ pub(crate) struct Metrics {
     nodes: Gauge,
     orchestrator_up: Gauge,
     settled: Gauge,
+    autoscaled: Family<DirectionLabel, Counter>,
+    unschedulable_pods: Gauge,
+    idle_agents: Gauge,
 }
 
 impl Metrics {
@@ -44,6 +53,9 @@ impl Metrics {
             nodes: Gauge::default(),
             orchestrator_up: Gauge::default(),
             settled: Gauge::default(),
+            autoscaled: Family::default(),
+            unschedulable_pods: Gauge::default(),
+            idle_agents: Gauge::default(),
         };
         let name = |name: &str| format!("transom_kubernetes_{name}");
         registry.register(
@@ -73,11 +85,32 @@ impl Metrics {
             "Whether every wanted task runs and every node is ready",
             metrics.settled.clone(),
         );
+        registry.register(
+            name("autoscale_changes"),
+            "Changes of the count of agents by the autoscaler",
+            metrics.autoscaled.clone(),
+        );
+        registry.register(
+            name("unschedulable_pods"),
+            "Pods that are unschedulable, while the agents are autoscaled",
+            metrics.unschedulable_pods.clone(),
+        );
+        registry.register(
+            name("idle_agents"),
+            "Agents on which no pod runs that would have to move, while the agents are autoscaled",
+            metrics.idle_agents.clone(),
+        );
         metrics
     }
 
     pub(crate) fn started(&self, kind: Kind) {
         self.tasks_started.get_or_create(&KindLabel::of(kind)).inc();
+    }
+
+    /// The autoscaler has changed the count of agents.
+    pub(crate) fn autoscaled(&self, up: bool) {
+        let direction = if up { "up" } else { "down" };
+        self.autoscaled.get_or_create(&DirectionLabel { direction }).inc();
     }
 
     pub(crate) fn show(&self, view: &View) {
@@ -95,6 +128,11 @@ impl Metrics {
         self.nodes_ready.set(i64::try_from(ready).unwrap_or(i64::MAX));
         self.orchestrator_up.set(i64::from(view.orchestrator.is_some()));
         self.settled.set(i64::from(view.ready));
+        let autoscale = view.autoscale.as_ref();
+        let (pods, agents) = autoscale.map_or((0, 0), |it| (it.unschedulable_pods, it.idle_agents));
+        self.unschedulable_pods
+            .set(i64::try_from(pods).unwrap_or(i64::MAX));
+        self.idle_agents.set(i64::try_from(agents).unwrap_or(i64::MAX));
     }
 
     /// Another daemon leads: its metrics are the valid ones.
@@ -120,6 +158,7 @@ mod tests {
         let metrics = Metrics::register(&mut registry);
         // A family without a series is not encoded.
         metrics.started(Kind::Server);
+        metrics.autoscaled(true);
         metrics.show(&View::default());
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();

@@ -19,6 +19,7 @@ pub(crate) fn config() -> Config {
         name: "m3s".to_owned(),
         heartbeat_interval: Duration::from_secs(15),
         max_scale: 100,
+        autoscale: None,
         port_range: (31000, 32000),
         kinds: PerKind::from_fn(|kind| {
             let (cpus, mem, disk) = match kind {

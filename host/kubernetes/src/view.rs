@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::core::autoscale::Autoscaled;
 use crate::kind::{Kind, PerKind};
 
 /// What requests read.
@@ -21,6 +22,22 @@ pub(crate) struct View {
     pub(crate) client_config: Option<Arc<str>>,
     /// Why the next task does not start, or the next change is not made; empty: nothing waits.
     pub(crate) waiting: Vec<Waiting>,
+    /// The autoscaler; `None`: it is off.
+    pub(crate) autoscale: Option<AutoscaleView>,
+}
+
+/// The autoscaler of the agents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AutoscaleView {
+    /// The limits of the count.
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    pub(crate) unschedulable_pods: usize,
+    pub(crate) idle_agents: usize,
+    /// Why the count stays although there is a reason to change it, in sentences.
+    pub(crate) notes: Vec<String>,
+    /// The last decision.
+    pub(crate) last: Option<Autoscaled>,
 }
 
 /// One task of the framework.

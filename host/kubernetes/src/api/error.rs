@@ -9,6 +9,10 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::AboveMaximum { count, maximum } => above_maximum(&count.to_string(), maximum),
+            Refusal::OutsideAutoscale { count, min, max } => unprocessable(format!(
+                "The count {count} is outside of the limits of `kubernetes.agents.autoscale`: `min` is {min}, `max` is \
+                 {max}."
+            )),
             Refusal::EvenKvstore(count) => unprocessable(format!(
                 "The members of a kvstore form a cluster only in odd numbers, and {count} is even."
             )),

@@ -1,18 +1,42 @@
-//! `GET /explain`: why tasks wait, and where the others are. An extension of the specification, on
+//! `GET /explain`: why tasks wait, where the others are, and what the autoscaler
+//! did and does not do. An extension of the specification, on
 //! the neutral prefix only.
 
 use axum::extract::State;
 use axum::response::Response;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Api, document};
 use crate::kind::{Kind, PerKind};
-use crate::view::TaskView;
+use crate::view::{AutoscaleView, TaskView};
 
 #[derive(Serialize)]
 struct Explanation<'a> {
     waiting: Vec<Wait<'a>>,
     tasks: PerKind<Vec<Task<'a>>>,
+    /// `None`: it is off.
+    autoscale: Option<Autoscale<'a>>,
+}
+
+#[derive(Serialize)]
+struct Autoscale<'a> {
+    min: u32,
+    max: u32,
+    unschedulable_pods: usize,
+    idle_agents: usize,
+    /// Why the count stays although there is a reason to change it.
+    notes: &'a [String],
+    last: Option<LastChange<'a>>,
+}
+
+/// The last change of the count by the autoscaler.
+#[derive(Serialize)]
+struct LastChange<'a> {
+    at: Timestamp,
+    from: u32,
+    to: u32,
+    reason: &'a str,
 }
 
 #[derive(Serialize)]
@@ -45,6 +69,24 @@ impl<'a> From<&'a TaskView> for Task<'a> {
     }
 }
 
+impl<'a> From<&'a AutoscaleView> for Autoscale<'a> {
+    fn from(view: &'a AutoscaleView) -> Self {
+        Self {
+            min: view.min,
+            max: view.max,
+            unschedulable_pods: view.unschedulable_pods,
+            idle_agents: view.idle_agents,
+            notes: &view.notes,
+            last: view.last.as_ref().map(|last| LastChange {
+                at: last.at,
+                from: last.from,
+                to: last.to,
+                reason: &last.reason,
+            }),
+        }
+    }
+}
+
 /// See the module.
 pub(super) async fn get(State(api): State<Api>) -> Response {
     let view = api.0.views.get();
@@ -55,5 +97,6 @@ pub(super) async fn get(State(api): State<Api>) -> Response {
     document(&Explanation {
         waiting: waiting.collect(),
         tasks: PerKind::from_fn(|kind| view.tasks.of(kind).iter().map(Task::from).collect()),
+        autoscale: view.autoscale.as_ref().map(Autoscale::from),
     })
 }

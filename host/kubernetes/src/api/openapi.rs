@@ -156,6 +156,11 @@ fn schemas() -> Value {
         "number": count, "id": text, "state": may_be_text, "host": may_be_text, "ports": ports, "node": may_be_text,
     }));
     let tasks = json!({"type": "array", "items": task});
+    let last = object(&json!({"at": text, "from": count, "to": count, "reason": text}));
+    let autoscale = object(&json!({
+        "min": count, "max": count, "unschedulable_pods": count, "idle_agents": count,
+        "notes": {"type": "array", "items": text}, "last": {"anyOf": [{"type": "null"}, last]},
+    }));
     json!({
         "Error": {
             "type": "object",
@@ -178,6 +183,7 @@ fn schemas() -> Value {
         "Explanation": object(&json!({
             "waiting": {"type": "array", "items": object(&json!({"kind": kind, "reason": text}))},
             "tasks": object(&json!({"datastore": tasks, "server": tasks, "agent": tasks})),
+            "autoscale": {"anyOf": [{"type": "null"}, autoscale]},
         })),
     })
 }

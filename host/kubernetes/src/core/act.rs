@@ -15,7 +15,7 @@ use super::finding::{Finding, NodeChange};
 use super::members::ScriptState;
 use super::version::IMPORTED;
 use crate::kind::{Kind, PerKind};
-use crate::plan::{self, Drain, Goal, Node, Observed, Policy, Step, next_steps};
+use crate::plan::{self, Drain, Goal, Node, Observed, Plan, Policy, Step, next_steps};
 use crate::task::{Endpoints, Launch, MemberStart, Metadata, Script};
 
 /// How often the orchestrator is asked while nothing changes, unless the heartbeat is shorter.
@@ -30,22 +30,15 @@ pub(super) const DRAIN_RETRY: Duration = Duration::from_secs(1);
 impl Core {
     /// Compares what is wanted with what is observed, starts the next steps, and publishes the
     /// result.
-    pub(super) fn act(&mut self) {
+    pub(super) async fn act(&mut self) {
         let now = Timestamp::now();
         self.note_readiness(now);
         self.note_kvstore(now);
         let versions = self.versions();
-        let observed = self.observed(&versions, now);
-        let goal = Goal {
-            counts: self.wanted.counts,
-            cordoned: self.wanted.cordoned,
-        };
-        let policy = Policy {
-            node_timeout: self.config.orchestrator.node_timeout,
-            drain_timeout: self.config.orchestrator.drain_timeout,
-            grace: self.config.heartbeat_interval.saturating_mul(2),
-        };
-        self.plan = next_steps(&goal, &observed, &policy, now);
+        self.plan = self.next_plan(&versions, now);
+        if self.autoscale(self.plan.settled, now).await {
+            self.plan = self.next_plan(&versions, now);
+        }
         for step in std::mem::take(&mut self.plan.steps) {
             tracing::debug!(framework = self.config.name, ?step, "next step");
             match step {
@@ -79,14 +72,29 @@ impl Core {
         self.read_client_config();
         self.observe();
         self.observe_kvstore();
+        self.list_pods();
         self.show();
+    }
+
+    fn next_plan(&self, versions: &PerKind<String>, now: Timestamp) -> Plan {
+        let goal = Goal {
+            counts: self.wanted.counts,
+            cordoned: self.wanted.cordoned,
+        };
+        let policy = Policy {
+            node_timeout: self.config.orchestrator.node_timeout,
+            drain_timeout: self.config.orchestrator.drain_timeout,
+            grace: self.config.heartbeat_interval.saturating_mul(2),
+        };
+        next_steps(&goal, &self.observed(versions, now), &policy, now)
     }
 
     /// When to compare again, if nothing happens before.
     pub(super) fn next_look(&self) -> Instant {
         let now = Instant::now();
         let mut next = now + self.config.heartbeat_interval;
-        if let Some(at) = self.plan.look_again {
+        let looks = [self.plan.look_again, self.autoscaler.look_again];
+        if let Some(at) = looks.into_iter().flatten().min() {
             let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
             next = next.min(now + wait.max(Duration::from_millis(10)));
         }
@@ -97,16 +105,29 @@ impl Core {
                 ScriptState::Failed(_, at) => Some(*at),
                 _ => None,
             });
-        let jobs = [self.jobs.read_at, self.jobs.observe_at, self.kvstore.due()];
+        let jobs = [
+            self.jobs.read_at,
+            self.jobs.observe_at,
+            self.kvstore.due(),
+            self.next_list(),
+        ];
         let due = jobs.into_iter().flatten().chain(retries).min();
         due.map_or(next, |due| next.min(due))
     }
 
     /// What the plan sees.
     fn observed(&self, versions: &PerKind<String>, now: Timestamp) -> Observed {
+        let observation = self.orchestrator.observation.as_ref();
         let members = PerKind::from_fn(|kind| {
             let mut members = self.members.planned(kind, versions.of(kind));
             for member in &mut members {
+                member.chosen = self.autoscaled_away().contains(&member.task);
+                // A daemon that led before has begun to drain it.
+                let mut nodes = observation.iter().flat_map(|it| &it.nodes);
+                let mut begun = || nodes.any(|node| node.draining && node.is_of(&member.task));
+                if member.drain == Drain::NotStarted && begun() {
+                    member.drain = Drain::Failed;
+                }
                 let imported = self.members.of(kind).get(&member.number);
                 let imported = imported.is_some_and(|it| it.replica.version == IMPORTED);
                 member.old &= !(imported && *self.wanted.generations.of(kind) == 0);

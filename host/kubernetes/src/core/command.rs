@@ -9,6 +9,8 @@ use crate::kind::Kind;
 pub(crate) enum Refusal {
     /// More than `max_scale`.
     AboveMaximum { count: u32, maximum: u32 },
+    /// Outside of the limits of `[kubernetes.agents.autoscale]`.
+    OutsideAutoscale { count: u32, min: u32, max: u32 },
     /// The members of a kvstore form a cluster only in odd numbers.
     EvenKvstore(u32),
     /// A command of the configuration runs one datastore.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_common::{HostPort, error_chain};
@@ -12,7 +13,7 @@ use super::{Core, ReadClientConfig};
 use crate::bootstrap::{NotPrepared, Prepared};
 use crate::kind::Kind;
 use crate::kvstore::{KvstoreError, Seen};
-use crate::orchestrator::{ClientConfig, Drained, Observation, Orchestrator, OrchestratorError};
+use crate::orchestrator::{ClientConfig, Drained, Observation, Orchestrator, OrchestratorError, Pods};
 use crate::plan::Drain;
 use crate::task::{Metadata, Script};
 
@@ -38,6 +39,11 @@ pub(super) enum Finding {
         client: Arc<dyn Orchestrator>,
         changes: u64,
         result: Result<Observation, OrchestratorError>,
+    },
+    /// The pods were listed, or not.
+    Pods {
+        client: Arc<dyn Orchestrator>,
+        result: Result<Pods, OrchestratorError>,
     },
     /// The drain of an agent's node is over.
     Drained {
@@ -92,6 +98,7 @@ impl Core {
                 changes,
                 result,
             } => self.observed_now(&client, changes, result),
+            Finding::Pods { client, result } => self.pods_listed(&client, result, Timestamp::now()),
             Finding::Drained { node, task, result } => self.drained(&node, &task, result),
             Finding::Kvstore { changes, result } => self.kvstore_observed(changes, result),
             Finding::Dismissed { etcd, result } => self.dismissed(etcd, result),
@@ -251,6 +258,7 @@ impl Core {
             NodeChange::Cordoned(cordoned) => {
                 for known in nodes.iter_mut().filter(|known| known.name == node) {
                     known.cordoned = cordoned;
+                    known.draining = false;
                 }
             }
         }

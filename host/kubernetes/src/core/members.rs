@@ -271,6 +271,7 @@ impl Members {
                     || member.replica.condition == Condition::UnreachableInactive,
                 old: member.replica.version != version,
                 drain: member.drain,
+                chosen: false,
                 unready_since: member.unready_since,
                 voter: false,
                 etcd: None,

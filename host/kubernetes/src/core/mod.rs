@@ -6,6 +6,7 @@
 //! beside it and are never started twice.
 
 mod act;
+pub(crate) mod autoscale;
 pub(crate) mod command;
 mod finding;
 mod kvstore;
@@ -38,6 +39,7 @@ use crate::kind::{Kind, PerKind};
 use crate::orchestrator::{ClientConfig, Observation, Orchestrator};
 use crate::plan::Plan;
 use crate::task::Metadata;
+use autoscale::Autoscaler;
 use command::Command;
 use finding::Finding;
 use kvstore::KvstoreState;
@@ -95,6 +97,7 @@ struct Core {
     component_changes: u64,
     /// Whether nodes are to be made schedulable again, once.
     uncordoning: bool,
+    autoscaler: Autoscaler,
     plan: Plan,
 }
 
@@ -173,6 +176,7 @@ pub(crate) fn start(
         jobs: Jobs::default(),
         component_changes: 0,
         uncordoning: false,
+        autoscaler: Autoscaler::new(Timestamp::now()),
         plan: Plan::default(),
         config,
     };
@@ -185,7 +189,7 @@ pub(crate) fn start(
         let mut ticks = tokio::time::interval(core.config.heartbeat_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         core.record_voters().await;
-        core.act();
+        core.act().await;
         loop {
             let look_again = core.next_look();
             tokio::select! {
@@ -207,7 +211,7 @@ pub(crate) fn start(
                 }
             }
             core.record_voters().await;
-            core.act();
+            core.act().await;
         }
         core.service.metrics.step_down();
         core.service.views.publish(crate::view::View::default());

@@ -18,6 +18,7 @@ use transom_common::HostPort;
 use transom_store::typed::{Changes, TypedStore};
 use transom_store::{Expect, Store};
 
+use super::autoscale::Autoscaled;
 use super::command::Resource;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::{Kind, PerKind};
@@ -33,7 +34,7 @@ pub(crate) const CLIENT_CONFIG: &str = "client-config";
 /// The key of the kvstore's members.
 pub(crate) const KVSTORE: &str = "kvstore";
 
-/// The wanted state. Only requests and a changed configuration change it.
+/// The wanted state. Only requests, a changed configuration and the autoscaler change it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     pub(crate) counts: PerKind<u32>,
@@ -56,6 +57,9 @@ pub(crate) struct Wanted {
     /// other, also a single one.
     #[serde(default)]
     pub(crate) clustered: bool,
+    /// The last change of the count of agents by the autoscaler.
+    #[serde(default)]
+    pub(crate) autoscaled: Option<Autoscaled>,
 }
 
 /// Resources in place of the configured ones.

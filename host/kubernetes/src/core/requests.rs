@@ -1,6 +1,7 @@
 //! Requests: each changes what is wanted, which is stored before anything starts or ends and
 //! before the request is answered.
 
+use jiff::Timestamp;
 use transom_framework::ActorError;
 
 use super::Core;
@@ -48,6 +49,15 @@ impl Core {
         if count > maximum {
             return Err(Refusal::AboveMaximum { count, maximum });
         }
+        if let (Kind::Agent, Some(limits)) = (kind, &self.config.autoscale)
+            && !(limits.min..=limits.max).contains(&count)
+        {
+            return Err(Refusal::OutsideAutoscale {
+                count,
+                min: limits.min,
+                max: limits.max,
+            });
+        }
         if kind == Kind::Datastore {
             match self.config.datastore.engine {
                 Engine::Kvstore if count != 0 && count.is_multiple_of(2) => {
@@ -63,8 +73,14 @@ impl Core {
         let before = *self.wanted.counts.of(kind);
         let mut wanted = self.wanted.clone();
         *wanted.counts.of_mut(kind) = count;
+        if let (Kind::Agent, Some(last)) = (kind, &mut wanted.autoscaled) {
+            last.leaving.clear();
+        }
         self.want(wanted).await?;
         if before != count {
+            if kind == Kind::Agent {
+                self.autoscaler.changed_at = Timestamp::now();
+            }
             tracing::info!(framework = self.config.name, %kind, before, count, "scaled");
         }
         Ok(i64::from(count) - i64::from(before))

@@ -52,6 +52,7 @@ impl Core {
             ready: self.plan.settled && self.wanted.counts.server > 0,
             client_config: client_config.and_then(|config| config.served.clone()),
             waiting: self.waiting(),
+            autoscale: self.show_autoscaler(),
         };
         self.service.metrics.show(&view);
         self.service.views.publish(view);

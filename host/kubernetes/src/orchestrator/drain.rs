@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use http::Method;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 use transom_common::Backoff;
 
 use super::kube_api::is_name;
-use super::{Drained, KubeOrchestrator, Orchestrator as _, OrchestratorError};
+use super::pods::PodObject;
+use super::{Drained, KubeOrchestrator, OrchestratorError};
 
 /// The wait between two rounds; it begins again with each eviction that is accepted.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
@@ -21,35 +21,6 @@ const CONCURRENCY: usize = 8;
 /// The versions of `Eviction`: control planes have the first one from 1.22 on, and the second one
 /// until 1.24.
 const VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
-
-/// The fields of a `Pod` that are read.
-#[derive(Deserialize)]
-pub(super) struct PodObject {
-    metadata: Metadata,
-    status: Option<Status>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    namespace: String,
-    uid: String,
-    annotations: Option<BTreeMap<String, String>>,
-    owner_references: Option<Vec<Owner>>,
-    deletion_timestamp: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Owner {
-    kind: String,
-    controller: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    phase: Option<String>,
-}
 
 /// A pod that a drain evicts.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,25 +32,19 @@ pub(super) struct Pod {
     ending: bool,
 }
 
-impl PodObject {
-    /// The pod, unless a drain leaves it where it is: a daemon set would start it again, a kubelet
-    /// runs a mirror pod without the API, and a finished pod does nothing.
-    pub(super) fn into_evicted(self) -> Option<Pod> {
-        let Self { metadata, status } = self;
-        let owners = metadata.owner_references.unwrap_or_default();
-        let of_daemon_set = |owner: &Owner| owner.kind == "DaemonSet" && owner.controller == Some(true);
-        let mirror = |all: BTreeMap<_, _>| all.contains_key("kubernetes.io/config.mirror");
-        let phase = status.and_then(|status| status.phase);
-        let stays = owners.iter().any(of_daemon_set)
-            || metadata.annotations.is_some_and(mirror)
-            || matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
-        (!stays).then_some(Pod {
-            namespace: metadata.namespace,
-            name: metadata.name,
-            uid: metadata.uid,
-            ending: metadata.deletion_timestamp.is_some(),
-        })
+/// The pod, unless a drain leaves it where it is: one that belongs to the node, or does nothing any
+/// more.
+pub(super) fn evicted(object: PodObject) -> Option<Pod> {
+    if object.belongs_to_node() || object.is_finished() {
+        return None;
     }
+    let metadata = object.metadata;
+    Some(Pod {
+        namespace: metadata.namespace,
+        name: metadata.name,
+        uid: metadata.uid,
+        ending: metadata.deletion_timestamp.is_some(),
+    })
 }
 
 /// The answer to an eviction.
@@ -131,7 +96,7 @@ async fn until_empty(
     node: &str,
     progress: &mut Progress,
 ) -> Result<(), OrchestratorError> {
-    api.cordon(node, true).await?;
+    api.mark(node, true, true).await?;
     let mut idle_rounds = 0;
     loop {
         let pods = api.pods_to_evict(node).await?;

@@ -1,6 +1,7 @@
 //! The client on the wire: requests, bounded answers, lists in pages.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -17,9 +18,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use transom_common::HostPort;
 
-use super::drain::{Pod, PodObject};
-use super::node::NodeObject;
-use super::{Drained, Node, Observation, Orchestrator, OrchestratorError};
+use super::drain::{self, Pod};
+use super::node::{DRAINING, NodeObject};
+use super::pods::PodObject;
+use super::{Drained, Node, Observation, Orchestrator, OrchestratorError, Pods};
 
 /// The maximum size of one answer: a page of nodes with long lists of images.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -31,6 +33,10 @@ const MAX_PAGES: usize = 100;
 const MAX_NODES: usize = 5000;
 /// The maximum number of pods of a node, many times what a kubelet runs.
 const MAX_PODS: usize = 5000;
+/// How many pods without a node are read; more would not change a decision.
+const MAX_WAITING: usize = 5000;
+/// The list of all pods.
+const PODS: &str = "/api/v1/pods";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
 
@@ -153,22 +159,56 @@ impl KubeOrchestrator {
         most: usize,
     ) -> Result<Vec<T>, OrchestratorError> {
         let mut items = Vec::new();
+        self.pages(path, selector, |page| {
+            items.extend(page);
+            if items.len() > most {
+                return Err(format!("more than {most} objects"));
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(items)
+    }
+
+    /// Hands the pages of a list over, until `take` has enough or says what is wrong with one.
+    async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        selector: Option<&str>,
+        mut take: impl FnMut(Vec<T>) -> Result<ControlFlow<()>, String>,
+    ) -> Result<(), OrchestratorError> {
         let mut after = String::new();
         for _ in 0..MAX_PAGES {
             let page: List<T> = self.get(&page_path(path, selector, &after)).await?;
-            items.extend(page.items.unwrap_or_default());
-            if items.len() > most {
-                break;
-            }
+            let taken = take(page.items.unwrap_or_default()).map_err(|why| nonsense(path, &why))?;
             after = page.metadata.r#continue.unwrap_or_default();
-            if after.is_empty() {
-                return Ok(items);
+            if after.is_empty() || taken.is_break() {
+                return Ok(());
             }
         }
-        Err(nonsense(
-            path,
-            &format!("more than {most} objects, or more than {MAX_PAGES} pages"),
-        ))
+        Err(nonsense(path, &format!("more than {MAX_PAGES} pages")))
+    }
+
+    /// Cordons a node, or lifts that, and notes on it whether it is being drained.
+    pub(super) async fn mark(
+        &self,
+        node: &str,
+        cordoned: bool,
+        draining: bool,
+    ) -> Result<(), OrchestratorError> {
+        if !is_name(node) {
+            return Ok(());
+        }
+        // `null` removes a member, as `kubectl uncordon` does.
+        let change = json!({
+            "metadata": {"annotations": {DRAINING: draining.then_some("true")}},
+            "spec": {"unschedulable": cordoned.then_some(true)},
+        });
+        let path = format!("/api/v1/nodes/{node}");
+        unless_missing(
+            self.send(Method::PATCH, &path, Some((MERGE_PATCH, &change)))
+                .await,
+        )
     }
 
     /// The pods of a node that a drain evicts.
@@ -177,8 +217,8 @@ impl KubeOrchestrator {
             return Ok(Vec::new());
         }
         let selector = format!("spec.nodeName={node}");
-        let pods: Vec<PodObject> = self.list("/api/v1/pods", Some(&selector), MAX_PODS).await?;
-        Ok(pods.into_iter().filter_map(PodObject::into_evicted).collect())
+        let pods: Vec<PodObject> = self.list(PODS, Some(&selector), MAX_PODS).await?;
+        Ok(pods.into_iter().filter_map(drain::evicted).collect())
     }
 }
 
@@ -237,21 +277,34 @@ impl Orchestrator for KubeOrchestrator {
         })
     }
 
+    async fn pods(&self) -> Result<Pods, OrchestratorError> {
+        let mut pods = Pods::default();
+        // A pod that gets its node between the two lists is in none of them, which makes its node
+        // look idle for a moment; in both it would ask for another agent.
+        self.pages(PODS, Some("spec.nodeName!="), |page: Vec<PodObject>| {
+            page.iter().try_for_each(|pod| pods.add_placed(pod))?;
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        let waiting = "spec.nodeName=,status.phase=Pending";
+        self.pages(PODS, Some(waiting), |page: Vec<PodObject>| {
+            page.iter().try_for_each(|pod| pods.add_waiting(pod))?;
+            Ok(if pods.waiting.len() < MAX_WAITING {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        })
+        .await?;
+        Ok(pods)
+    }
+
     async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError> {
-        if !is_name(node) {
-            return Ok(());
-        }
-        // `null` removes the field, as `kubectl uncordon` does.
-        let change = json!({"spec": {"unschedulable": cordoned.then_some(true)}});
-        let path = format!("/api/v1/nodes/{node}");
-        unless_missing(
-            self.send(Method::PATCH, &path, Some((MERGE_PATCH, &change)))
-                .await,
-        )
+        self.mark(node, cordoned, false).await
     }
 
     async fn drain(&self, node: &str, deadline: Instant) -> Result<Drained, OrchestratorError> {
-        super::drain::drain(self, node, deadline).await
+        drain::drain(self, node, deadline).await
     }
 
     async fn remove_node(&self, node: &str) -> Result<(), OrchestratorError> {

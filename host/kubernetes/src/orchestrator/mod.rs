@@ -1,4 +1,4 @@
-//! The client of the orchestrator's own API: version, nodes, cordon, drain and removal.
+//! The client of the orchestrator's own API: version, nodes, pods, cordon, drain and removal.
 //!
 //! [`ClientConfig`] reads the configuration that the server wrote. [`KubeOrchestrator`] is the
 //! client, [`Orchestrator`] its interface for the core and its tests.
@@ -12,6 +12,8 @@ mod drain;
 mod error;
 mod kube_api;
 mod node;
+mod pods;
+mod quantity;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,10 @@ pub(crate) use client_config::{ClientConfig, ClientConfigError, Timeouts};
 pub(crate) use error::OrchestratorError;
 pub(crate) use kube_api::KubeOrchestrator;
 pub(crate) use node::Node;
+#[cfg(test)]
+pub(crate) use pods::WaitingPod;
+pub(crate) use pods::{NodeLoad, Pods};
+pub(crate) use quantity::Resources;
 
 /// The orchestrator's API.
 #[async_trait]
@@ -31,10 +37,14 @@ pub(crate) trait Orchestrator: Debug + Send + Sync {
     /// Its version and its nodes. An API that is not ready is an error.
     async fn observe(&self) -> Result<Observation, OrchestratorError>;
 
-    /// Cordons a node, or lifts that. A missing node is no error.
+    /// The pods that wait for a node, and what runs on each node.
+    async fn pods(&self) -> Result<Pods, OrchestratorError>;
+
+    /// Cordons a node, or lifts that; either way no drain is under way any more. A missing node is no
+    /// error.
     async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError>;
 
-    /// Cordons a node, evicts its pods and waits until they are gone, at most until the deadline.
+    /// Cordons a node, marks it as one that is drained, evicts its pods and waits until they are gone, at most until the deadline.
     ///
     /// Pods of daemon sets, mirror pods and finished pods stay. An eviction that a disruption budget
     /// refuses is tried again.

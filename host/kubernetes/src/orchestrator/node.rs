@@ -6,8 +6,14 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::pods::Amounts;
+use super::quantity::Resources;
+
 /// The label with the task's id, which the original's commands set.
 const TASK_LABEL: &str = "m3s.aventer.biz/taskid";
+/// The annotation of a node that is cordoned only because this service drains it. A daemon that
+/// begins to lead goes on with the drain, or lifts it.
+pub(super) const DRAINING: &str = "transom/draining";
 /// The arguments of the node's program as a JSON list.
 const ARGUMENTS: &str = "k3s.io/node-args";
 const ROLES: [&str; 2] = [
@@ -28,6 +34,10 @@ pub(crate) struct Node {
     pub(crate) ready_since: Option<Timestamp>,
     /// Whether it is cordoned.
     pub(crate) cordoned: bool,
+    /// Whether this service has cordoned it for a drain.
+    pub(crate) draining: bool,
+    /// What it has for pods, if the API tells that.
+    pub(crate) allocatable: Option<Resources>,
     /// `status.nodeInfo` as the API sent it.
     pub(crate) info: Value,
     /// Whether it has a role of the control plane.
@@ -71,6 +81,7 @@ struct Spec {
 #[serde(rename_all = "camelCase")]
 struct Status {
     node_info: Option<Value>,
+    allocatable: Option<Amounts>,
     conditions: Option<Vec<Condition>>,
 }
 
@@ -85,17 +96,18 @@ struct Condition {
 impl From<NodeObject> for Node {
     fn from(object: NodeObject) -> Self {
         let labels = object.metadata.labels.unwrap_or_default();
-        let (info, conditions) = match object.status {
-            Some(status) => (status.node_info, status.conditions.unwrap_or_default()),
-            None => (None, Vec::new()),
+        let (info, allocatable, conditions) = match object.status {
+            Some(status) => (
+                status.node_info,
+                status.allocatable.and_then(|amounts| amounts.allocatable()),
+                status.conditions.unwrap_or_default(),
+            ),
+            None => (None, None, Vec::new()),
         };
         let ready = conditions.iter().find(|condition| condition.r#type == "Ready");
         let task = labels.get(TASK_LABEL).filter(|id| !id.is_empty()).cloned();
-        let arguments = object
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(ARGUMENTS));
+        let annotation = |name: &str| object.metadata.annotations.as_ref()?.get(name);
+        let arguments = annotation(ARGUMENTS);
         Self {
             name: object.metadata.name,
             task: task.or_else(|| arguments.and_then(|list| task_in_arguments(list))),
@@ -103,6 +115,8 @@ impl From<NodeObject> for Node {
             ready_since: ready
                 .and_then(|ready| ready.last_transition_time.as_deref())
                 .and_then(|time| time.parse().ok()),
+            draining: annotation(DRAINING).is_some(),
+            allocatable,
             cordoned: object.spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
             info: info.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
             control_plane: ROLES.iter().any(|role| labels.contains_key(*role)),
@@ -196,11 +210,17 @@ mod tests {
         let read = node(json!({
             "metadata": {"name": "s", "labels": {"node-role.kubernetes.io/control-plane": "true"}},
             "spec": {"unschedulable": true},
-            "status": {"nodeInfo": info, "conditions": [{"type": "DiskPressure", "status": "True"}, ready]},
+            "status": {"allocatable": {"cpu": "1500m", "memory": "1Gi", "pods": "110", "hugepages-2Mi": "0"}, "nodeInfo": info, "conditions": [{"type": "DiskPressure", "status": "True"}, ready]},
         }));
         assert_eq!(read.info, info);
         assert!(read.ready && read.cordoned && read.control_plane);
         assert_eq!(read.ready_since, Some("2026-04-07T10:00:00Z".parse().unwrap()));
+        let allocatable = Resources {
+            cpu_millis: 1500,
+            memory: 1 << 30,
+            pods: 110,
+        };
+        assert_eq!((read.allocatable, read.draining), (Some(allocatable), false));
     }
 
     #[test]
@@ -208,6 +228,9 @@ mod tests {
         let read = node(json!({"metadata": {"name": "new"}}));
         assert!(!read.ready && !read.cordoned && !read.control_plane);
         assert_eq!((read.ready_since, read.info), (None, json!({})));
+        assert_eq!(read.allocatable, None);
+        let annotations = json!({DRAINING: "true"});
+        assert!(node(json!({"metadata": {"name": "n", "annotations": annotations}})).draining);
         let odd = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": "soon"});
         let read = node(json!({"metadata": {"name": "odd"}, "status": {"conditions": [odd]}}));
         assert_eq!((read.ready, read.ready_since), (false, None));

@@ -62,6 +62,8 @@ pub(crate) struct Member {
     pub(crate) old: bool,
     /// How far its node is drained.
     pub(crate) drain: Drain,
+    /// Whether the autoscaler has chosen it as one of those that end.
+    pub(crate) chosen: bool,
     /// Since when its node is missing or not ready, as the API last said.
     pub(crate) unready_since: Option<Timestamp>,
     /// Of a kvstore: whether it votes in the etcd cluster.
@@ -369,6 +371,15 @@ impl<'a> Planner<'a> {
         Kind::ALL.into_iter().all(complete)
     }
 
+    /// The first task that is not ready.
+    fn unready(&self) -> Option<(Kind, u32)> {
+        Kind::ALL.into_iter().find_map(|kind| {
+            let mut members = self.members(kind).iter();
+            let unready = members.find(|member| !self.is_ready(kind, member))?;
+            Some((kind, unready.number))
+        })
+    }
+
     fn is_ready(&self, kind: Kind, member: &Member) -> bool {
         match kind {
             Kind::Datastore => member.is_healthy() && (member.voter || self.observed.kvstore.is_none()),
@@ -451,10 +462,11 @@ impl<'a> Planner<'a> {
             return self.remove(kind, &member, Why::Changed);
         }
         if !self.plan.settled {
-            return self.wait(
-                kind,
-                "a changed configuration waits until every task runs and every node is ready",
-            );
+            let reason = "a changed configuration waits until every task runs and every node is ready";
+            let unready = self
+                .unready()
+                .map(|(kind, number)| format!("; {kind} {number} is not ready"));
+            return self.wait(kind, format!("{reason}{}", unready.unwrap_or_default()));
         }
         let oldest = members
             .iter()
@@ -521,8 +533,8 @@ fn in_order_of_removal(members: &[Member]) -> Vec<&Member> {
         condition: member.condition,
         since: member.since,
         healthy: member.healthy != Some(false),
-        // One that is drained already goes before the others.
-        selected: member.drain != Drain::NotStarted,
+        // One that is drained already, or chosen, goes before the others.
+        selected: member.drain != Drain::NotStarted || member.chosen,
     };
     order.sort_by(|a, b| {
         kill_order(&candidate(a), &candidate(b), KillSelection::YoungestFirst).then(b.number.cmp(&a.number))

@@ -23,6 +23,7 @@ pub(super) fn member(number: u32) -> Member {
         leaving: false,
         old: false,
         drain: Drain::NotStarted,
+        chosen: false,
         unready_since: None,
         voter: false,
         etcd: None,
@@ -186,6 +187,17 @@ fn the_youngest_agents_leave_drained_and_pending_ones_before() {
     };
     seen.members.agent.push(pending);
     assert_eq!(steps(&two, &seen), [remove(Kind::Agent, 2, Why::Surplus)]);
+}
+
+#[test]
+fn a_chosen_agent_leaves_before_younger_ones() {
+    let mut seen = settled(3);
+    seen.members.agent[0].chosen = true;
+    let drain = Step::Drain {
+        number: 0,
+        node: "node-agent-0".to_owned(),
+    };
+    assert_eq!(steps(&goal(1, 1, 2), &seen), [drain]);
 }
 
 #[test]
@@ -410,7 +422,7 @@ fn changed_tasks_are_replaced_one_by_one_and_only_while_all_is_well() {
     let halted = plan(&goal, &seen);
     assert_eq!(halted.steps, []);
     assert!(
-        halted.waiting[0].1.contains("waits until"),
+        halted.waiting[0].1.ends_with("; agent 0 is not ready"),
         "{:?}",
         halted.waiting
     );

@@ -130,6 +130,17 @@ async fn refusals_have_their_status() {
         for (method, path, refusal, status, message) in [
             (Method::GET, "agent/scale/50", above(), 422, "maximum, 40"),
             (
+                Method::PUT,
+                "agent/scale/9",
+                Refusal::OutsideAutoscale {
+                    count: 9,
+                    min: 1,
+                    max: 8,
+                },
+                422,
+                "`kubernetes.agents.autoscale`: `min` is 1, `max` is 8",
+            ),
+            (
                 Method::GET,
                 "kvstore/scale/2",
                 Refusal::EvenKvstore(2),

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::site::{Site, authorization, running, with_credentials};
+use super::site::{Site, authorization, autoscale, running, with_credentials};
 
 /// The problems of a document with the schema of a response.
 fn problems(described: &Value, schema: &Value, document: &Value) -> Vec<String> {
@@ -25,6 +25,7 @@ async fn document_describes_exactly_the_served_calls() {
         kind: crate::Kind::Agent,
         reason: "agent 1 waits.".to_owned(),
     }];
+    view.autoscale = Some(autoscale());
     site.views.publish(view);
     let right = authorization("user");
     let headers = [("authorization", right.as_str())];

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::site::{PREFIXES, Site, running};
+use super::site::{PREFIXES, Site, autoscale, running};
 use crate::kind::Kind;
 use crate::view::{View, Waiting};
 
@@ -158,6 +158,15 @@ async fn explain_shows_tasks_and_why_they_wait_on_the_neutral_prefix() {
         "node": "agent0.local"});
     let waits = json!({"number": 1, "id": "agent-1", "state": null, "host": null, "ports": [], "node": null});
     assert_eq!(found["tasks"]["agent"], json!([launched, waits]));
+    assert_eq!(found["autoscale"], Value::Null);
+    let mut view = running();
+    view.autoscale = Some(autoscale());
+    site.views.publish(view);
+    let expected = json!({
+        "min": 1, "max": 4, "unschedulable_pods": 2, "idle_agents": 0, "notes": ["the count is `max`, 4"],
+        "last": {"at": "2026-04-07T10:00:00Z", "from": 3, "to": 4, "reason": "pods unschedulable for 30s: d/a"},
+    });
+    assert_eq!(site.get("/api/fw/v0/explain").await.json()["autoscale"], expected);
     for path in ["/api/m3s/v0/explain", "/api/m3s/v0/openapi.json"] {
         site.get(path).await.is_error(path, 404);
     }

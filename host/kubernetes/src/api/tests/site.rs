@@ -20,9 +20,10 @@ use transom_web::{Credentials, Forwarder, PortConfig, RequestMetrics};
 
 use crate::api::{Api, Shared, access_rules, router};
 use crate::bootstrap::scripts::Scripts;
+use crate::core::autoscale::Autoscaled;
 use crate::core::command::{Command, Refusal};
 use crate::core::term::Handles;
-use crate::view::{NodeView, OrchestratorView, TaskView, View, Views};
+use crate::view::{AutoscaleView, NodeView, OrchestratorView, TaskView, View, Views};
 use crate::{Config, Kind};
 
 /// Both prefixes.
@@ -260,6 +261,24 @@ pub(super) fn running() -> View {
     view.tasks = crate::PerKind::from_fn(|kind| vec![task(kind, 0, Some("TASK_RUNNING"))]);
     view.tasks.agent.push(task(Kind::Agent, 1, None));
     view
+}
+
+/// An autoscaler that has added an agent and wants another one.
+pub(super) fn autoscale() -> AutoscaleView {
+    AutoscaleView {
+        min: 1,
+        max: 4,
+        unschedulable_pods: 2,
+        idle_agents: 0,
+        notes: vec!["the count is `max`, 4".to_owned()],
+        last: Some(Autoscaled {
+            at: "2026-04-07T10:00:00Z".parse().unwrap(),
+            from: 3,
+            to: 4,
+            reason: "pods unschedulable for 30s: d/a".to_owned(),
+            leaving: Vec::new(),
+        }),
+    }
 }
 
 #[derive(Debug)]

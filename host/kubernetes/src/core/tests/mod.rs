@@ -1,5 +1,6 @@
 //! The core with a scripted scheduler, cluster and orchestrator.
 
+mod autoscale;
 mod etcd;
 mod kvstore;
 mod site;

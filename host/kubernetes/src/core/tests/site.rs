@@ -1,6 +1,7 @@
 //! A core with a scripted scheduler, cluster and orchestrator.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ use crate::dependencies::{Cluster, Connector};
 use crate::kind::Kind;
 use crate::metrics::Metrics;
 use crate::orchestrator::{
-    ClientConfig, ClientConfigError, Drained, Node, Observation, Orchestrator, OrchestratorError,
+    ClientConfig, ClientConfigError, Drained, Node, NodeLoad, Observation, Orchestrator, OrchestratorError,
+    Pods, Resources, WaitingPod,
 };
 use crate::task::Draft;
 use crate::testing::{agent, config};
@@ -36,6 +38,13 @@ use crate::view::{View, Views};
 
 pub(super) const CLIENT_CONFIG: &str =
     "clusters:\n- cluster:\n    server: https://127.0.0.1:6443\n  name: default\nkind: Config\n";
+
+/// What each agent has for pods.
+const ALLOCATABLE: Resources = Resources {
+    cpu_millis: 1000,
+    memory: 1 << 30,
+    pods: 110,
+};
 
 /// Everything outside of the service: nodes, sandboxes, scripts.
 #[derive(Debug, Default)]
@@ -46,6 +55,16 @@ pub(super) struct World {
     pub(super) scheduler: Mutex<Option<Arc<ScriptedScheduler>>>,
     /// What happened to nodes, in words.
     pub(super) done: Mutex<Vec<String>>,
+    /// The requests of the pods, in CPUs: each runs alone on an agent, while there is one without.
+    pub(super) pods: Mutex<Vec<u64>>,
+    /// Why the pods are not listed.
+    pub(super) unlisted: Mutex<Option<&'static str>>,
+    /// Nodes that take no pods.
+    pub(super) reserved: Mutex<BTreeSet<String>>,
+    /// Whether further nodes do not register.
+    pub(super) no_new_nodes: AtomicBool,
+    /// Whether drains do not end.
+    pub(super) stuck_drains: Mutex<bool>,
     /// Whether the API answers.
     pub(super) silent: Mutex<bool>,
     /// Why the component rejects scripts.
@@ -67,6 +86,9 @@ impl World {
     pub(super) fn register(&self) {
         let scheduler = self.scheduler.lock().unwrap().clone();
         let Some(scheduler) = scheduler else { return };
+        if self.no_new_nodes.load(Ordering::SeqCst) {
+            return;
+        }
         let mut nodes = self.nodes.lock().unwrap();
         let without = self.without_node.lock().unwrap();
         for (task, record) in scheduler.tasks().iter() {
@@ -80,10 +102,61 @@ impl World {
                     ready_since: None,
                     control_plane: false,
                     cordoned: false,
+                    draining: false,
+                    allocatable: Some(ALLOCATABLE),
                     info: serde_json::json!({"kubeletVersion": "v1.31.5+k3s1"}),
                 });
             }
         }
+    }
+
+    /// Each pod on an agent's node of its own, by name; the others wait.
+    fn placed(&self) -> Pods {
+        let agents: Vec<String> = {
+            let scheduler = self.scheduler.lock().unwrap().clone().unwrap();
+            let tasks = scheduler.tasks();
+            let is_agent = |node: &&Node| {
+                let record = node
+                    .task
+                    .as_ref()
+                    .and_then(|task| tasks.get(&TaskId::from(task.as_str())));
+                record.is_some_and(|record| record.run_spec.ends_with("agent"))
+            };
+            let nodes = self.nodes.lock().unwrap();
+            let open = nodes.values().filter(|node| node.ready && !node.cordoned);
+            let reserved = self.reserved.lock().unwrap();
+            let open = open.filter(|node| !reserved.contains(&node.name));
+            open.filter(is_agent).map(|node| node.name.clone()).collect()
+        };
+        let (mut pods, mut agents) = (Pods::default(), agents.into_iter());
+        for (number, cpus) in self.pods.lock().unwrap().iter().enumerate() {
+            let requests = Resources {
+                cpu_millis: cpus * 1000,
+                memory: 1,
+                pods: 1,
+            };
+            let free = if requests.fits_in(ALLOCATABLE) {
+                agents.next()
+            } else {
+                None
+            };
+            match free {
+                Some(node) => {
+                    let busy = NodeLoad {
+                        busy: true,
+                        ..NodeLoad::default()
+                    };
+                    pods.loads.insert(node, busy);
+                }
+                None => pods.waiting.push(WaitingPod {
+                    uid: number.to_string(),
+                    name: format!("default/pod-{number}"),
+                    requests,
+                    unschedulable: true,
+                }),
+            }
+        }
+        pods
     }
 
     pub(super) fn note(&self, what: String) {
@@ -108,16 +181,33 @@ impl Orchestrator for World {
         })
     }
 
+    async fn pods(&self) -> Result<Pods, OrchestratorError> {
+        if let Some(why) = *self.unlisted.lock().unwrap() {
+            return Err(OrchestratorError::Nonsense {
+                request: "GET /api/v1/pods".to_owned(),
+                why: why.to_owned(),
+            });
+        }
+        self.register();
+        Ok(self.placed())
+    }
+
     async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError> {
         self.note(format!("{} {node}", if cordoned { "cordon" } else { "uncordon" }));
         if let Some(node) = self.nodes.lock().unwrap().get_mut(node) {
-            node.cordoned = cordoned;
+            (node.cordoned, node.draining) = (cordoned, false);
         }
         Ok(())
     }
 
     async fn drain(&self, node: &str, _: tokio::time::Instant) -> Result<Drained, OrchestratorError> {
         self.note(format!("drain {node}"));
+        if let Some(node) = self.nodes.lock().unwrap().get_mut(node) {
+            (node.cordoned, node.draining) = (true, true);
+        }
+        if *self.stuck_drains.lock().unwrap() {
+            std::future::pending::<()>().await;
+        }
         let mut failing = self.failing_drains.lock().unwrap();
         if *failing > 0 {
             *failing -= 1;

@@ -23,6 +23,7 @@ impl Kubernetes {
         self.check_amounts(&mut problems);
         self.check_ranges(&mut problems);
         self.check_counts(&mut problems);
+        problems.0.extend(self.agents.autoscale.problems(self.max_scale));
         self.check_datastore(&mut problems);
         problems.0
     }

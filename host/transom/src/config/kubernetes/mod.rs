@@ -1,5 +1,6 @@
 //! `[kubernetes]`: a Kubernetes cluster as tasks of a framework (specification, part B).
 
+mod autoscale;
 mod certificate;
 mod check;
 mod period;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
+pub(crate) use autoscale::Agents;
 pub(crate) use period::Period;
 pub(super) use variables::Variables;
 
@@ -242,6 +244,8 @@ pub(crate) struct Kubernetes {
     pub(crate) bootstrap_url: Option<Secret>,
     /// `[kubernetes.bootstrap]`: how the script is fetched and served.
     pub(crate) bootstrap: Bootstrap,
+    /// `[kubernetes.agents]`: autoscaling.
+    pub(crate) agents: Agents,
 }
 
 /// A label of a task.
@@ -378,6 +382,7 @@ impl Default for Kubernetes {
             volume_ds: "/data/k3s/datastore/".into(),
             bootstrap_url: None,
             bootstrap: Bootstrap::default(),
+            agents: Agents::default(),
         }
     }
 }

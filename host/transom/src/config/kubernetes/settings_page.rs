@@ -7,7 +7,7 @@ use super::{Kubernetes, variables};
 
 const PAGE: &str = include_str!("../../../../../docs/framework-settings.md");
 /// Where the structs of the section and its parts are; their comments are the meanings.
-const SOURCES: [&str; 1] = [include_str!("mod.rs")];
+const SOURCES: [&str; 2] = [include_str!("mod.rs"), include_str!("autoscale.rs")];
 
 /// A field of a struct, with its comment in one line.
 struct Field {

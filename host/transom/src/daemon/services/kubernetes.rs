@@ -130,6 +130,7 @@ fn service_config(section: &config::Kubernetes) -> service::Config {
         name: section.framework_name.clone(),
         heartbeat_interval: section.heartbeat_interval.duration(),
         max_scale: section.max_scale,
+        autoscale: autoscale(section),
         port_range: (section.portrange_from, section.portrange_to),
         kinds: transom_kubernetes::PerKind {
             datastore: service::KindConfig {
@@ -216,6 +217,19 @@ fn service_config(section: &config::Kubernetes) -> service::Config {
         },
         store_timeout: transom_store::typed::TIMEOUT,
     }
+}
+
+/// `None`: it is off.
+fn autoscale(section: &config::Kubernetes) -> Option<service::AutoscaleConfig> {
+    let autoscale = &section.agents.autoscale;
+    autoscale.enabled.then(|| service::AutoscaleConfig {
+        min: autoscale.min,
+        max: autoscale.maximum(section.max_scale),
+        step: autoscale.step,
+        scale_up_delay: autoscale.scale_up_delay.duration(),
+        scale_down_delay: autoscale.scale_down_delay.duration(),
+        cooldown: autoscale.cooldown.duration(),
+    })
 }
 
 fn datastore(section: &config::Kubernetes) -> service::DatastoreConfig {

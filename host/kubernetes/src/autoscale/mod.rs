@@ -1,0 +1,276 @@
+//! How many agents there should be, by the pods that wait for a node and by idle agents: a pure
+//! function.
+//!
+//! # The rule
+//!
+//! * A count below `min` or above `max` becomes `min` or `max`.
+//! * Up: pods that the orchestrator's scheduler calls unschedulable for `scale_up_delay` ask for as
+//!   many empty agents as hold their requests of CPU and memory. Idle agents, and those that are not
+//!   usable yet, count as part of these. At most `step` agents are added at once.
+//! * A pod that no empty agent can hold asks for nothing, and is named.
+//! * Down: agents that were idle for `scale_down_delay` end, the youngest first; never while another
+//!   pod waits for a node, and never while something wanted is missing or not ready.
+//! * `cooldown` passes between two changes of the count, those by request included.
+//!
+//! So a pod that another agent does not help (a node selector, a taint) costs no more than the idle
+//! agents that would hold its requests.
+
+mod packing;
+mod timers;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::config::AutoscaleConfig;
+use crate::orchestrator::Resources;
+
+pub(crate) use timers::Timers;
+
+/// How many pods a sentence names.
+const NAMED: usize = 5;
+
+/// What the rule looks at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// The wanted count of agents.
+    pub(crate) count: u32,
+    /// The agents whose nodes take pods: ready and not cordoned.
+    pub(crate) usable: Vec<Agent>,
+    /// The pods that wait for a node; `None`: the API did not tell.
+    pub(crate) waiting: Option<Vec<Waiting>>,
+    /// What an empty agent has for pods; `None`: no agent is ready.
+    pub(crate) empty: Option<Resources>,
+    /// Whether everything wanted runs and is ready.
+    pub(crate) settled: bool,
+    /// Whether the agents' nodes are cordoned by request.
+    pub(crate) cordoned: bool,
+    /// When the count was changed, or this daemon began to lead.
+    pub(crate) changed_at: Timestamp,
+}
+
+/// An agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Agent {
+    /// The id of its task.
+    pub(crate) task: String,
+    /// Since when it runs.
+    pub(crate) since: Timestamp,
+    /// Since when no pod on it would have to move; `None`: there are such pods.
+    pub(crate) idle_since: Option<Timestamp>,
+}
+
+/// A pod that waits for a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) name: String,
+    pub(crate) requests: Resources,
+    /// Since when it is unschedulable; `None`: the orchestrator's scheduler has not looked yet.
+    pub(crate) unschedulable_since: Option<Timestamp>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) change: Option<Change>,
+    /// Why the count stays although there is a reason to change it, in sentences.
+    pub(crate) notes: Vec<String>,
+    /// When to look again, if nothing happens before.
+    pub(crate) look_again: Option<Timestamp>,
+}
+
+/// Another count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) count: u32,
+    /// The tasks of the agents that are to end.
+    pub(crate) leaving: Vec<String>,
+    pub(crate) reason: String,
+}
+
+/// See the module.
+pub(crate) fn decide(config: &AutoscaleConfig, seen: &Seen, now: Timestamp) -> Verdict {
+    let mut decision = Decision {
+        config,
+        seen,
+        now,
+        verdict: Verdict::default(),
+    };
+    decision.decide();
+    decision.verdict
+}
+
+struct Decision<'a> {
+    config: &'a AutoscaleConfig,
+    seen: &'a Seen,
+    now: Timestamp,
+    verdict: Verdict,
+}
+
+impl<'a> Decision<'a> {
+    fn decide(&mut self) {
+        let (count, min, max) = (self.seen.count, self.config.min, self.config.max);
+        if count < min || count > max {
+            let (bound, limit) = if count < min { ("min", min) } else { ("max", max) };
+            return self.change(limit, Vec::new(), format!("`{bound}` is {limit}"));
+        }
+        let Some(waiting) = &self.seen.waiting else {
+            return;
+        };
+        let (waiting, too_large): (Vec<&Waiting>, Vec<&Waiting>) = waiting
+            .iter()
+            .partition(|pod| self.seen.empty.is_none_or(|empty| pod.requests.fits_in(empty)));
+        if !too_large.is_empty() {
+            self.note(format!(
+                "left out, because no agent can hold their requests: {}",
+                names(&too_large)
+            ));
+        }
+        let delay = self.config.scale_up_delay;
+        let since = waiting.iter().filter_map(|pod| pod.unschedulable_since);
+        let next = since
+            .map(|since| later(since, delay))
+            .filter(|due| *due > self.now);
+        self.look_again(next.min());
+        let due = |pod: &&Waiting| {
+            pod.unschedulable_since
+                .is_some_and(|since| later(since, delay) <= self.now)
+        };
+        let unschedulable: Vec<&Waiting> = waiting.iter().copied().filter(due).collect();
+        if unschedulable.is_empty() {
+            self.remove_idle(&waiting);
+        } else {
+            self.add_for(&unschedulable);
+        }
+    }
+
+    fn add_for(&mut self, pods: &[&Waiting]) {
+        let (config, seen) = (self.config, self.seen);
+        let why = format!(
+            "pods unschedulable for {:?}: {}",
+            config.scale_up_delay,
+            names(pods)
+        );
+        if seen.cordoned {
+            return self.note(format!("{why}; the agents' nodes are cordoned by request"));
+        }
+        let usable = u32::try_from(seen.usable.len()).unwrap_or(u32::MAX);
+        let (idle, coming) = (self.idle().count(), seen.count.saturating_sub(usable));
+        let there = u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(coming);
+        let requests = pods.iter().map(|pod| pod.requests).collect();
+        // More are not added anyway.
+        let most = there.saturating_add(config.max);
+        let needed = seen
+            .empty
+            .map_or(1, |empty| packing::agents_for(requests, empty, most));
+        let missing = needed.saturating_sub(there);
+        if missing == 0 && coming > 0 {
+            return self.note(format!("{why}; {coming} agents take no pods yet"));
+        }
+        if missing == 0 {
+            return self.note(format!(
+                "{why}, although {idle} idle agents could hold the requests; something else keeps the pods away, such \
+                 as a node selector, a taint or a volume"
+            ));
+        }
+        let room = config.max.saturating_sub(seen.count);
+        if room == 0 {
+            return self.note(format!("{why}; the count is `max`, {}", config.max));
+        }
+        if self.cools_down() {
+            return self.note(format!("{why}; the cooldown has not passed"));
+        }
+        let added = missing.min(room).min(config.step);
+        self.change(seen.count + added, Vec::new(), why);
+    }
+
+    fn remove_idle(&mut self, waiting: &[&Waiting]) {
+        let delay = self.config.scale_down_delay;
+        let ends = self
+            .idle()
+            .filter_map(|agent| Some(later(agent.idle_since?, delay)));
+        let next = ends.filter(|end| *end > self.now).min();
+        let mut idle: Vec<&Agent> = self
+            .idle()
+            .filter(|agent| {
+                agent
+                    .idle_since
+                    .is_some_and(|since| later(since, delay) <= self.now)
+            })
+            .collect();
+        let room = self.seen.count.saturating_sub(self.config.min) as usize;
+        if room == 0 {
+            return;
+        }
+        self.look_again(next);
+        if idle.is_empty() {
+            return;
+        }
+        let why = format!("agents idle for {delay:?}: {}", idle.len());
+        if !waiting.is_empty() {
+            return self.note(format!("{why}; pods wait for a node: {}", names(waiting)));
+        }
+        if !self.seen.settled {
+            return self.note(format!("{why}; not every task runs and every node is ready"));
+        }
+        if self.cools_down() {
+            return self.note(format!("{why}; the cooldown has not passed"));
+        }
+        idle.sort_by(|a, b| b.since.cmp(&a.since).then_with(|| b.task.cmp(&a.task)));
+        let leaving: Vec<String> = idle
+            .into_iter()
+            .take(room)
+            .map(|agent| agent.task.clone())
+            .collect();
+        let removed = u32::try_from(leaving.len()).unwrap_or(u32::MAX);
+        self.change(self.seen.count.saturating_sub(removed), leaving, why);
+    }
+
+    fn idle(&self) -> impl Iterator<Item = &'a Agent> + use<'a> {
+        self.seen.usable.iter().filter(|agent| agent.idle_since.is_some())
+    }
+
+    /// Whether a change has to wait for the cooldown.
+    fn cools_down(&mut self) -> bool {
+        let end = later(self.seen.changed_at, self.config.cooldown);
+        let cools_down = end > self.now;
+        self.look_again(cools_down.then_some(end));
+        cools_down
+    }
+
+    fn change(&mut self, count: u32, leaving: Vec<String>, reason: String) {
+        self.verdict.change = Some(Change {
+            count,
+            leaving,
+            reason,
+        });
+    }
+
+    fn note(&mut self, note: String) {
+        self.verdict.notes.push(note);
+    }
+
+    fn look_again(&mut self, at: Option<Timestamp>) {
+        self.verdict.look_again = self.verdict.look_again.into_iter().chain(at).min();
+    }
+}
+
+/// The names of pods, of many only the first ones.
+fn names(pods: &[&Waiting]) -> String {
+    let mut names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let mut text = names.join(", ");
+    if more > 0 {
+        text += &format!(" and {more} more");
+    }
+    text
+}
+
+fn later(since: Timestamp, duration: Duration) -> Timestamp {
+    since.checked_add(duration).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+//! The count of agents by the rule of [`crate::autoscale`]: asks for the pods, stores a decision
+//! like a request, and shows why the count stays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use transom_common::error_chain;
+use transom_replicas::Condition;
+
+use super::Core;
+use super::finding::Finding;
+use super::persist::Wanted;
+use crate::autoscale::{Agent, Change, Seen, Timers, Waiting, decide};
+use crate::kind::Kind;
+use crate::orchestrator::{NodeLoad, Orchestrator, OrchestratorError, Pods, Resources};
+use crate::plan::Drain;
+use crate::view::AutoscaleView;
+
+/// How often the pods are listed, unless the heartbeat is shorter.
+const LIST_INTERVAL: Duration = Duration::from_secs(10);
+/// The time to the next attempt after a decision could not be stored.
+const STORE_RETRY: Duration = Duration::from_secs(5);
+
+/// The last decision, stored with the count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Autoscaled {
+    pub(crate) at: Timestamp,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) reason: String,
+    /// The tasks of the agents that leave.
+    pub(crate) leaving: Vec<String>,
+}
+
+/// What the core knows for the rule.
+#[derive(Debug)]
+pub(super) struct Autoscaler {
+    /// The pods as last listed; `None`: not known.
+    pods: Option<Pods>,
+    /// Why they are not known.
+    problem: Option<String>,
+    timers: Timers,
+    /// When the count was changed, or this term began.
+    pub(super) changed_at: Timestamp,
+    notes: Vec<String>,
+    pub(super) look_again: Option<Timestamp>,
+    retry_at: Option<Instant>,
+    listing: bool,
+    /// The pods are not listed again before; `None`: at once.
+    list_at: Option<Instant>,
+}
+
+impl Autoscaler {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self {
+            pods: None,
+            problem: None,
+            timers: Timers::default(),
+            changed_at: now,
+            notes: Vec::new(),
+            look_again: None,
+            retry_at: None,
+            listing: false,
+            list_at: None,
+        }
+    }
+
+    /// Nothing is known any more; the delays begin anew.
+    fn forget(&mut self, problem: Option<String>) {
+        self.pods = None;
+        self.problem = problem;
+        self.timers = Timers::default();
+    }
+}
+
+impl Core {
+    /// Changes the count if the rule says so; returns whether it has.
+    pub(super) async fn autoscale(&mut self, settled: bool, now: Timestamp) -> bool {
+        let Some(config) = &self.config.autoscale else {
+            return false;
+        };
+        self.autoscaler.look_again = None;
+        if self.wanted.counts.server == 0 {
+            self.autoscaler.forget(None);
+            self.autoscaler.notes.clear();
+            return false;
+        }
+        if self.orchestrator.observation.is_none() {
+            self.autoscaler
+                .forget(Some("the server's API does not answer".to_owned()));
+        }
+        let seen = self.seen(settled, now);
+        let verdict = decide(config, &seen, now);
+        self.autoscaler.notes = verdict.notes;
+        self.autoscaler.look_again = verdict.look_again;
+        let problem = self.autoscaler.problem.as_ref();
+        let unknown = problem.map(|problem| format!("the pods are not known: {problem}"));
+        self.autoscaler.notes.extend(unknown);
+        match verdict.change {
+            Some(change) if self.autoscaler.retry_at.is_none_or(|at| at <= Instant::now()) => {
+                self.apply(change, now).await
+            }
+            _ => false,
+        }
+    }
+
+    /// What the rule looks at.
+    fn seen(&self, settled: bool, now: Timestamp) -> Seen {
+        let timers = &self.autoscaler.timers;
+        let agents = self.agents();
+        let waiting = self.autoscaler.pods.as_ref().map(|pods| {
+            let waiting = pods.waiting.iter().map(|pod| Waiting {
+                name: pod.name.clone(),
+                requests: pod.requests,
+                unschedulable_since: timers.unschedulable_since(&pod.uid),
+            });
+            waiting.collect()
+        });
+        Seen {
+            count: self.wanted.counts.agent,
+            usable: agents
+                .iter()
+                .map(|agent| Agent {
+                    task: agent.task.clone(),
+                    since: agent.since,
+                    // One that is newer than the list of pods is idle.
+                    idle_since: agent.idle.then(|| timers.idle_since(&agent.task).unwrap_or(now)),
+                })
+                .collect(),
+            waiting,
+            empty: agents
+                .iter()
+                .filter_map(|agent| agent.empty)
+                .reduce(Resources::max),
+            settled,
+            cordoned: self.wanted.cordoned,
+            changed_at: self.autoscaler.changed_at,
+        }
+    }
+
+    /// The agents whose nodes take pods.
+    fn agents(&self) -> Vec<UsableAgent> {
+        let nodes = self.orchestrator.observation.iter().flat_map(|it| &it.nodes);
+        let usable =
+            nodes.filter(|node| node.ready && !node.cordoned && !self.jobs.nodes.contains(&node.name));
+        let loads = self.autoscaler.pods.as_ref().map(|pods| &pods.loads);
+        let agents = usable.filter_map(|node| {
+            let mut members = self.members.of(Kind::Agent).values();
+            let member = members.find(|member| node.is_of(member.task.as_str()))?;
+            let replica = &member.replica;
+            let stays = replica.is_wanted() && member.drain == Drain::NotStarted;
+            let load = match loads {
+                Some(loads) => loads.get(&node.name).copied().unwrap_or_default(),
+                None => NodeLoad {
+                    busy: true,
+                    ..NodeLoad::default()
+                },
+            };
+            (stays && replica.condition == Condition::Running).then(|| UsableAgent {
+                task: member.task.to_string(),
+                since: replica.active_since(),
+                idle: !load.busy,
+                empty: node.allocatable.map(|all| all.minus(load.own)),
+            })
+        });
+        agents.collect()
+    }
+
+    /// Stores a decision and takes it over.
+    async fn apply(&mut self, change: Change, now: Timestamp) -> bool {
+        let before = self.wanted.counts.agent;
+        let mut wanted = Wanted {
+            autoscaled: Some(Autoscaled {
+                at: now,
+                from: before,
+                to: change.count,
+                reason: change.reason.clone(),
+                leaving: change.leaving,
+            }),
+            ..self.wanted.clone()
+        };
+        wanted.counts.agent = change.count;
+        if let Err(error) = self.repository.put_wanted(&wanted).await {
+            tracing::warn!(
+                framework = self.config.name,
+                error = error_chain(&error),
+                "storing a decision of the autoscaler failed; retrying"
+            );
+            self.autoscaler.retry_at = Some(Instant::now() + STORE_RETRY);
+            return false;
+        }
+        self.wanted = wanted;
+        self.autoscaler.retry_at = None;
+        self.autoscaler.changed_at = now;
+        self.service.metrics.autoscaled(change.count > before);
+        tracing::info!(
+            framework = self.config.name,
+            before,
+            count = change.count,
+            reason = change.reason,
+            "autoscaled the agents"
+        );
+        true
+    }
+
+    /// Lists the pods.
+    pub(super) fn list_pods(&mut self) {
+        let answers = self.orchestrator.observation.is_some();
+        if self.config.autoscale.is_none() || !answers || self.wanted.counts.server == 0 {
+            self.autoscaler.list_at = None;
+            return;
+        }
+        let now = Instant::now();
+        let Some(client) = self.orchestrator.client.clone() else {
+            return;
+        };
+        if self.autoscaler.listing || self.autoscaler.list_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.autoscaler.listing = true;
+        self.autoscaler.list_at = None;
+        self.job(async move {
+            let result = client.pods().await;
+            Finding::Pods { client, result }
+        });
+    }
+
+    /// When the pods are listed again.
+    pub(super) fn next_list(&self) -> Option<Instant> {
+        self.autoscaler.list_at
+    }
+
+    /// The pods were listed, or not.
+    pub(super) fn pods_listed(
+        &mut self,
+        client: &Arc<dyn Orchestrator>,
+        result: Result<Pods, OrchestratorError>,
+        now: Timestamp,
+    ) {
+        self.autoscaler.listing = false;
+        let current = self.orchestrator.client.as_ref();
+        if current.is_none_or(|current| !Arc::ptr_eq(current, client)) {
+            return;
+        }
+        let interval = LIST_INTERVAL.min(self.config.heartbeat_interval);
+        self.autoscaler.list_at = Some(Instant::now() + interval);
+        match result {
+            Ok(pods) => {
+                self.autoscaler.problem = None;
+                self.autoscaler.pods = Some(pods);
+                self.update_timers(now);
+            }
+            Err(error) => {
+                let problem = error_chain(&error);
+                if self.autoscaler.problem.is_none() {
+                    tracing::warn!(
+                        framework = self.config.name,
+                        error = problem,
+                        "listing the pods failed; the agents are not autoscaled"
+                    );
+                }
+                self.autoscaler.forget(Some(problem));
+            }
+        }
+    }
+
+    fn update_timers(&mut self, now: Timestamp) {
+        let agents = self.agents();
+        let Some(pods) = &self.autoscaler.pods else {
+            return;
+        };
+        let unschedulable = pods.waiting.iter().filter(|pod| pod.unschedulable);
+        self.autoscaler.timers.update(
+            unschedulable.map(|pod| pod.uid.as_str()),
+            agents
+                .iter()
+                .filter(|agent| agent.idle)
+                .map(|agent| agent.task.as_str()),
+            now,
+        );
+    }
+
+    /// The tasks of the agents that the last decision removes.
+    pub(super) fn autoscaled_away(&self) -> &[String] {
+        self.wanted.autoscaled.as_ref().map_or(&[], |last| &last.leaving)
+    }
+
+    /// The autoscaler as `explain` shows it.
+    pub(super) fn show_autoscaler(&self) -> Option<AutoscaleView> {
+        let config = self.config.autoscale.as_ref()?;
+        let (unschedulable_pods, idle_agents) = self.autoscaler.timers.counts();
+        Some(AutoscaleView {
+            min: config.min,
+            max: config.max,
+            unschedulable_pods,
+            idle_agents,
+            notes: self.autoscaler.notes.clone(),
+            last: self.wanted.autoscaled.clone(),
+        })
+    }
+}
+
+/// An agent whose node takes pods.
+struct UsableAgent {
+    task: String,
+    since: Timestamp,
+    idle: bool,
+    /// What it would have for pods without those that would move.
+    empty: Option<Resources>,
+}

@@ -1,0 +1,231 @@
+//! The count of agents follows the pods. Each pod needs an agent of its own.
+
+use std::time::Duration;
+
+use transom_testkit::wait_for;
+
+use super::super::command::{Command, Refusal};
+use super::site::Site;
+use crate::config::{AutoscaleConfig, Config};
+use crate::kind::Kind;
+use crate::view::View;
+
+/// Between 1 and 4 agents, without delays.
+fn at_once(config: &mut Config) {
+    config.autoscale = Some(AutoscaleConfig {
+        min: 1,
+        max: 4,
+        step: 2,
+        scale_up_delay: Duration::ZERO,
+        scale_down_delay: Duration::ZERO,
+        cooldown: Duration::ZERO,
+    });
+}
+
+/// The same, but idle agents stay.
+fn up_only(config: &mut Config) {
+    at_once(config);
+    change(config, |autoscale| {
+        autoscale.scale_down_delay = Duration::from_hours(1)
+    });
+}
+
+fn change(config: &mut Config, change: impl FnOnce(&mut AutoscaleConfig)) {
+    change(config.autoscale.as_mut().unwrap());
+}
+
+fn note(view: &View, text: &str) -> bool {
+    let notes = view.autoscale.iter().flat_map(|it| &it.notes);
+    notes.into_iter().any(|note| note.contains(text))
+}
+
+async fn until_agents(site: &Site, count: u32) {
+    site.until(&format!("{count} agents"), |view| {
+        view.ready && view.wanted.agent == count && view.running(Kind::Agent) == count as usize
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn agents_come_for_unschedulable_pods_and_idle_ones_go() {
+    let site = Site::start(at_once).await;
+    until_agents(&site, 1).await;
+    *site.world.pods.lock().unwrap() = vec![1, 1, 1];
+    until_agents(&site, 3).await;
+    let view = site.views.get();
+    let last = view.autoscale.as_ref().unwrap().last.as_ref().unwrap();
+    assert_eq!((last.from, last.to), (1, 3));
+    assert_eq!(
+        last.reason,
+        "pods unschedulable for 0ns: default/pod-1, default/pod-2"
+    );
+    site.until("no pod to wait", |view| {
+        view.autoscale
+            .as_ref()
+            .is_some_and(|it| it.unschedulable_pods == 0)
+    })
+    .await;
+    assert_eq!(site.views.get().wanted.agent, 3);
+
+    // The pods are on the nodes whose names come first.
+    *site.world.pods.lock().unwrap() = vec![1];
+    until_agents(&site, 1).await;
+    let busy = site
+        .world
+        .nodes
+        .lock()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect::<Vec<_>>();
+    let done = site.world.done();
+    let drained: Vec<&String> = done.iter().filter(|what| what.starts_with("drain")).collect();
+    assert_eq!(drained.len(), 2, "{done:?}");
+    for node in busy {
+        assert!(!drained.contains(&&format!("drain {node}")), "{done:?}");
+    }
+}
+
+#[tokio::test]
+async fn pods_that_no_agent_can_hold_are_named_and_change_nothing() {
+    let site = Site::start(up_only).await;
+    until_agents(&site, 1).await;
+    *site.world.pods.lock().unwrap() = vec![2];
+    site.until("its name", |view| {
+        note(
+            view,
+            "left out, because no agent can hold their requests: default/pod-0",
+        )
+    })
+    .await;
+    *site.world.pods.lock().unwrap() = vec![2, 1, 1];
+    until_agents(&site, 2).await;
+}
+
+#[tokio::test]
+async fn the_count_stays_within_its_limits() {
+    let site = Site::start(|config| {
+        up_only(config);
+        config.kinds.agent.count = 9;
+    })
+    .await;
+    until_agents(&site, 4).await;
+    *site.world.pods.lock().unwrap() = vec![1; 5];
+    site.until("the reason", |view| note(view, "the count is `max`, 4"))
+        .await;
+    for count in [0, 5] {
+        let refused = site.scale(Kind::Agent, count).await;
+        let expected = Refusal::OutsideAutoscale {
+            count,
+            min: 1,
+            max: 4,
+        };
+        assert_eq!(format!("{:?}", refused.unwrap_err()), format!("{expected:?}"));
+    }
+    // The cluster may be stopped all the same.
+    site.ask(|reply| Command::Stop { reply }).await.unwrap();
+    wait_for("all agents to end", async || site.tasks(Kind::Agent).is_empty()).await;
+    assert_eq!(site.views.get().wanted.agent, 0);
+}
+
+#[tokio::test]
+async fn a_count_by_request_pauses_nothing() {
+    let site = Site::start(at_once).await;
+    until_agents(&site, 1).await;
+    *site.world.pods.lock().unwrap() = vec![1];
+    site.scale(Kind::Agent, 3).await.unwrap();
+    until_agents(&site, 1).await;
+    assert_eq!(
+        site.views
+            .get()
+            .autoscale
+            .as_ref()
+            .unwrap()
+            .last
+            .as_ref()
+            .unwrap()
+            .from,
+        3
+    );
+}
+
+#[tokio::test]
+async fn a_decision_is_stored_and_the_delays_begin_anew_after_a_restart() {
+    let site = Site::start(up_only).await;
+    until_agents(&site, 1).await;
+    *site.world.pods.lock().unwrap() = vec![1, 1];
+    until_agents(&site, 2).await;
+    let before = site.tasks(Kind::Agent);
+    *site.world.pods.lock().unwrap() = vec![1, 1, 1];
+    let site = site
+        .restarted(|config| change(config, |autoscale| autoscale.cooldown = Duration::from_hours(1)))
+        .await;
+    site.until("the cooldown", |view| note(view, "the cooldown has not passed"))
+        .await;
+    let view = site.views.get();
+    assert_eq!((view.wanted.agent, site.tasks(Kind::Agent)), (2, before.clone()));
+    assert_eq!(view.autoscale.as_ref().unwrap().last.as_ref().unwrap().to, 2);
+    // Without autoscaling the count stays, and requests are free.
+    let site = site.restarted(|config| config.autoscale = None).await;
+    site.until_settled().await;
+    let view = site.views.get();
+    assert_eq!((view.wanted.agent, view.autoscale.clone()), (2, None));
+    assert_eq!(site.tasks(Kind::Agent), before);
+    site.scale(Kind::Agent, 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_chosen_agent_ends_even_if_the_daemon_is_restarted_before() {
+    let site = Site::start(at_once).await;
+    until_agents(&site, 1).await;
+    let old = site.tasks(Kind::Agent);
+    *site.world.pods.lock().unwrap() = vec![1, 1];
+    until_agents(&site, 2).await;
+    // Only the older agent becomes idle: the younger one gets the only pod.
+    *site.world.stuck_drains.lock().unwrap() = true;
+    site.world
+        .reserved
+        .lock()
+        .unwrap()
+        .extend(old.iter().map(|task| format!("node-{task}")));
+    *site.world.pods.lock().unwrap() = vec![1];
+    let node = format!("drain node-{}", old[0]);
+    wait_for("its drain", async || site.world.done().contains(&node)).await;
+    *site.world.stuck_drains.lock().unwrap() = false;
+    let site = site.restarted(|_| {}).await;
+    until_agents(&site, 1).await;
+    assert_ne!(site.tasks(Kind::Agent), old);
+}
+
+#[tokio::test]
+async fn while_the_pods_are_not_known_nothing_changes_and_the_reason_is_shown() {
+    let site = Site::start(at_once).await;
+    until_agents(&site, 1).await;
+    *site.world.unlisted.lock().unwrap() = Some("it is HTML");
+    *site.world.pods.lock().unwrap() = vec![1, 1];
+    site.until("the reason", |view| {
+        note(view, "the pods are not known") && note(view, "it is HTML")
+    })
+    .await;
+    assert_eq!(site.views.get().wanted.agent, 1);
+    *site.world.unlisted.lock().unwrap() = None;
+    until_agents(&site, 2).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_become_ready_is_not_followed_by_others() {
+    let site = Site::start(up_only).await;
+    until_agents(&site, 1).await;
+    site.world
+        .no_new_nodes
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    *site.world.pods.lock().unwrap() = vec![1, 1];
+    site.until("the reason", |view| {
+        view.wanted.agent == 2 && note(view, "1 agents take no pods yet")
+    })
+    .await;
+    site.world
+        .no_new_nodes
+        .store(false, std::sync::atomic::Ordering::SeqCst);
+    until_agents(&site, 2).await;
+}
