@@ -3,6 +3,7 @@
 mod autoscale;
 mod etcd;
 mod kvstore;
+mod rolling;
 mod site;
 
 use std::time::Duration;

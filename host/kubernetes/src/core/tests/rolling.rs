@@ -1,0 +1,185 @@
+//! Changes of image or command, one node after the other.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use transom_testkit::wait_for;
+
+use super::site::Site;
+use crate::kind::Kind;
+
+/// Three agents, and a change of their command.
+async fn changed(broken: bool) -> (Site, Vec<String>) {
+    let site = Site::start(|config| config.kinds.agent.count = 3).await;
+    site.until_settled().await;
+    let before = site.tasks(Kind::Agent);
+    site.world.no_new_nodes.store(broken, Ordering::SeqCst);
+    let site = site
+        .restarted(|config| config.orchestrator.agent_command += " --debug")
+        .await;
+    (site, before)
+}
+
+fn kept(site: &Site, before: &[String]) -> usize {
+    let tasks = site.tasks(Kind::Agent);
+    before.iter().filter(|task| tasks.contains(task)).count()
+}
+
+#[tokio::test]
+async fn a_change_that_breaks_agents_takes_one_and_its_revocation_mends_it() {
+    let (site, before) = changed(true).await;
+    site.until("the reason of the halt", |view| {
+        let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
+        reasons.any(|reason| reason.contains("waits until") && reason.ends_with(" is not ready"))
+    })
+    .await;
+    assert_eq!(kept(&site, &before), 2);
+    // More turns change nothing.
+    site.scale(Kind::Server, 1).await.unwrap();
+    assert_eq!(kept(&site, &before), 2);
+
+    site.world
+        .without_node
+        .lock()
+        .unwrap()
+        .extend(site.tasks(Kind::Agent));
+    site.world.no_new_nodes.store(false, Ordering::SeqCst);
+    let site = site
+        .restarted(|config| {
+            let command = &mut config.orchestrator.agent_command;
+            *command = command.trim_end_matches(" --debug").to_owned();
+        })
+        .await;
+    site.until_settled().await;
+    assert_eq!(kept(&site, &before), 2);
+    let drains = site
+        .world
+        .done()
+        .iter()
+        .filter(|what| what.starts_with("drain"))
+        .count();
+    assert_eq!(drains, 1);
+}
+
+#[tokio::test]
+async fn a_halted_change_resumes_when_the_node_is_ready() {
+    let (site, before) = changed(true).await;
+    site.until("the halt", |view| {
+        view.waiting
+            .iter()
+            .any(|waiting| waiting.reason.contains("waits until"))
+    })
+    .await;
+    site.world.no_new_nodes.store(false, Ordering::SeqCst);
+    wait_for("other agents", async || kept(&site, &before) == 0).await;
+    site.until_settled().await;
+}
+
+#[tokio::test]
+async fn a_drain_that_another_daemon_began_is_finished() {
+    let site = Site::start(|config| config.kinds.agent.count = 3).await;
+    site.until_settled().await;
+    *site.world.stuck_drains.lock().unwrap() = true;
+    let site = site
+        .restarted(|config| config.orchestrator.agent_command += " --debug")
+        .await;
+    let drained = |site: &Site| {
+        let done = site.world.done();
+        done.into_iter()
+            .filter(|what| what.starts_with("drain"))
+            .collect::<Vec<_>>()
+    };
+    wait_for("a drain", async || !drained(&site).is_empty()).await;
+    let first = drained(&site);
+    *site.world.stuck_drains.lock().unwrap() = false;
+    let site = site.restarted(|_| {}).await;
+    site.until_settled().await;
+    wait_for("all drains", async || drained(&site).len() == 4).await;
+    assert_eq!(drained(&site)[1], first[0], "the same node goes on");
+    site.until_settled().await;
+}
+
+#[tokio::test]
+async fn a_drain_that_another_daemon_began_is_lifted_if_the_agent_stays() {
+    let site = Site::start(|config| config.kinds.agent.count = 2).await;
+    site.until_settled().await;
+    let before = site.tasks(Kind::Agent);
+    *site.world.stuck_drains.lock().unwrap() = true;
+    let site = site
+        .restarted(|config| config.orchestrator.agent_command += " --debug")
+        .await;
+    let drained = |site: &Site, node: &str| site.world.done().contains(&format!("drain {node}"));
+    let nodes: Vec<String> = before.iter().map(|task| format!("node-{task}")).collect();
+    wait_for("a drain", async || nodes.iter().any(|node| drained(&site, node))).await;
+    let by_hand = nodes.iter().find(|node| !drained(&site, node)).unwrap();
+    site.world
+        .nodes
+        .lock()
+        .unwrap()
+        .get_mut(by_hand)
+        .unwrap()
+        .cordoned = true;
+    let site = site
+        .restarted(|config| {
+            let command = &mut config.orchestrator.agent_command;
+            *command = command.trim_end_matches(" --debug").to_owned();
+        })
+        .await;
+    wait_for("the node to be schedulable", async || {
+        let nodes = site.world.nodes.lock().unwrap();
+        nodes
+            .values()
+            .all(|node| !node.draining && (!node.cordoned || node.name == *by_hand))
+    })
+    .await;
+    assert!(
+        site.world.nodes.lock().unwrap()[by_hand].cordoned,
+        "it was no drain"
+    );
+    assert_eq!(site.tasks(Kind::Agent), before);
+}
+
+#[tokio::test]
+async fn counts_that_change_during_the_start_apply() {
+    let site = Site::start(|config| {
+        config.kinds.agent.count = 2;
+        config.heartbeat_interval = Duration::from_millis(20);
+    })
+    .await;
+    // No server answers yet.
+    site.scale(Kind::Agent, 4).await.unwrap();
+    site.scale(Kind::Server, 2).await.unwrap();
+    site.scale(Kind::Agent, 1).await.unwrap();
+    site.until("one agent and two servers", |view| {
+        view.ready && view.running(Kind::Agent) == 1 && view.running(Kind::Server) == 2
+    })
+    .await;
+    assert_eq!(site.tasks(Kind::Agent).len(), 1);
+    assert_eq!(site.tasks(Kind::Server).len(), 2);
+}
+
+#[tokio::test]
+async fn offers_that_never_fit_are_explained() {
+    let site = Site::start(|_| {}).await;
+    site.until_settled().await;
+    site.scheduler.set_immediate_launches(false);
+    let mut reasons = transom_scheduler::Reasons::default();
+    reasons
+        .last
+        .insert(transom_scheduler::Reason::InsufficientMemory, 3);
+    site.scheduler.set_reasons(reasons);
+    site.scale(Kind::Agent, 2).await.unwrap();
+    site.until("the reason", |view| {
+        let mut reasons = view.waiting.iter().filter(|waiting| waiting.kind == Kind::Agent);
+        reasons.any(|waiting| {
+            waiting
+                .reason
+                .starts_with("agent 1 waits for an offer; the last offers were not used: ")
+                && waiting.reason.contains("(3)")
+        })
+    })
+    .await;
+    let view = site.views.get();
+    assert!(!view.ready);
+    assert_eq!(view.tasks.agent[1].state, None);
+}
