@@ -25,6 +25,11 @@ pub(crate) fn programs(test: &str) -> Option<String> {
 
 /// A datastore, a server and two agents as processes.
 async fn start(programs: &str, folder: &Path) -> Site {
+    start_with(programs, folder, 2, "").await
+}
+
+/// The same with a count of agents, and further sections of the configuration.
+pub(crate) async fn start_with(programs: &str, folder: &Path, agents: u32, more: &str) -> Site {
     let script = folder.join("bootstrap.sh");
     // A real k3s needs root and a container runtime's kernel features; where there is one it runs.
     let text = format!(
@@ -43,9 +48,9 @@ async fn start(programs: &str, folder: &Path) -> Site {
          orch_ds_constraint = \"127.0.0.1\"\nvolume_ds = \"{data}/datastore\"\n\
          orch_container = false\norch_server_string = \"{program} server\"\nvolume_orch_server = \"{data}/server\"\n\
          orch_server_cpu = 0.5\norch_server_mem = 512\norch_server_disk = 1\nkubeconfig = \"k3s.yaml\"\n\
-         orch_agent_string = \"{program} agent\"\norch_agent_count = 2\norch_agent_cpu = 0.1\norch_agent_mem = 32\n\
+         orch_agent_string = \"{program} agent\"\norch_agent_count = {agents}\norch_agent_cpu = 0.1\norch_agent_mem = 32\n\
          orch_agent_disk = 1\norch_node_timeout = \"30s\"\ndrain_timeout = \"10s\"\n\
-         portrange_from = 1024\nportrange_to = 65535\nbootstrap_url = \"file://{}\"\n",
+         portrange_from = 1024\nportrange_to = 65535\nbootstrap_url = \"file://{}\"\n{more}",
         user(),
         script.display(),
     ))
@@ -91,7 +96,7 @@ fn start_pods(config: &Path, nodes: &[String]) {
 }
 
 /// Creates an object; returns the file with it.
-fn create(config: &Path, object: &Value) -> String {
+pub(crate) fn create(config: &Path, object: &Value) -> String {
     let file = config.with_file_name("object.json");
     fs::write(&file, object.to_string()).expect("written");
     let file = file.display().to_string();
@@ -130,7 +135,7 @@ async fn ready_nodes(site: &Site, file: &Path) -> Result<Vec<String>, String> {
     Ok(ready.map(|row| row[0].to_owned()).collect())
 }
 
-async fn until_ready(site: &Site, file: &Path, count: usize) -> Vec<String> {
+pub(crate) async fn until_ready(site: &Site, file: &Path, count: usize) -> Vec<String> {
     eventually("the nodes to be ready", || async {
         let nodes = ready_nodes(site, file).await;
         match nodes {

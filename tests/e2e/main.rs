@@ -38,6 +38,7 @@ mod framework_readme;
 mod fw_cli;
 mod health;
 mod hostile;
+mod kubernetes_autoscale;
 mod kubernetes_bootstrap;
 mod kubernetes_containers;
 mod kubernetes_failures;
