@@ -6,7 +6,8 @@
 //! * A count below `min` or above `max` becomes `min` or `max`.
 //! * Up: pods that the orchestrator's scheduler calls unschedulable for `scale_up_delay` ask for as
 //!   many empty agents as hold their requests of CPU and memory. Idle agents, and those that are not
-//!   usable yet, count as part of these. At most `step` agents are added at once.
+//!   usable yet, count as part of these, but not those that somebody else has cordoned. At most
+//!   `step` agents are added at once.
 //! * A pod that no empty agent can hold asks for nothing, and is named.
 //! * Down: agents that were idle for `scale_down_delay` end, the youngest first; never while another
 //!   pod waits for a node, and never while something wanted is missing or not ready.
@@ -37,6 +38,8 @@ pub(crate) struct Seen {
     pub(crate) count: u32,
     /// The agents whose nodes take pods: ready and not cordoned.
     pub(crate) usable: Vec<Agent>,
+    /// How many agents are ready but cordoned, neither by request nor by a drain of ours.
+    pub(crate) closed: usize,
     /// The pods that wait for a node; `None`: the API did not tell.
     pub(crate) waiting: Option<Vec<Waiting>>,
     /// What an empty agent has for pods; `None`: no agent is ready.
@@ -154,8 +157,8 @@ impl<'a> Decision<'a> {
         if seen.cordoned {
             return self.note(format!("{why}; the agents' nodes are cordoned by request"));
         }
-        let usable = u32::try_from(seen.usable.len()).unwrap_or(u32::MAX);
-        let (idle, coming) = (self.idle().count(), seen.count.saturating_sub(usable));
+        let known = u32::try_from(seen.usable.len() + seen.closed).unwrap_or(u32::MAX);
+        let (idle, coming) = (self.idle().count(), seen.count.saturating_sub(known));
         let there = u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(coming);
         let requests = pods.iter().map(|pod| pod.requests).collect();
         // More are not added anyway.
@@ -165,7 +168,7 @@ impl<'a> Decision<'a> {
             .map_or(1, |empty| packing::agents_for(requests, empty, most));
         let missing = needed.saturating_sub(there);
         if missing == 0 && coming > 0 {
-            return self.note(format!("{why}; {coming} agents take no pods yet"));
+            return self.note(format!("{why}; agents that take no pods yet: {coming}"));
         }
         if missing == 0 {
             return self.note(format!(

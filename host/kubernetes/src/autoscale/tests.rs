@@ -48,6 +48,7 @@ fn seen(count: u32, pods: &[(u64, Option<i64>)]) -> Seen {
     Seen {
         count,
         usable: agents(count),
+        closed: 0,
         waiting: Some(pods.iter().enumerate().map(pod).collect()),
         empty: Some(EMPTY),
         settled: true,
@@ -148,10 +149,14 @@ fn agents_that_are_idle_or_not_usable_yet_count_as_there() {
     one_idle.usable[2].idle_since = Some(at(NOW));
     assert!(note(&one_idle).contains("something else keeps the pods away"));
     one_starts.usable.clear();
-    assert!(note(&one_starts).contains("3 agents take no pods yet"));
+    assert!(note(&one_starts).contains("agents that take no pods yet: 3"));
+    // Those that somebody has cordoned do not come.
+    one_starts.closed = 2;
+    assert_eq!(change(&one_starts), Some((5, vec![])));
+    one_starts.closed = 0;
     // No agent is ready, so nothing is known about their size.
     one_starts.empty = None;
-    assert!(note(&one_starts).contains("3 agents take no pods yet"));
+    assert!(note(&one_starts).contains("agents that take no pods yet: 3"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::finding::Finding;
 use super::persist::Wanted;
 use crate::autoscale::{Agent, Change, Seen, Timers, Waiting, decide};
 use crate::kind::Kind;
-use crate::orchestrator::{NodeLoad, Orchestrator, OrchestratorError, Pods, Resources};
+use crate::orchestrator::{Node, NodeLoad, Orchestrator, OrchestratorError, Pods, Resources};
 use crate::plan::Drain;
 use crate::view::AutoscaleView;
 
@@ -99,18 +99,22 @@ impl Core {
         let problem = self.autoscaler.problem.as_ref();
         let unknown = problem.map(|problem| format!("the pods are not known: {problem}"));
         self.autoscaler.notes.extend(unknown);
-        match verdict.change {
-            Some(change) if self.autoscaler.retry_at.is_none_or(|at| at <= Instant::now()) => {
-                self.apply(change, now).await
-            }
-            _ => false,
+        let Some(change) = verdict.change else {
+            return false;
+        };
+        let note = format!("the count {} was not stored; retrying", change.count);
+        let due = self.autoscaler.retry_at.is_none_or(|at| at <= Instant::now());
+        let applied = due && self.apply(change, now).await;
+        if !applied {
+            self.autoscaler.notes.push(note);
         }
+        applied
     }
 
     /// What the rule looks at.
     fn seen(&self, settled: bool, now: Timestamp) -> Seen {
         let timers = &self.autoscaler.timers;
-        let agents = self.agents();
+        let (agents, closed) = (self.agents(), self.closed_agents());
         let waiting = self.autoscaler.pods.as_ref().map(|pods| {
             let waiting = pods.waiting.iter().map(|pod| Waiting {
                 name: pod.name.clone(),
@@ -130,6 +134,7 @@ impl Core {
                     idle_since: agent.idle.then(|| timers.idle_since(&agent.task).unwrap_or(now)),
                 })
                 .collect(),
+            closed,
             waiting,
             empty: agents
                 .iter()
@@ -167,6 +172,26 @@ impl Core {
             })
         });
         agents.collect()
+    }
+
+    /// How many agents are ready but cordoned by somebody else.
+    fn closed_agents(&self) -> usize {
+        if self.wanted.cordoned || self.uncordoning {
+            return 0;
+        }
+        let nodes = self.orchestrator.observation.iter().flat_map(|it| &it.nodes);
+        let closed = nodes.filter(|node| {
+            let ours = node.draining || self.jobs.nodes.contains(&node.name);
+            node.ready && node.cordoned && !ours
+        });
+        let members = self.members.of(Kind::Agent);
+        let is_kept = |node: &&Node| {
+            members.values().any(|member| {
+                let kept = member.replica.is_wanted() && member.drain == Drain::NotStarted;
+                kept && node.is_of(member.task.as_str())
+            })
+        };
+        closed.filter(is_kept).count()
     }
 
     /// Stores a decision and takes it over.

@@ -44,7 +44,8 @@ pub(crate) trait Orchestrator: Debug + Send + Sync {
     /// error.
     async fn cordon(&self, node: &str, cordoned: bool) -> Result<(), OrchestratorError>;
 
-    /// Cordons a node, marks it as one that is drained, evicts its pods and waits until they are gone, at most until the deadline.
+    /// Cordons a node, marks it as one that is drained, evicts its pods and waits until they are gone,
+    /// at most until the deadline.
     ///
     /// Pods of daemon sets, mirror pods and finished pods stay. An eviction that a disruption budget
     /// refuses is tried again.

@@ -1,8 +1,9 @@
 //! The count of agents follows the pods. Each pod needs an agent of its own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use transom_testkit::wait_for;
+use transom_testkit::{HeldStore, wait_for};
 
 use super::super::command::{Command, Refusal};
 use super::site::Site;
@@ -103,6 +104,17 @@ async fn pods_that_no_agent_can_hold_are_named_and_change_nothing() {
 }
 
 #[tokio::test]
+async fn an_agent_that_somebody_has_cordoned_is_no_room_for_pods() {
+    let site = Site::start(up_only).await;
+    until_agents(&site, 1).await;
+    for node in site.world.nodes.lock().unwrap().values_mut() {
+        node.cordoned = true;
+    }
+    *site.world.pods.lock().unwrap() = vec![1];
+    until_agents(&site, 2).await;
+}
+
+#[tokio::test]
 async fn the_count_stays_within_its_limits() {
     let site = Site::start(|config| {
         up_only(config);
@@ -175,6 +187,32 @@ async fn a_decision_is_stored_and_the_delays_begin_anew_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_decision_starts_nothing_before_it_is_stored() {
+    let mut site = Site::start(|config| {
+        up_only(config);
+        config.store_timeout = Duration::from_millis(200);
+    })
+    .await;
+    until_agents(&site, 1).await;
+    let store = HeldStore::new(Arc::clone(&site.store));
+    site.store = store.clone();
+    let site = site.restarted(|_| {}).await;
+    until_agents(&site, 1).await;
+    store.hold_after(0);
+    *site.world.pods.lock().unwrap() = vec![1, 1];
+    site.until("the reason", |view| {
+        note(view, "the count 2 was not stored; retrying")
+    })
+    .await;
+    assert_eq!(
+        (site.views.get().wanted.agent, site.tasks(Kind::Agent).len()),
+        (1, 1)
+    );
+    store.release();
+    until_agents(&site, 2).await;
+}
+
+#[tokio::test]
 async fn the_chosen_agent_ends_even_if_the_daemon_is_restarted_before() {
     let site = Site::start(at_once).await;
     until_agents(&site, 1).await;
@@ -221,7 +259,7 @@ async fn an_agent_that_does_not_become_ready_is_not_followed_by_others() {
         .store(true, std::sync::atomic::Ordering::SeqCst);
     *site.world.pods.lock().unwrap() = vec![1, 1];
     site.until("the reason", |view| {
-        view.wanted.agent == 2 && note(view, "1 agents take no pods yet")
+        view.wanted.agent == 2 && note(view, "agents that take no pods yet: 1")
     })
     .await;
     site.world
