@@ -196,7 +196,8 @@ pub(crate) struct Kubernetes {
     /// The volume, or the folder, with the data of a server; without containers its `--data-dir`.
     pub(crate) volume_orch_server: String,
 
-    /// The count of datastores; 0: the datastore is outside of the framework, see `ds_endpoint`.
+    /// The count of datastores: 1, or an odd count of members of a kvstore; 0: the datastore is
+    /// outside of the framework, see `ds_endpoint`.
     pub(crate) ds_count: u32,
     /// CPUs of a datastore.
     pub(crate) ds_cpu: f64,
@@ -237,6 +238,7 @@ pub(crate) struct Kubernetes {
     /// The image of the kvstore.
     pub(crate) image_kvstore: String,
     /// The volume, or the folder, with the data of a datastore; without containers `DATA_DIR`.
+    /// Further members of a kvstore add `-1`, `-2` and so on.
     pub(crate) volume_ds: String,
 
     /// The script that containers of servers and agents run first: `http`, `https` or `file`. Not
