@@ -132,3 +132,6 @@ pub(super) fn variables(
         ("ETCD_ELECTION_TIMEOUT", ELECTION_TIMEOUT.to_owned()),
     ]
 }
+
+#[cfg(test)]
+mod tests;

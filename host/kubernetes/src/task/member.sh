@@ -67,7 +67,8 @@ join)
     rm -rf "$ETCD_DATA_DIR/member"
     while read -r line; do
         case $line in
-        Member*) id=${line#Member } id=${id%% *} ;;
+        # A short id comes after several blanks.
+        Member*) set -- $line && id=$2 ;;
         ETCD_INITIAL_CLUSTER=*) line=${line#*\"} ETCD_INITIAL_CLUSTER=${line%\"} ;;
         esac
     done <<ADDED
