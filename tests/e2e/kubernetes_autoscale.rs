@@ -111,7 +111,7 @@ async fn agents_follow_the_pods_between_their_limits() {
     kubectl(&file, &["delete", "pod", "fourth", "first", "third"]).expect("deleted");
     let busy = node_of(&file, "second");
     until_only(&site, &file, &busy).await;
-    let last = &autoscaler(&site).await.expect("an answer")["last"];
+    let last = autoscaler(&site).await.expect("an answer")["last"].clone();
     assert_eq!(last["to"], 1, "{last}");
     assert!(
         last["reason"]
@@ -120,10 +120,35 @@ async fn agents_follow_the_pods_between_their_limits() {
         "{last}"
     );
 
-    // A request within the limits counts until the agents that it added were idle for long enough.
+    // The pods' deletion is not enough: the nodes were drained before their tasks ended.
+    let log = site.daemon.as_ref().expect("a daemon").output();
+    for node in placed.iter().filter(|node| **node != busy) {
+        let drained = log
+            .lines()
+            .any(|line| line.contains("node drained") && line.contains(node.as_str()));
+        assert!(drained, "{node} in {log}");
+    }
+
+    // A request within the limits applies at once; the agents that it added leave when they were
+    // idle for long enough.
+    let first = last["at"].clone();
     let (status, text) = scale(&site, 3).await;
     assert_eq!(status, 200, "{text}");
-    until_ready(&site, &file, 4).await;
+    // Not the number of tasks: those that were removed before may still be ending.
+    let wanted = site
+        .get(&site.kubernetes("/agent/scale"))
+        .await
+        .expect("an answer");
+    assert_eq!(wanted["Scale"], 3, "{wanted}");
+    eventually("the agents to leave", || async {
+        let last = autoscaler(&site).await?["last"].clone();
+        if last["at"] != first && last["to"] == 1 {
+            Ok(())
+        } else {
+            Err(last.to_string())
+        }
+    })
+    .await;
     until_only(&site, &file, &busy).await;
 
     let metrics = site.http.get(site.admin("/metrics")).send().await;
