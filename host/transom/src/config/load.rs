@@ -1,22 +1,22 @@
 //! Reading settings: the file, then the environment (the specification's variables, then ours),
 //! then `--port`; the later one wins. [`DefaultOfSkipSsl`] is a default that depends on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use figment::error::Kind;
+use figment::error::{Actual, Kind};
 use figment::providers::Env;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
 use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
-use super::kubernetes::{Kubernetes, Variables as KubernetesVariables};
+use super::kubernetes::{self, INSTANCES, Inheritance, Variables as KubernetesVariables, WithInstances};
 use super::settings::{Admin, Bindings, SECTIONS, Settings};
 use super::skip_ssl::DefaultOfSkipSsl;
-use super::{limits, marathon, renamed};
+use super::{limits, marathon, renamed, report};
 
 /// The bounds of a lease's duration.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
@@ -83,15 +83,23 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
                 file.display()
             );
         }
-        figment = figment.merge(WithAliases(Toml::File(file)));
+        figment = figment.merge(WithInstances {
+            source: WithAliases(Toml::File(file)),
+            names: &BTreeSet::new(),
+        });
     }
+    let names = kubernetes::instance_names(&figment);
     let specified = Figment::from(SpecifiedVariables::here());
-    let ours = Figment::from(WithAliases(environment())).merge(overrides);
+    let ours = Figment::from(WithInstances {
+        source: WithAliases(environment()),
+        names: &names,
+    })
+    .merge(overrides);
     let default = DefaultOfSkipSsl::of(&specified, [&figment, &ours]);
     let mut figment = figment.merge(default).merge(specified);
     // The variables of part B configure the service; they do not enable it.
     let is_enabled = figment.contains("kubernetes") || ours.contains("kubernetes");
-    let faults = if is_enabled {
+    let mut faults = if is_enabled {
         match KubernetesVariables::here() {
             Ok(variables) => {
                 figment = figment.merge(variables);
@@ -103,16 +111,20 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
         Vec::new()
     };
     let figment = figment.merge(ours);
+    let inheritance = Inheritance::of(&figment);
+    faults.extend(inheritance.faults.iter().cloned());
+    let figment = figment.join(&inheritance);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
+            inheritance.identify(&mut settings);
             for path in settings.paths() {
                 *path = resolve_relative(file, path);
             }
-            if let Some(section) = &mut settings.kubernetes {
+            let instances = settings.kubernetes_instances.values_mut();
+            for section in settings.kubernetes.iter_mut().chain(instances) {
                 section.default_hostname(std::env::var("HOSTNAME").ok());
             }
-            let problems = settings.kubernetes.iter().flat_map(Kubernetes::problems);
-            let faults: Vec<String> = faults.into_iter().chain(problems).collect();
+            faults.extend(kubernetes::problems(&settings));
             if !faults.is_empty() {
                 bail!("{}", faults.join("\n"));
             }
@@ -220,28 +232,15 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
             gaps.extend(workflow.unmatchable_attributes());
         }
     }
-    let frameworks = [
-        ("apps", settings.apps.as_ref().map(|apps| &apps.framework_name)),
-        (
-            "workflow",
-            settings
-                .workflow
-                .as_ref()
-                .map(|workflow| &workflow.framework_name),
-        ),
-        (
-            "kubernetes",
-            settings
-                .kubernetes
-                .as_ref()
-                .map(|kubernetes| &kubernetes.framework_name),
-        ),
-    ];
+    let apps = settings.apps.iter().map(|apps| ("apps", &apps.framework_name));
+    let workflow = settings.workflow.iter();
+    let workflow = workflow.map(|workflow| ("workflow", &workflow.framework_name));
+    let kubernetes = settings.kubernetes().into_iter();
+    let kubernetes = kubernetes.map(|section| (section.instance.section, &section.framework_name));
+    let frameworks: Vec<_> = apps.chain(workflow).chain(kubernetes).collect();
     for (at, (section, name)) in frameworks.iter().enumerate() {
-        let other = frameworks[..at]
-            .iter()
-            .find(|(_, other)| name.is_some() && name == other);
-        if let (Some((other, _)), Some(name)) = (other, name) {
+        let other = frameworks[..at].iter().find(|(_, other)| name == other);
+        if let Some((other, _)) = other {
             gaps.push(format!(
                 "`{section}.framework_name` is {name:?}, which is `{other}.framework_name` too: each framework needs a \
                  name of its own"
@@ -369,22 +368,28 @@ fn explain_one(error: &figment::Error) -> String {
         },
         None => String::new(),
     };
-    let path = error.path.join(".");
+    let path = report::shown_key(&error.path.join(".")).into_owned();
     match &error.kind {
         Kind::UnknownField(name, known) => {
+            let known: Vec<_> = known.iter().copied().filter(|key| *key != INSTANCES).collect();
             // The path ends with the key if figment knows it.
             let at = match error.path.last() {
                 None => name.clone(),
                 Some(last) if last == name => path,
                 Some(_) => format!("{path}.{name}"),
             };
-            let hint = match (renamed::key(&at), marathon::reason(&at), nearest(name, known)) {
+            let hint = match (renamed::key(&at), marathon::reason(&at), nearest(name, &known)) {
                 (Some(new), _, _) => format!("it is now `{new}`"),
                 (None, Some(reason), _) => format!("Marathon's flag has no counterpart: {reason}"),
                 (None, None, Some(near)) => format!("did you mean `{near}`?"),
                 (None, None, None) => format!("known here: {}", known.join(", ")),
             };
             format!("unknown key `{at}`{place}; {hint}")
+        }
+        Kind::InvalidType(Actual::Map, wanted) if is_key_of_kubernetes(&error.path) => {
+            format!(
+                "`{path}` is a table{place}; expected {wanted}, because no instance can have the name of a key of [kubernetes]"
+            )
         }
         Kind::InvalidType(found, wanted) | Kind::InvalidValue(found, wanted) => {
             format!("`{path}` is {found}{place}; expected {wanted}")
@@ -398,6 +403,10 @@ fn explain_one(error: &figment::Error) -> String {
         kind if path.is_empty() => format!("{kind}{place}"),
         kind => format!("`{path}`: {kind}{place}"),
     }
+}
+
+fn is_key_of_kubernetes(path: &[String]) -> bool {
+    matches!(path, [section, _] if section == "kubernetes")
 }
 
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {

@@ -87,7 +87,7 @@ impl Apps {
 impl Kubernetes {
     pub(crate) fn http_port(&self) -> PortSettings<'_> {
         PortSettings {
-            section: "kubernetes",
+            section: self.instance.section,
             credential_keys: ["auth_username", "auth_password"],
             reader_keys: ["auth_read_only_username", "auth_read_only_password"],
             listener: self.listener,
@@ -142,12 +142,11 @@ impl Workflow {
 impl Settings {
     /// The admin port. The host names in the services' sections are names of this port too.
     pub(crate) fn admin_port(&self) -> PortConfig {
-        let services = [
-            self.apps.as_ref().map(Apps::http_port),
-            self.kubernetes.as_ref().map(Kubernetes::http_port),
-            self.workflow.as_ref().map(Workflow::http_port),
-        ];
-        let names = services.into_iter().flatten().map(|port| port.hostname());
+        let kubernetes = self.kubernetes_ports();
+        let services = self.apps.iter().map(Apps::http_port);
+        let services = services.chain(kubernetes.iter().map(|section| section.http_port()));
+        let services = services.chain(self.workflow.iter().map(Workflow::http_port));
+        let names = services.map(|port| port.hostname());
         let mut admin = self.admin.http_port().config();
         admin.hostname = String::new();
         admin
@@ -159,16 +158,11 @@ impl Settings {
     /// Problems of the ports of `[admin]`, `[apps]` and `[kubernetes]`, one line each. Those of `[workflow]` are
     /// reported with its others.
     pub(super) fn port_problems(&self) -> Vec<String> {
-        let ports = [
-            Some(self.admin.http_port()),
-            self.apps.as_ref().map(Apps::http_port),
-            self.kubernetes.as_ref().map(Kubernetes::http_port),
-        ];
-        ports
-            .into_iter()
-            .flatten()
-            .flat_map(|port| port.problems())
-            .collect()
+        let kubernetes = self.kubernetes_ports();
+        let ports = [self.admin.http_port()].into_iter();
+        let ports = ports.chain(self.apps.iter().map(Apps::http_port));
+        let ports = ports.chain(kubernetes.iter().map(|section| section.http_port()));
+        ports.flat_map(|port| port.problems()).collect()
     }
 }
 

@@ -1,10 +1,13 @@
 //! Readable settings: the effective values with their sources (`transom config check`), and the
 //! converted file of another program (`transom config import`).
 
+use std::borrow::Cow;
+
 use figment::Figment;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::kubernetes::INSTANCES;
 use super::mesos_dns::Import;
 use super::settings::{Cluster, Discovery, Settings};
 
@@ -29,8 +32,23 @@ pub(crate) fn rows(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec
         figment,
         &mut rows,
     );
+    if !settings.kubernetes_instances.is_empty() {
+        // Each instance has a name of its own.
+        rows.retain(|row| row.key != "kubernetes.framework_name");
+    }
+    for row in &mut rows {
+        row.key = shown_key(&row.key).into_owned();
+    }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(rows)
+}
+
+/// A key as the configuration has it: the keys of instances are in a section of their own here.
+pub(super) fn shown_key(key: &str) -> Cow<'_, str> {
+    match key.strip_prefix(INSTANCES) {
+        Some(rest) if rest.starts_with('.') => format!("kubernetes{rest}").into(),
+        _ => key.into(),
+    }
 }
 
 fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {

@@ -4,6 +4,7 @@
 mod apps;
 mod discovery;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -32,6 +33,9 @@ pub(crate) struct Settings {
     pub(crate) discovery: Option<Discovery>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubernetes: Option<Kubernetes>,
+    /// `[kubernetes.NAME]`, by name, with what they inherit of `[kubernetes]`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) kubernetes_instances: BTreeMap<String, Kubernetes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workflow: Option<Workflow>,
 }
@@ -46,6 +50,7 @@ impl Settings {
             .chain(self.apps.iter_mut().flat_map(Apps::paths))
             .chain(self.discovery.iter_mut().flat_map(Discovery::paths))
             .chain(self.kubernetes.iter_mut().flat_map(Kubernetes::paths))
+            .chain(self.kubernetes_instances.values_mut().flat_map(Kubernetes::paths))
             .chain(self.workflow.iter_mut().flat_map(Workflow::paths))
     }
 }

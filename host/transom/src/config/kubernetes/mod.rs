@@ -3,6 +3,7 @@
 mod autoscale;
 mod certificate;
 mod check;
+mod instances;
 mod period;
 #[cfg(test)]
 mod settings_page;
@@ -17,6 +18,9 @@ use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
 pub(crate) use autoscale::Agents;
+pub(super) use instances::{
+    Inheritance, SECTION as INSTANCES, WithInstances, names as instance_names, problems,
+};
 pub(crate) use period::Period;
 pub(super) use variables::Variables;
 
@@ -38,6 +42,9 @@ const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --fla
     reason = "each is a switch of the specification"
 )]
 pub(crate) struct Kubernetes {
+    /// Which instance it is; from the place of the section, not a key.
+    #[serde(skip)]
+    pub(crate) instance: Instance,
     /// The address of the API; others than loopback need credentials or `trusted_networks`.
     pub(crate) listener: IpAddr,
     /// The port of the API.
@@ -250,6 +257,26 @@ pub(crate) struct Kubernetes {
     pub(crate) agents: Agents,
 }
 
+/// Which instance a section is.
+#[derive(Clone, Debug)]
+pub(crate) struct Instance {
+    /// The section, as messages name it, and the name of the service: `kubernetes`, or
+    /// `kubernetes.NAME`.
+    pub(crate) section: &'static str,
+    /// The path below which the port of `[kubernetes]` serves the instance, `/NAME`; empty if it has
+    /// a port of its own.
+    pub(crate) path: String,
+}
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self {
+            section: "kubernetes",
+            path: String::new(),
+        }
+    }
+}
+
 /// A label of a task.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -287,6 +314,7 @@ impl Default for Bootstrap {
 impl Default for Kubernetes {
     fn default() -> Self {
         Self {
+            instance: Instance::default(),
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 10000,
             hostname: String::new(),

@@ -1,0 +1,328 @@
+//! `[kubernetes.NAME]`: several instances, each with settings of its own.
+//!
+//! An instance inherits every key of `[kubernetes]` that it does not set, but for its name and its
+//! volumes. [`WithInstances`] moves the tables of instances out of `[kubernetes]`, where they would
+//! be unknown keys, into [`SECTION`]; [`Inheritance`] then adds what they inherit. Both keep the
+//! source of each value.
+
+mod collisions;
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use figment::error::Kind;
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+
+use super::{Instance, Kubernetes};
+use crate::config::Settings;
+
+/// The section to which the tables of instances are moved. No source has it.
+pub(in crate::config) const SECTION: &str = "kubernetes_instances";
+/// The section that they share.
+const SHARED: &str = "kubernetes";
+/// The maximum length of a name, which is that of a DNS label.
+const MAX_NAME: usize = 63;
+
+/// The keys of the port: an instance without a port of its own has no use for them.
+const PORT_KEYS: [&str; 12] = [
+    "hostname",
+    "trusted_networks",
+    "allowed_hosts",
+    "allowed_origins",
+    "tls_certificate",
+    "tls_key",
+    "ssl_crt_base64",
+    "ssl_key_base64",
+    "auth_username",
+    "auth_password",
+    "auth_read_only_username",
+    "auth_read_only_password",
+];
+
+/// Keys that belong together: an instance that sets one of a group inherits none of it.
+const GROUPS: [&[&str]; 3] = [
+    &["tls_certificate", "tls_key", "ssl_crt_base64", "ssl_key_base64"],
+    &["auth_username", "auth_password"],
+    &["auth_read_only_username", "auth_read_only_password"],
+];
+
+/// The keys of `[kubernetes]` and their other names.
+static KEYS: LazyLock<&'static [&'static str]> = LazyLock::new(|| {
+    let unknown = Dict::from([(String::new(), Value::from(0))]);
+    match Value::from(unknown).deserialize::<Kubernetes>() {
+        Err(error) => match error.kind {
+            Kind::UnknownField(_, known) => known,
+            _ => &[],
+        },
+        Ok(_) => &[],
+    }
+});
+
+/// A source of settings whose tables of instances are moved to [`SECTION`].
+pub(in crate::config) struct WithInstances<'a, P> {
+    pub(in crate::config) source: P,
+    /// The names of instances whose keys may be written as `NAME_KEY`, as variables write them.
+    pub(in crate::config) names: &'a BTreeSet<String>,
+}
+
+impl<P: Provider> Provider for WithInstances<'_, P> {
+    fn metadata(&self) -> Metadata {
+        self.source.metadata()
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut data = self.source.data()?;
+        for settings in data.values_mut() {
+            if settings.contains_key(SECTION) {
+                return Err(Kind::UnknownField(SECTION.to_owned(), &[SHARED]).into());
+            }
+            move_instances(settings, self.names);
+        }
+        Ok(data)
+    }
+}
+
+fn move_instances(settings: &mut Dict, names: &BTreeSet<String>) {
+    let Some(Value::Dict(_, section)) = settings.get_mut(SHARED) else {
+        return;
+    };
+    let mut instances = Dict::new();
+    for (key, value) in std::mem::take(section) {
+        match (value, key_of_instance(&key, names)) {
+            (Value::Dict(tag, keys), _) if !KEYS.contains(&key.as_str()) => {
+                instances.insert(key, Value::Dict(tag, one_name_each(keys)));
+            }
+            (value, Some((name, key))) => {
+                let keys = instances
+                    .entry(name.to_owned())
+                    .or_insert_with(|| Dict::new().into());
+                if let Value::Dict(_, keys) = keys {
+                    keys.insert(key.to_owned(), value);
+                }
+            }
+            (value, None) => {
+                section.insert(key, value);
+            }
+        }
+    }
+    *section = one_name_each(std::mem::take(section));
+    if !instances.is_empty() {
+        settings.insert(SECTION.to_owned(), instances.into());
+    }
+}
+
+/// The instance and its key that `NAME_KEY` means, if it is no key of `[kubernetes]`. A hyphen of
+/// the name is an underscore here.
+fn key_of_instance<'a>(key: &'a str, names: &'a BTreeSet<String>) -> Option<(&'a str, &'a str)> {
+    if KEYS.contains(&key) {
+        return None;
+    }
+    let meant = names.iter().filter_map(|name| {
+        let rest = key.strip_prefix(&name.replace('-', "_"))?.strip_prefix('_')?;
+        KEYS.contains(&rest).then_some((name.as_str(), rest))
+    });
+    meant.max_by_key(|(name, _)| name.len())
+}
+
+/// The role by the name that is ours, because two names of one key are an error.
+fn one_name_each(mut keys: Dict) -> Dict {
+    if let Some(role) = keys.remove("framework_role") {
+        keys.entry("role".to_owned()).or_insert(role);
+    }
+    keys
+}
+
+/// The names of the instances.
+pub(in crate::config) fn names(figment: &Figment) -> BTreeSet<String> {
+    table(figment, SECTION).into_keys().collect()
+}
+
+fn table(figment: &Figment, key: &str) -> Dict {
+    match figment.find_value(key) {
+        Ok(Value::Dict(_, table)) => table,
+        _ => Dict::new(),
+    }
+}
+
+/// What the instances inherit: a source of settings for [`SECTION`] that is weaker than their own
+/// keys.
+#[derive(Default)]
+pub(in crate::config) struct Inheritance {
+    sections: Dict,
+    /// The instances with a port of their own.
+    ports: BTreeSet<String>,
+    /// Faults, one line each.
+    pub(in crate::config) faults: Vec<String>,
+}
+
+impl Provider for Inheritance {
+    /// The source of the values that are made here.
+    fn metadata(&self) -> Metadata {
+        Metadata::named("default of an instance")
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut settings = Dict::new();
+        if !self.sections.is_empty() {
+            settings.insert(SECTION.to_owned(), self.sections.clone().into());
+        }
+        Ok(Profile::Default.collect(settings))
+    }
+}
+
+impl Inheritance {
+    /// Of settings that are complete.
+    pub(in crate::config) fn of(figment: &Figment) -> Self {
+        let mut inheritance = Self::default();
+        let shared = table(figment, SHARED);
+        let instances = table(figment, SECTION);
+        if !instances.is_empty() && shared.contains_key("framework_name") {
+            inheritance.faults.push(
+                "`kubernetes.framework_name` (FRAMEWORK_NAME) is set and there are named instances, which do not share a \
+                 name; set it in their sections"
+                    .to_owned(),
+            );
+        }
+        for (name, keys) in instances {
+            if let Some(fault) = wrong_name(&name) {
+                inheritance.faults.push(fault);
+            }
+            if let Value::Dict(_, own) = keys {
+                inheritance.add(name, &own, &shared);
+            }
+        }
+        inheritance
+    }
+
+    fn add(&mut self, name: String, own: &Dict, shared: &Dict) {
+        let has_port = own.contains_key("port") || own.contains_key("listener");
+        if has_port {
+            let advertised = |section: &Dict| text_at(section, "bootstrap.advertise");
+            if advertised(own).is_none() && advertised(shared).is_some_and(|text| text.contains(':')) {
+                self.faults.push(format!(
+                    "`kubernetes.bootstrap.advertise` has a port, and [kubernetes.{name}] has a port of its own; set \
+                     `kubernetes.{name}.bootstrap.advertise`"
+                ));
+            }
+        } else {
+            let useless = PORT_KEYS.iter().filter(|key| own.contains_key(**key));
+            self.faults.extend(useless.map(|key| {
+                format!(
+                    "`kubernetes.{name}.{key}` has no effect, because the instance is served on the port of [kubernetes]; \
+                     set it there, or set `kubernetes.{name}.port`"
+                )
+            }));
+        }
+        let mut inherited = shared.clone();
+        for group in GROUPS {
+            if group.iter().any(|key| own.contains_key(*key)) {
+                inherited.retain(|key, _| !group.contains(&key.as_str()));
+            }
+        }
+        let usual = Kubernetes::default();
+        for (key, usual) in [
+            ("volume_orch_server", usual.volume_orch_server),
+            ("volume_ds", usual.volume_ds),
+        ] {
+            let shared = text_at(shared, key).unwrap_or(usual);
+            inherited.insert(key.to_owned(), volume(&shared, &name).into());
+        }
+        inherited.insert("framework_name".to_owned(), name.clone().into());
+        self.sections.insert(name.clone(), inherited.into());
+        if has_port {
+            self.ports.insert(name);
+        }
+    }
+
+    /// Tells each section which instance it is.
+    pub(in crate::config) fn identify(&self, settings: &mut Settings) {
+        for (name, section) in &mut settings.kubernetes_instances {
+            let own_port = self.ports.contains(name);
+            section.instance = Instance {
+                // A name lasts as long as the process: services and ports are called by it.
+                section: Box::leak(format!("{SHARED}.{name}").into_boxed_str()),
+                path: if own_port {
+                    String::new()
+                } else {
+                    format!("/{name}")
+                },
+            };
+        }
+    }
+}
+
+fn text_at(section: &Dict, key: &str) -> Option<String> {
+    let value = Value::from(section.clone()).find(key)?;
+    value.into_string()
+}
+
+/// Why a name is none of an instance.
+fn wrong_name(name: &str) -> Option<String> {
+    let valid = |char: char| matches!(char, 'a'..='z' | '0'..='9' | '-');
+    let wrong = name.is_empty() || name.len() > MAX_NAME || !name.chars().all(valid);
+    wrong.then(|| {
+        format!(
+            "[kubernetes.{name}] is no table of [kubernetes], and {name:?} is no name of an instance; expected 1 to {MAX_NAME} \
+             lowercase letters, digits and hyphens"
+        )
+    })
+}
+
+/// The volume of an instance: its name is put before the last part of a path, and after a name with
+/// a hyphen.
+fn volume(shared: &str, name: &str) -> String {
+    let end = shared.trim_end_matches('/').len();
+    match shared[..end].rfind('/') {
+        Some(at) => format!("{}/{name}{}", &shared[..at], &shared[at..]),
+        None => format!("{}-{name}{}", &shared[..end], &shared[end..]),
+    }
+}
+
+impl Settings {
+    /// The instances of the Kubernetes service: the named ones, otherwise `[kubernetes]` itself.
+    pub(crate) fn kubernetes(&self) -> Vec<&Kubernetes> {
+        if self.kubernetes_instances.is_empty() {
+            self.kubernetes.iter().collect()
+        } else {
+            self.kubernetes_instances.values().collect()
+        }
+    }
+
+    /// The sections whose ports are opened: those of instances with a port of their own, and
+    /// `[kubernetes]` if it serves one.
+    pub(crate) fn kubernetes_ports(&self) -> Vec<&Kubernetes> {
+        let instances = self.kubernetes();
+        let shared = instances.iter().any(|section| !section.instance.path.is_empty());
+        let own = instances
+            .into_iter()
+            .filter(|section| section.instance.path.is_empty());
+        let shared = self.kubernetes.iter().filter(|_| shared);
+        shared.chain(own).collect()
+    }
+}
+
+/// The problems of all instances, one line each. One that they have all inherited is told once.
+pub(in crate::config) fn problems(settings: &Settings) -> Vec<String> {
+    let Some(shared) = &settings.kubernetes else {
+        return Vec::new();
+    };
+    let mut problems = shared.problems();
+    let instances: Vec<_> = settings.kubernetes_instances.values().collect();
+    if instances.is_empty() {
+        return problems;
+    }
+    let found: Vec<_> = instances.iter().map(|section| section.problems()).collect();
+    problems.retain(|problem| found.iter().all(|found| found.contains(problem)));
+    let common = problems.clone();
+    for (section, found) in instances.iter().zip(found) {
+        let key = format!("`{}.", section.instance.section);
+        let own = found.into_iter().filter(|problem| !common.contains(problem));
+        problems.extend(own.map(|problem| problem.replace("`kubernetes.", &key)));
+    }
+    problems.extend(collisions::find(settings));
+    problems
+}
+
+#[cfg(test)]
+mod tests;

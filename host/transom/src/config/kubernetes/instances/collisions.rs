@@ -1,0 +1,84 @@
+//! Values that two instances must not have in common.
+
+use std::collections::BTreeMap;
+
+use super::super::Kubernetes;
+use crate::config::Settings;
+
+/// The collisions, one line each: every value is compared with the first one that is equal.
+pub(super) fn find(settings: &Settings) -> Vec<String> {
+    let instances = settings.kubernetes();
+    let mut found = Vec::new();
+    let names = instances.iter().map(|section| {
+        let key = key(section, "framework_name");
+        (section.framework_name.clone(), key)
+    });
+    for [one, other, name] in equal(names) {
+        found.push(format!(
+            "{one} and {other} are both {name:?}; each framework needs a name of its own"
+        ));
+    }
+    let volumes = instances.iter().flat_map(|section| {
+        [
+            ("volume_orch_server", &section.volume_orch_server),
+            ("volume_ds", &section.volume_ds),
+        ]
+        .map(|(name, volume)| (volume.trim_end_matches('/').to_owned(), key(section, name)))
+    });
+    for [one, other, volume] in equal(volumes) {
+        found.push(format!(
+            "{one} and {other} are both {volume:?}; instances on one agent would overwrite each other's data"
+        ));
+    }
+    let endpoints = instances.iter().filter_map(|section| {
+        let endpoint = section.ds_endpoint.as_ref()?;
+        Some((endpoint.reveal().to_owned(), key(section, "ds_endpoint")))
+    });
+    for [one, other, _] in equal(endpoints) {
+        found.push(format!(
+            "{one} and {other} are the same; each instance needs a datastore of its own"
+        ));
+    }
+    found.extend(ports(settings));
+    found
+}
+
+fn ports(settings: &Settings) -> Vec<String> {
+    let sections = settings.kubernetes_ports();
+    let mut found = Vec::new();
+    for (at, section) in sections.iter().enumerate() {
+        let same = |other: &&&Kubernetes| {
+            let addresses = [section.listener, other.listener];
+            let overlap = addresses[0] == addresses[1] || addresses.iter().any(|one| one.is_unspecified());
+            section.port != 0 && section.port == other.port && overlap
+        };
+        if let Some(other) = sections[..at].iter().find(same) {
+            found.push(format!(
+                "{} and {} are both {}; each port needs a number of its own",
+                key(other, "port"),
+                key(section, "port"),
+                section.port
+            ));
+        }
+    }
+    found
+}
+
+fn key(section: &Kubernetes, name: &str) -> String {
+    format!("`{}.{name}`", section.instance.section)
+}
+
+/// The keys of equal values, in order, and the value.
+fn equal(values: impl Iterator<Item = (String, String)>) -> Vec<[String; 3]> {
+    let mut first = BTreeMap::<String, String>::new();
+    let mut found = Vec::new();
+    for (value, key) in values {
+        match first.get(&value) {
+            Some(other) => found.push([other.clone(), key, value]),
+            None => {
+                first.insert(value, key);
+            }
+        }
+    }
+    found
+}
