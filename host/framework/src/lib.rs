@@ -5,7 +5,8 @@
 //! * [`Forwarding`]: a middleware that serves a request, redirects it or forwards it to the leader.
 //! * [`Framework`] runs a scheduler and a [`FrameworkService`] while this daemon leads.
 //!   [`Abdication`] gives the lease back.
-//! * [`ServiceHandle`]: the running service for the rest of the daemon; [`serve`] starts its port.
+//! * [`ServiceHandle`]: the running service for the rest of the daemon; [`serve`] starts its port,
+//!   [`Listening`] one that several services share.
 //! * [`ask`] sends a request to an actor and waits for the [`Reply`].
 //!
 //! A service implements [`FrameworkService`] and wires these together in its `start.rs`; its rules,
@@ -40,4 +41,4 @@ pub use error::{Error, Result, ServiceError};
 pub use forwarding::{Forwarding, RequestedUri, Route};
 pub use framework::{Abdication, Framework, FrameworkService, LeaderTerm, RunningTerm};
 pub use leader::{Installed, Leader, LeaderAddress, LeaderHandles, NoLeader};
-pub use service::{FrameworkStatus, ServiceHandle, serve};
+pub use service::{FrameworkStatus, Listening, ServiceHandle, serve};

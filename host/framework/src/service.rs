@@ -45,31 +45,64 @@ pub fn serve<H: LeaderHandles>(
     framework: String,
     token: CancellationToken,
 ) -> ServiceHandle {
-    let status = move || {
-        let subscription = leader.subscription();
-        FrameworkStatus {
-            name: framework.clone(),
-            leader: leader.address(),
-            leading: subscription.is_some(),
-            subscribed: subscription.map(|subscription| subscription.connected),
+    let listening = Listening::start(port, router, rules, token);
+    listening.service(listening.port, leader, framework)
+}
+
+/// A port that is served, for one service or for several. These end together: by the token, when
+/// the port ends, and when one of their frameworks ends.
+#[derive(Debug)]
+pub struct Listening {
+    port: &'static str,
+    addr: SocketAddr,
+    tracker: TaskTracker,
+    token: CancellationToken,
+}
+
+impl Listening {
+    /// Serves the port until `token` is cancelled.
+    pub fn start(port: BoundPort, router: Router, rules: AccessRules, token: CancellationToken) -> Self {
+        let listening = Self {
+            port: port.config().name,
+            addr: port.addr(),
+            tracker: TaskTracker::new(),
+            token,
+        };
+        let (name, token) = (listening.port, listening.token.clone());
+        listening.tracker.spawn(async move {
+            if let Err(error) = port.serve(router, rules, token.clone()).await {
+                tracing::error!(port = name, error = error_chain(&error), "HTTP server failed");
+            }
+            token.cancel();
+        });
+        listening.tracker.close();
+        listening
+    }
+
+    /// The handle of a service whose routes the port has.
+    pub fn service<H: LeaderHandles>(
+        &self,
+        name: &'static str,
+        leader: Leader<H>,
+        framework: String,
+    ) -> ServiceHandle {
+        let status = move || {
+            let subscription = leader.subscription();
+            FrameworkStatus {
+                name: framework.clone(),
+                leader: leader.address(),
+                leading: subscription.is_some(),
+                subscribed: subscription.map(|subscription| subscription.connected),
+            }
+        };
+        ServiceHandle {
+            name,
+            addr: self.addr,
+            status: Arc::new(status),
+            tracker: self.tracker.clone(),
+            token: self.token.clone(),
         }
-    };
-    let service = ServiceHandle {
-        name: port.config().name,
-        addr: port.addr(),
-        status: Arc::new(status),
-        tracker: TaskTracker::new(),
-        token,
-    };
-    let (name, token) = (service.name, service.token.clone());
-    service.tracker.spawn(async move {
-        if let Err(error) = port.serve(router, rules, token.clone()).await {
-            tracing::error!(port = name, error = error_chain(&error), "HTTP server failed");
-        }
-        token.cancel();
-    });
-    service.tracker.close();
-    service
+    }
 }
 
 impl ServiceHandle {
@@ -111,8 +144,8 @@ impl ServiceHandle {
         served && !self.token.is_cancelled()
     }
 
-    /// Returns when port and framework have ended: after the token given at the start was
-    /// cancelled, or one of them ended unexpectedly, which is logged.
+    /// Returns when the port and the frameworks of its services have ended: after the token given at
+    /// the start was cancelled, or one of them ended unexpectedly, which is logged.
     pub async fn stopped(&self) {
         self.tracker.wait().await;
     }
