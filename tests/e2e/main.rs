@@ -42,6 +42,7 @@ mod kubernetes_autoscale;
 mod kubernetes_bootstrap;
 mod kubernetes_containers;
 mod kubernetes_failures;
+mod kubernetes_instances;
 mod kubernetes_kvstore;
 mod kubernetes_real;
 mod kubernetes_standby;

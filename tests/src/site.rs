@@ -184,6 +184,18 @@ impl Site {
         site
     }
 
+    /// The same on a Redis, whose leases are as short as a busy machine permits.
+    pub async fn start_on_redis(redis: SocketAddr, more: &str) -> Site {
+        let mut site = Site::of(&[]);
+        let file = format!("file:{}", site.dir.path().join("store").display());
+        let store = format!("\"{redis}\"\nlease_seconds = 2");
+        let configuration = site.configuration(site.cluster.master);
+        let configuration = configuration.replace(&format!("\"{file}\""), &store);
+        fs::write(site.config(), configuration + more).expect("written");
+        site.start_daemon().await;
+        site
+    }
+
     /// The same with a role of the apps.
     pub async fn start_in_role(role: &str) -> Site {
         Site::start_with_apps(&format!("role = \"{role}\"\n")).await

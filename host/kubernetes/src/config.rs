@@ -16,6 +16,9 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 pub struct Config {
     /// The HTTP port.
     pub port: PortConfig,
+    /// The path below which a port that several instances share serves this one, `/NAME`; empty: the
+    /// port is its own.
+    pub path: String,
     /// `FRAMEWORK_NAME`: the framework's name and the prefix of its keys in the store.
     pub name: String,
     /// `HEARTBEAT_INTERVAL`: how often the wanted state is compared with the observed one, in
@@ -240,10 +243,19 @@ impl Config {
     /// # Errors
     /// [`Error::Web`] if the port cannot be bound or would be open to everybody.
     pub async fn bind(&self) -> Result<BoundPort> {
-        let mut port = self.port.clone();
+        Self::bind_for(std::slice::from_ref(self), self.port.clone()).await
+    }
+
+    /// Binds a port that instances share; see [`bind`](Self::bind).
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub async fn bind_for(instances: &[Self], mut port: PortConfig) -> Result<BoundPort> {
         port.limits.max_body = MAX_BODY_BYTES;
-        let advertised = self.bootstrap.advertise.as_deref().unwrap_or_default();
-        port.allowed_hosts.extend(host_of(advertised));
+        let advertised = instances
+            .iter()
+            .filter_map(|config| config.bootstrap.advertise.as_deref());
+        port.allowed_hosts.extend(advertised.filter_map(host_of));
         port.bind().await.map_err(Error::Web)
     }
 }

@@ -3,7 +3,8 @@
 //! The framework runs a datastore, servers and agents of a Kubernetes distribution ("the
 //! orchestrator") as containers, keeps them at their wanted counts, and serves an HTTP API.
 //! [`Config::bind`] binds the port; [`start()`] serves it and returns a handle and a [`Runner`],
-//! with which the leader runs the framework. Other daemons forward requests to the leader (see
+//! with which the leader runs the framework. Several frameworks can share a port, each below a path
+//! of its own. Other daemons forward requests to the leader (see
 //! `transom_framework`).
 //!
 //! # Structure
@@ -80,7 +81,7 @@ pub use config::Config;
 pub use error::Error;
 pub use kind::{Kind, PerKind};
 pub use runner::Runner;
-pub use start::start;
+pub use start::{Instance, Resources, start};
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,20 +1,22 @@
 //! Starts the service.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Router;
 use http::HeaderName;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
-use transom_framework::{Leader, ServiceHandle};
+use transom_framework::{Leader, Listening, ServiceHandle};
 use transom_plugin_host::Plugins;
 use transom_store::Leadership;
 use transom_web::{BoundPort, RequestMetrics};
 
 use crate::api::{self, Api, Shared};
 use crate::bootstrap::{PluginBootstrap, Scripts};
-use crate::core::term::TermDependencies;
+use crate::core::term::{Handles, TermDependencies};
 use crate::dependencies::{ClusterAdapter, KubeConnector};
 use crate::kvstore::EtcdGateway;
 use crate::metrics::Metrics;
@@ -25,62 +27,117 @@ use crate::{Config, Error, Result};
 /// Names the daemon that forwarded a request.
 const VIA: HeaderName = HeaderName::from_static("x-transom-kubernetes-via");
 
-/// Serves the port until `token` is cancelled. The caller has to run the framework with the
-/// [`Runner`]. `election` is the leadership.
+/// What the instances of a daemon have in common.
+#[derive(Debug)]
+pub struct Resources<'a> {
+    /// The plugin host, which has the bootstrap component.
+    pub plugins: &'a Plugins,
+    /// The cluster manager.
+    pub cluster: &'a Client,
+    /// Where metrics are registered.
+    pub registry: &'a mut Registry,
+    /// Cancelled when the instances end.
+    pub token: CancellationToken,
+}
+
+/// One of the instances on a port.
+#[derive(Debug)]
+pub struct Instance {
+    /// The name of the service in the daemon.
+    pub name: &'static str,
+    /// Its settings.
+    pub config: Config,
+    /// Which daemon leads its framework.
+    pub election: watch::Receiver<Leadership>,
+}
+
+/// Serves the port until the token is cancelled. The caller has to run each framework with its
+/// [`Runner`]. The port is that of the only instance, whose [`Config::path`] is empty, or several
+/// instances share it, each below its path. They end together.
 ///
 /// # Errors
 /// [`Error::Web`] if the configured host name is invalid, [`Error::Client`] if no HTTP client can
 /// be made.
 pub fn start(
-    config: Config,
+    instances: Vec<Instance>,
     port: BoundPort,
-    plugins: Plugins,
-    cluster: Client,
-    election: watch::Receiver<Leadership>,
-    registry: &mut Registry,
-    token: CancellationToken,
-) -> Result<(ServiceHandle, Runner)> {
-    let config = Arc::new(config);
-    if config.port.credentials.is_none() {
-        tracing::warn!(
-            framework = config.name,
-            "AUTH_USERNAME and AUTH_PASSWORD are not set: every request from a trusted network is accepted"
-        );
+    mut resources: Resources<'_>,
+) -> Result<Vec<(ServiceHandle, Runner)>> {
+    let (mut routers, mut started) = (BTreeMap::new(), Vec::new());
+    for instance in instances {
+        let name = instance.name;
+        let Parts {
+            router,
+            leader,
+            runner,
+        } = Parts::new(instance, &port, &mut resources)?;
+        routers.insert(runner.dependencies.config.path.clone(), router);
+        started.push((name, leader, runner));
     }
-    let labels = [("framework".into(), config.name.clone().into())];
-    let registry = registry.sub_registry_with_labels(labels.into_iter());
-    let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
-    let leader = Leader::new(port.advertised(), election);
-    let (views, scripts) = (Arc::new(Views::default()), Arc::new(Scripts::default()));
-    let runner = Runner {
-        dependencies: TermDependencies {
-            views: Arc::clone(&views),
-            metrics: Metrics::register(registry),
-            bootstrap: Arc::new(PluginBootstrap::new(plugins, Arc::clone(&config))?),
-            scripts: Arc::clone(&scripts),
-            script_base: script_base(&config, &port),
-            cluster: Arc::new(ClusterAdapter::new(cluster)),
-            connector: Arc::new(KubeConnector),
-            kvstore: Arc::new(EtcdGateway::new()?),
-            config: Arc::clone(&config),
-        },
-        leader: leader.clone(),
+    let (router, rules) = match routers.remove("") {
+        Some(router) => (router, api::access_rules()),
+        None => (api::instances::router(routers), api::instances::access_rules()),
     };
-    let api = Api(Arc::new(Shared {
-        max_scale: config.max_scale,
-        credentials: config.port.credentials.clone(),
-        views,
-        scripts,
-        leader: leader.clone(),
-    }));
-    let router = api::router(
-        &api,
-        forwarder,
-        RequestMetrics::register(registry, "transom_kubernetes"),
-    );
-    let name = config.name.clone();
-    let service = transom_framework::serve(port, router, api::access_rules(), leader, name, token);
-    Ok((service, runner))
+    let listening = Listening::start(port, router, rules, resources.token);
+    let services = started.into_iter().map(|(name, leader, runner)| {
+        let framework = runner.dependencies.config.name.clone();
+        (listening.service(name, leader, framework), runner)
+    });
+    Ok(services.collect())
+}
+
+/// An instance that is not served yet.
+struct Parts {
+    router: Router,
+    leader: Leader<Handles>,
+    runner: Runner,
+}
+
+impl Parts {
+    fn new(instance: Instance, port: &BoundPort, resources: &mut Resources<'_>) -> Result<Self> {
+        let config = Arc::new(instance.config);
+        if config.port.credentials.is_none() {
+            tracing::warn!(
+                framework = config.name,
+                "AUTH_USERNAME and AUTH_PASSWORD are not set: every request from a trusted network is accepted"
+            );
+        }
+        let labels = [("framework".into(), config.name.clone().into())];
+        let registry = resources.registry.sub_registry_with_labels(labels.into_iter());
+        let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
+        let leader = Leader::new(port.advertised(), instance.election);
+        let (views, scripts) = (Arc::new(Views::default()), Arc::new(Scripts::default()));
+        let runner = Runner {
+            dependencies: TermDependencies {
+                views: Arc::clone(&views),
+                metrics: Metrics::register(registry),
+                bootstrap: Arc::new(PluginBootstrap::new(
+                    resources.plugins.clone(),
+                    Arc::clone(&config),
+                )?),
+                scripts: Arc::clone(&scripts),
+                script_base: script_base(&config, port),
+                cluster: Arc::new(ClusterAdapter::new(resources.cluster.clone())),
+                connector: Arc::new(KubeConnector),
+                kvstore: Arc::new(EtcdGateway::new()?),
+                config: Arc::clone(&config),
+            },
+            leader: leader.clone(),
+        };
+        let api = Api(Arc::new(Shared {
+            max_scale: config.max_scale,
+            credentials: config.port.credentials.clone(),
+            views,
+            scripts,
+            leader: leader.clone(),
+        }));
+        let metrics = RequestMetrics::register(registry, "transom_kubernetes");
+        Ok(Self {
+            router: api::router(&api, forwarder, metrics),
+            leader,
+            runner,
+        })
+    }
 }
 
 /// Where the cluster's agents reach the service's port to fetch scripts.
@@ -91,5 +148,5 @@ fn script_base(config: &Config, port: &BoundPort) -> String {
         Some(host) => format!("{host}:{number}"),
         None => port.advertised(),
     };
-    format!("{}://{address}", port.scheme())
+    format!("{}://{address}{}", port.scheme(), config.path)
 }

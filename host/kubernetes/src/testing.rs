@@ -16,6 +16,7 @@ use crate::kind::{Kind, PerKind};
 pub(crate) fn config() -> Config {
     Config {
         port: PortConfig::new("kubernetes", 0),
+        path: String::new(),
         name: "m3s".to_owned(),
         heartbeat_interval: Duration::from_secs(15),
         max_scale: 100,

@@ -235,7 +235,7 @@ async fn start_all(
         frameworks: Vec::new(),
     };
     for service in bound {
-        started.services.push(service.start(&mut context).await?);
+        started.services.extend(service.start(&mut context).await?);
     }
     for run in context.frameworks {
         run();

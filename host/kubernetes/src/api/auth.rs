@@ -21,17 +21,17 @@ pub(crate) fn access_rules() -> AccessRules {
     }
 }
 
-fn requirement(method: &Method, path: &str) -> Requirement {
+pub(super) fn requirement(method: &Method, path: &str) -> Requirement {
     match find(method, path) {
         Found::Call(call) if !call.open => Requirement::NetworkOrCredentials,
         Found::Call(_) | Found::OtherMethod(_) | Found::Nothing => Requirement::Nothing,
     }
 }
 
-fn changes(method: &Method, path: &str) -> bool {
+pub(super) fn changes(method: &Method, path: &str) -> bool {
     matches!(find(method, path), Found::Call(call) if call.changes)
 }
 
-fn rejection(policy: &AccessPolicy, denial: Denial, path: &str) -> Response {
+pub(super) fn rejection(policy: &AccessPolicy, denial: Denial, path: &str) -> Response {
     without_body(path, policy.rejection(denial).into_response())
 }

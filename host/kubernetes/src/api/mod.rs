@@ -11,6 +11,7 @@
 //! | `/capabilities` | [`capabilities`] |
 //! | `/openapi.json` | [`openapi`] |
 //! | `/bootstrap/…` | [`bootstrap`] |
+//! | several frameworks on one port | [`instances`] |
 //!
 //! The calls are below `/api/fw/v0` and below `/api/m3s/v0`, which answers in upstream's shape.
 //! [`routes`] has the table of all calls, from which the router, the rules of access ([`auth`]) and
@@ -25,6 +26,7 @@ mod client;
 mod error;
 mod explain;
 mod framework;
+pub(crate) mod instances;
 mod number;
 mod openapi;
 mod routes;
@@ -43,7 +45,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use serde::Serialize;
-use transom_framework::{Forwarding, Leader, Route, ask};
+use transom_framework::{Forwarding, Leader, RequestedUri, Route, ask};
 use transom_web::{ApiError, Credentials, Forwarder, RequestMetrics};
 
 use self::routes::{ALIAS, CALLS, Found, VERSION};
@@ -115,8 +117,9 @@ async fn known_only(request: Request, next: Next) -> Response {
     }
     match routes::find(method, path) {
         Found::Call(_) => next.run(request).await,
-        Found::Nothing => ApiError::not_found(format!("Not found: {path}")).into_response(),
+        Found::Nothing => ApiError::not_found(format!("Not found: {}", requested(&request))).into_response(),
         Found::OtherMethod(methods) => {
+            let path = requested(&request);
             let text = format!("{method} is not allowed on {path}; possible: {methods}");
             let mut rejected = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text);
             if let Ok(methods) = HeaderValue::from_str(&methods) {
@@ -125,6 +128,12 @@ async fn known_only(request: Request, next: Next) -> Response {
             rejected.into_response()
         }
     }
+}
+
+/// The path as the client sent it.
+fn requested(request: &Request) -> &str {
+    let requested = request.extensions().get().map(|RequestedUri(uri)| uri);
+    requested.unwrap_or_else(|| request.uri()).path()
 }
 
 /// 301 to the same path without empty segments.

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -15,9 +16,17 @@ static TEXT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
 /// The errors that the port has for every path.
 const OF_THE_PORT: [u16; 3] = [403, 413, 421];
 
-/// See the module.
-pub(super) async fn get() -> Response {
-    success(JSON, TEXT.clone())
+/// See the module. Below the path of an instance the document has that path as its server.
+pub(super) async fn get(request: Request) -> Response {
+    let path = super::requested(&request).strip_suffix(request.uri().path());
+    match path.filter(|path| !path.is_empty()) {
+        None => success(JSON, TEXT.clone()),
+        Some(path) => {
+            let mut document = document();
+            document["servers"] = json!([{"url": path}]);
+            success(JSON, document.to_string())
+        }
+    }
 }
 
 /// The document.

@@ -42,7 +42,7 @@ pub(crate) struct TermDependencies {
     pub(crate) metrics: Metrics,
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     pub(crate) scripts: Arc<Scripts>,
-    /// Where the cluster's agents reach the service's port: `http://host:port`.
+    /// Where the cluster's agents reach the service: `http://host:port`, and the path of the instance.
     pub(crate) script_base: String,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) connector: Arc<dyn Connector>,

@@ -40,9 +40,9 @@ pub(crate) trait ServiceKind: Sync {
     /// Its ports.
     fn ports(&self) -> &'static [PortName];
 
-    /// Binds its port; `None` if the settings do not enable it. `file`: where the settings came
+    /// Binds its ports; nothing if the settings do not enable it. `file`: where the settings came
     /// from.
-    async fn bind(&self, settings: &Settings, file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>>;
+    async fn bind(&self, settings: &Settings, file: &Path) -> anyhow::Result<Vec<Box<dyn BoundService>>>;
 
     /// Its section in the configuration that `transom dev` writes.
     fn dev_section(&self) -> &'static str;
@@ -69,14 +69,14 @@ pub(crate) trait BoundService: Send {
     /// `<framework>/daemons/<host>:<port>`.
     fn daemon_prefix(&self) -> Option<String>;
 
-    /// Starts the service.
-    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>>;
+    /// Starts the service, or the services that share its port.
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>>;
 }
 
 /// A running service.
 #[async_trait]
 pub(crate) trait Service: Send + Sync {
-    /// Its name, which is that of its section.
+    /// Its name, which is that of its section: `apps`, or `kubernetes.NAME`.
     fn name(&self) -> &'static str;
 
     /// Where its ports can be reached, by their names.

@@ -2,6 +2,7 @@
 
 mod access;
 mod changes;
+mod instances;
 mod openapi;
 mod reads;
 mod site;

@@ -40,6 +40,8 @@ pub(super) struct Core {
 
 pub(super) struct Site {
     pub(super) router: Router,
+    /// The routes without the checks of the port.
+    pub(super) routes: Router,
     pub(super) views: Arc<Views>,
     pub(super) scripts: Arc<Scripts>,
     pub(super) core: Arc<Mutex<Core>>,
@@ -88,9 +90,10 @@ impl Site {
         let forwarder = Forwarder::new(via, "localhost:1").unwrap();
         let mut registry = Registry::default();
         let metrics = RequestMetrics::register(&mut registry, "transom_kubernetes");
-        let router = port.protect(router(&api, forwarder, metrics), access_rules());
+        let routes = router(&api, forwarder, metrics);
         Self {
-            router,
+            router: port.protect(routes.clone(), access_rules()),
+            routes,
             views,
             scripts,
             core,

@@ -13,7 +13,7 @@ use transom_common::Secret;
 use transom_kubernetes::import::{self, Original};
 use transom_kubernetes::{Kind, PerKind};
 
-use crate::config::{self, Overrides};
+use crate::config::{self, Overrides, Settings};
 use crate::daemon;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
@@ -44,6 +44,10 @@ pub(in crate::cli) struct Import {
     /// Its password. Prefer the environment variable: other users can read command lines.
     #[arg(long, env = "TRANSOM_M3S_REDIS_PASSWORD", hide_env_values = true)]
     password: Option<Secret>,
+    /// The instance that takes it over, if the configuration has several: NAME of
+    /// `[kubernetes.NAME]`.
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
     /// Configuration file of the daemon.
     #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
     config: PathBuf,
@@ -69,10 +73,7 @@ struct Outcome<'a> {
 impl Import {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let (settings, _) = config::load(Some(&self.config), Overrides::default()).context(Misconfigured)?;
-        let Some(service) = daemon::kubernetes_settings(&settings) else {
-            let file = self.config.display();
-            return Err(anyhow::anyhow!("{file} has no section [kubernetes]")).context(Misconfigured);
-        };
+        let service = self.instance(&settings).context(Misconfigured)?;
         let original = self.read().await.context(Unavailable)?;
         let import = import::translate(&original, &service).with_context(|| {
             format!(
@@ -94,6 +95,16 @@ impl Import {
             notes: &import.notes,
         };
         output::print(self.output, &outcome, &["subject", "taken over"], rows(&outcome))
+    }
+
+    /// The instance that takes the state over.
+    fn instance(&self, settings: &Settings) -> anyhow::Result<transom_kubernetes::Config> {
+        let file = self.config.display();
+        let mut instances = daemon::kubernetes_settings(settings);
+        let sections: Vec<_> = instances.iter().map(|(section, _)| *section).collect();
+        let at =
+            chosen(&sections, self.instance.as_deref()).map_err(|why| anyhow::anyhow!("{file} {why}"))?;
+        Ok(instances.swap_remove(at).1)
     }
 
     /// m3s's records.
@@ -141,6 +152,24 @@ impl Import {
             .get_multiplexed_async_connection()
             .await
             .with_context(cannot)
+    }
+}
+
+/// Which of the sections `--instance` means; the error says what the configuration has instead.
+fn chosen(sections: &[&str], instance: Option<&str>) -> Result<usize, String> {
+    let wanted = instance.map(|name| format!("kubernetes.{name}"));
+    let shown: Vec<_> = sections.iter().map(|section| format!("[{section}]")).collect();
+    match (wanted, sections) {
+        (_, []) => Err("has no section [kubernetes]".to_owned()),
+        (None, [_]) => Ok(0),
+        (None, _) => Err(format!(
+            "has several instances; choose one of {} with --instance",
+            shown.join(", ")
+        )),
+        (Some(wanted), _) => sections
+            .iter()
+            .position(|section| *section == wanted)
+            .ok_or_else(|| format!("has no section [{wanted}], but {}", shown.join(", "))),
     }
 }
 
@@ -223,4 +252,43 @@ fn rows<'a>(outcome: &'a Outcome<'a>) -> impl Iterator<Item = Vec<String>> + 'a 
     ];
     let notes = outcome.notes.iter().map(move |note| row("note", note.clone()));
     carried.into_iter().chain(notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instance_is_the_only_one_or_the_one_with_the_name() {
+        let two = ["kubernetes.a", "kubernetes.b"];
+        for (sections, instance, expected) in [
+            (&["kubernetes"][..], None, Ok(0)),
+            (&["kubernetes.a"], None, Ok(0)),
+            (&two, Some("b"), Ok(1)),
+            (&[], None, Err("has no section [kubernetes]")),
+            (&[], Some("a"), Err("has no section [kubernetes]")),
+            (
+                &two,
+                None,
+                Err("has several instances; choose one of [kubernetes.a], [kubernetes.b] with --instance"),
+            ),
+            (
+                &two,
+                Some("c"),
+                Err("has no section [kubernetes.c], but [kubernetes.a], [kubernetes.b]"),
+            ),
+            (
+                &["kubernetes"],
+                Some("a"),
+                Err("has no section [kubernetes.a], but [kubernetes]"),
+            ),
+        ] {
+            let found = chosen(sections, instance);
+            assert_eq!(
+                found,
+                expected.map_err(str::to_owned),
+                "{sections:?} {instance:?}"
+            );
+        }
+    }
 }

@@ -269,14 +269,13 @@ fn wrong_name(name: &str) -> Option<String> {
     })
 }
 
-/// The volume of an instance: its name is put before the last part of a path, and after a name with
+/// The volume of an instance: its name is the last part of a path, and follows a volume's name after
 /// a hyphen.
 fn volume(shared: &str, name: &str) -> String {
-    let end = shared.trim_end_matches('/').len();
-    match shared[..end].rfind('/') {
-        Some(at) => format!("{}/{name}{}", &shared[..at], &shared[at..]),
-        None => format!("{}-{name}{}", &shared[..end], &shared[end..]),
-    }
+    let base = shared.trim_end_matches('/');
+    let separator = if shared.contains('/') { '/' } else { '-' };
+    let end = &shared[base.len()..];
+    format!("{base}{separator}{name}{end}")
 }
 
 impl Settings {

@@ -28,9 +28,9 @@ impl ServiceKind for Apps {
         &[("apps", "apps.port")]
     }
 
-    async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>> {
+    async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Vec<Box<dyn BoundService>>> {
         let Some(section) = &settings.apps else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let mut config = service_config(section, &settings.store);
         config.callbacks.allow = transom_apps::destinations(&section.callbacks.allow).map_err(|text| {
@@ -39,13 +39,13 @@ impl ServiceKind for Apps {
             )
         })?;
         config.ui = user_interface(section).await.context(Misconfigured)?;
-        Ok(Some(Box::new(BoundApps {
+        Ok(vec![Box::new(BoundApps {
             info: framework_info(section, settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
             maintenance: maintenance(section),
             port: config.bind().await.context(Unavailable)?,
             config,
-        })))
+        })])
     }
 
     fn dev_section(&self) -> &'static str {
@@ -87,7 +87,7 @@ impl BoundService for BoundApps {
         Some(self.daemon_prefix.clone())
     }
 
-    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>> {
         let address = self.port.advertised();
         let cluster = context.cluster.clone();
         let framework = context.framework(
@@ -110,7 +110,7 @@ impl BoundService for BoundApps {
         );
         let (service, runner) = started.await.context(Unavailable)?;
         context.run(&service, framework, runner);
-        Ok(Box::new(service))
+        Ok(vec![Box::new(service)])
     }
 }
 

@@ -21,15 +21,15 @@ impl ServiceKind for Discovery {
         &[("dns", "discovery.port"), ("discovery", "discovery.http_port")]
     }
 
-    async fn bind(&self, settings: &Settings, file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>> {
+    async fn bind(&self, settings: &Settings, file: &Path) -> anyhow::Result<Vec<Box<dyn BoundService>>> {
         let Some(section) = &settings.discovery else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
-        Ok(Some(Box::new(BoundDiscovery {
+        Ok(vec![Box::new(BoundDiscovery {
             section: section.clone(),
             cluster: settings.cluster.clone(),
             file: file.to_owned(),
-        })))
+        })])
     }
 
     fn dev_section(&self) -> &'static str {
@@ -71,7 +71,7 @@ impl BoundService for BoundDiscovery {
         None
     }
 
-    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>> {
         let masters = &context.cluster.config().masters;
         let config = from_settings::discovery_config(self.section, &self.cluster, masters, &self.file)
             .context(Misconfigured)?;
@@ -84,7 +84,7 @@ impl BoundService for BoundDiscovery {
         for (name, address) in service.addresses() {
             ReservedPort::at(name, address).reserve(context.reserved);
         }
-        Ok(Box::new(service))
+        Ok(vec![Box::new(service)])
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
-use transom_kubernetes::config as service;
+use transom_kubernetes::{Instance, Resources, config as service};
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
@@ -31,17 +31,23 @@ impl ServiceKind for Kubernetes {
         &[("kubernetes", "kubernetes.port")]
     }
 
-    async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>> {
-        let Some(section) = &settings.kubernetes else {
-            return Ok(None);
-        };
-        let config = service_config(section);
-        Ok(Some(Box::new(BoundKubernetes {
-            info: framework_info(section, settings.cluster.principal.clone()),
-            daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
-            port: config.bind().await.context(Unavailable)?,
-            config,
-        })))
+    async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Vec<Box<dyn BoundService>>> {
+        let mut bound: Vec<Box<dyn BoundService>> = Vec::new();
+        for section in settings.kubernetes_ports() {
+            let mut instances = settings.kubernetes();
+            // Those below a path share the port of `[kubernetes]`.
+            instances.retain(|one| match one.instance.path.as_str() {
+                "" => std::ptr::eq(*one, section),
+                _ => settings
+                    .kubernetes
+                    .as_ref()
+                    .is_some_and(|shared| std::ptr::eq(shared, section)),
+            });
+            bound.push(Box::new(
+                BoundKubernetes::bind(section, &instances, settings).await?,
+            ));
+        }
+        Ok(bound)
     }
 
     /// The embedded cluster of `transom dev` runs no images.
@@ -54,11 +60,46 @@ impl ServiceKind for Kubernetes {
     }
 }
 
+/// A port with its instances.
 struct BoundKubernetes {
-    config: service::Config,
+    instances: Vec<BoundInstance>,
     port: BoundPort,
-    info: v1::FrameworkInfo,
     daemon_prefix: String,
+}
+
+struct BoundInstance {
+    name: &'static str,
+    config: service::Config,
+    info: v1::FrameworkInfo,
+}
+
+impl BoundKubernetes {
+    async fn bind(
+        section: &config::Kubernetes,
+        instances: &[&config::Kubernetes],
+        settings: &Settings,
+    ) -> anyhow::Result<Self> {
+        let port = section.http_port();
+        let first = instances.first().map(|instance| instance.framework_name.as_str());
+        let configs: Vec<_> = instances
+            .iter()
+            .map(|instance| service_config(instance))
+            .collect();
+        let bound = service::Config::bind_for(&configs, port.config()).await;
+        let instances = instances
+            .iter()
+            .zip(configs)
+            .map(|(instance, config)| BoundInstance {
+                name: instance.instance.section,
+                config,
+                info: framework_info(instance, settings.cluster.principal.clone()),
+            });
+        Ok(Self {
+            instances: instances.collect(),
+            port: bound.context(Unavailable)?,
+            daemon_prefix: port.daemon_prefix(first.unwrap_or_default()),
+        })
+    }
 }
 
 #[async_trait]
@@ -71,38 +112,51 @@ impl BoundService for BoundKubernetes {
         Some(self.daemon_prefix.clone())
     }
 
-    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
-        let (cluster, address) = (context.cluster.clone(), self.port.advertised());
-        let info = v1::FrameworkInfo {
-            webui_url: Some(format!("{}://{address}", self.port.scheme())),
-            ..self.info
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>> {
+        let (address, scheme) = (self.port.advertised(), self.port.scheme());
+        let (mut frameworks, mut instances) = (Vec::new(), Vec::new());
+        for BoundInstance { name, config, info } in self.instances {
+            let info = v1::FrameworkInfo {
+                webui_url: Some(format!("{scheme}://{address}{}", config.path)),
+                ..info
+            };
+            let mut framework = context.framework(
+                info,
+                &address,
+                context.cluster.clone(),
+                REVIVE_INTERVAL,
+                MaintenanceMode::Avoided,
+            )?;
+            framework.refuse_rest = Some(REFUSE_REST);
+            instances.push(Instance {
+                name,
+                config,
+                election: framework.election.leadership(),
+            });
+            frameworks.push(framework);
+        }
+        let resources = Resources {
+            plugins: context.plugins,
+            cluster: context.cluster,
+            registry: context.registry,
+            token: context.token.child_token(),
         };
-        let mut framework = context.framework(
-            info,
-            &address,
-            cluster.clone(),
-            REVIVE_INTERVAL,
-            MaintenanceMode::Avoided,
-        )?;
-        framework.refuse_rest = Some(REFUSE_REST);
-        let started = transom_kubernetes::start(
-            self.config,
-            self.port,
-            context.plugins.clone(),
-            cluster,
-            framework.election.leadership(),
-            context.registry,
-            context.token.child_token(),
-        );
-        let (service, runner) = started.context(Unavailable)?;
-        context.run(&service, framework, runner);
-        Ok(Box::new(service))
+        let started = transom_kubernetes::start(instances, self.port, resources);
+        let mut services: Vec<Box<dyn Service>> = Vec::new();
+        for ((service, runner), framework) in started.context(Unavailable)?.into_iter().zip(frameworks) {
+            context.run(&service, framework, runner);
+            services.push(Box::new(service));
+        }
+        Ok(services)
     }
 }
 
-/// The service's settings, if it is enabled.
-pub(crate) fn kubernetes_settings(settings: &Settings) -> Option<service::Config> {
-    settings.kubernetes.as_ref().map(service_config)
+/// The settings of the instances, by the names of their sections.
+pub(crate) fn kubernetes_settings(settings: &Settings) -> Vec<(&'static str, service::Config)> {
+    let instances = settings.kubernetes().into_iter();
+    instances
+        .map(|section| (section.instance.section, service_config(section)))
+        .collect()
 }
 
 fn framework_info(section: &config::Kubernetes, principal: Option<String>) -> v1::FrameworkInfo {
@@ -127,6 +181,7 @@ fn service_config(section: &config::Kubernetes) -> service::Config {
     let datastore = datastore(section);
     service::Config {
         port: section.http_port().config(),
+        path: section.instance.path.clone(),
         name: section.framework_name.clone(),
         heartbeat_interval: section.heartbeat_interval.duration(),
         max_scale: section.max_scale,

@@ -24,18 +24,18 @@ impl ServiceKind for Workflow {
         &[("workflow", "workflow.port")]
     }
 
-    async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Option<Box<dyn BoundService>>> {
+    async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Vec<Box<dyn BoundService>>> {
         let Some(section) = &settings.workflow else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let config = service_config(section);
-        Ok(Some(Box::new(BoundWorkflow {
+        Ok(vec![Box::new(BoundWorkflow {
             info: framework_info(section, settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
             cluster: own_cluster(section, &settings.cluster).context(Misconfigured)?,
             port: config.bind().await.context(Unavailable)?,
             config,
-        })))
+        })])
     }
 
     fn dev_section(&self) -> &'static str {
@@ -73,7 +73,7 @@ impl BoundService for BoundWorkflow {
         Some(self.daemon_prefix.clone())
     }
 
-    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Box<dyn Service>> {
+    async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>> {
         let cluster = match self.cluster {
             Some(own) => context.own_cluster(own).context(Misconfigured)?,
             None => context.cluster.clone(),
@@ -98,7 +98,7 @@ impl BoundService for BoundWorkflow {
         );
         let (service, runner) = started.context(Unavailable)?;
         context.run(&service, framework, runner);
-        Ok(Box::new(service))
+        Ok(vec![Box::new(service)])
     }
 }
 

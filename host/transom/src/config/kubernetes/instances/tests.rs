@@ -49,8 +49,8 @@ fn instances_inherit_what_they_do_not_set() {
     );
     assert_eq!((dev.bootstrap.max_bytes, dev.bootstrap.timeout_seconds), (7, 8));
     assert_eq!((prod.bootstrap.max_bytes, prod.bootstrap.timeout_seconds), (9, 8));
-    assert_eq!(dev.volume_orch_server, "/data/k3s/dev-2/server/");
-    assert_eq!(prod.volume_ds, "/data/k3s/prod/datastore/");
+    assert_eq!(dev.volume_orch_server, "/data/k3s/server/dev-2/");
+    assert_eq!(prod.volume_ds, "/data/k3s/datastore/prod/");
     assert_eq!(dev.volume_ds, "/ssd");
     assert_eq!((dev.ds_disk, prod.ds_disk), (5.0, 5.0));
 }
@@ -238,7 +238,7 @@ fn report_has_every_instance_with_the_sources_of_its_values() {
         ("kubernetes.a.framework_name", "\"a\"", "default of an instance"),
         (
             "kubernetes.a.volume_ds",
-            "\"/data/k3s/a/datastore/\"",
+            "\"/data/k3s/datastore/a/\"",
             "default of an instance",
         ),
         ("kubernetes.a.bootstrap.max_bytes", "1048576", "default"),
@@ -281,13 +281,13 @@ fn keys_of_instances_are_read_from_variables() {
 }
 
 #[test]
-fn volume_of_an_instance_has_its_name_before_the_last_part() {
+fn volume_of_an_instance_ends_with_its_name() {
     for (shared, expected) in [
-        ("/data/k3s/server/", "/data/k3s/n/server/"),
-        ("/data/k3s/server", "/data/k3s/n/server"),
-        ("/data", "/n/data"),
+        ("/data/k3s/server/", "/data/k3s/server/n/"),
+        ("/data/k3s/server", "/data/k3s/server/n"),
+        ("/data", "/data/n"),
         ("volume", "volume-n"),
-        ("", "-n"),
+        ("/", "/n/"),
     ] {
         assert_eq!(volume(shared, "n"), expected);
     }

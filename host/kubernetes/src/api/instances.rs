@@ -1,0 +1,92 @@
+//! Several frameworks on one port, each below a path of its own: `/NAME/api/fw/v0/…`.
+//!
+//! The routes of a framework do not know its path: it is taken off here, and the rules of access
+//! take it off too. A standby forwards the path as the client sent it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::Uri;
+use tower::ServiceExt;
+use transom_framework::RequestedUri;
+use transom_web::{AccessRules, ApiError};
+
+use super::{auth, redirect, without_body};
+
+/// The routes of all frameworks, by their paths (`/NAME`).
+pub(crate) fn router(instances: BTreeMap<String, Router>) -> Router {
+    let instances = Arc::new(instances);
+    Router::new().fallback(move |request: Request| {
+        let instances = Arc::clone(&instances);
+        async move { answer(&instances, request).await }
+    })
+}
+
+/// The rules of the port: those of a framework's port.
+pub(crate) fn access_rules() -> AccessRules {
+    AccessRules {
+        requirement: |method, path| auth::requirement(method, split(path).1),
+        rejection: |policy, denial, path| auth::rejection(policy, denial, split(path).1),
+        changes: |method, path| auth::changes(method, split(path).1),
+        ..AccessRules::DEFAULT
+    }
+}
+
+async fn answer(instances: &BTreeMap<String, Router>, mut request: Request) -> Response {
+    if request.uri().path().contains("//") {
+        return redirect(request.uri());
+    }
+    let (instance, path) = split(request.uri().path());
+    let Some((router, uri)) = instances.get(instance).zip(with_path(request.uri(), path)) else {
+        let known = instances.keys().map(String::as_str).collect::<Vec<_>>();
+        let text = format!(
+            "Not found: {}. The instances on this port are at {}",
+            request.uri().path(),
+            known.join(", ")
+        );
+        return without_body(path, ApiError::not_found(text).into_response());
+    };
+    let requested = RequestedUri(std::mem::replace(request.uri_mut(), uri));
+    request.extensions_mut().insert(requested);
+    let Ok(response) = router.clone().oneshot(request).await;
+    response
+}
+
+/// The first segment of a path, with its slash, and the rest, which is a path.
+fn split(path: &str) -> (&str, &str) {
+    let end = path.strip_prefix('/').and_then(|rest| rest.find('/'));
+    match end {
+        Some(at) => path.split_at(at + 1),
+        None => (path, "/"),
+    }
+}
+
+/// The same with another path.
+fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
+    match uri.query() {
+        Some(query) => format!("{path}?{query}").parse().ok(),
+        None => path.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_takes_the_first_segment_off() {
+        for (path, expected) in [
+            ("/a/api/fw/v0/x", ("/a", "/api/fw/v0/x")),
+            ("/a/", ("/a", "/")),
+            ("/a", ("/a", "/")),
+            ("/", ("/", "/")),
+            ("", ("", "/")),
+            ("*", ("*", "/")),
+        ] {
+            assert_eq!(split(path), expected, "{path}");
+        }
+    }
+}
