@@ -16,24 +16,29 @@ struct Field {
     meaning: String,
 }
 
-/// The fields of a struct; `None` if it is in no source.
+/// The fields of a struct that are keys; `None` if it is in no source.
 fn fields(name: &str) -> Option<Vec<Field>> {
     let head = format!("struct {name} {{\n");
     let (_, body) = SOURCES.iter().find_map(|source| source.split_once(&head))?;
     let (body, _) = body.split_once("\n}").expect("its end");
-    let (mut fields, mut comment) = (Vec::new(), Vec::new());
+    let (mut fields, mut comment, mut is_key) = (Vec::new(), Vec::new(), true);
     for line in body.lines().map(str::trim) {
         if let Some(text) = line.strip_prefix("///") {
             comment.push(text.trim());
+        } else if line == "#[serde(skip)]" {
+            is_key = false;
         } else if let Some((name, kind)) = line
             .strip_prefix("pub(crate) ")
             .and_then(|field| field.split_once(": "))
         {
-            fields.push(Field {
-                name: name.to_owned(),
-                kind: kind.trim_end_matches(',').to_owned(),
-                meaning: std::mem::take(&mut comment).join(" "),
-            });
+            let meaning = std::mem::take(&mut comment).join(" ");
+            if std::mem::replace(&mut is_key, true) {
+                fields.push(Field {
+                    name: name.to_owned(),
+                    kind: kind.trim_end_matches(',').to_owned(),
+                    meaning,
+                });
+            }
         }
     }
     Some(fields)

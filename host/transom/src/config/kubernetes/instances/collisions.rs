@@ -25,7 +25,9 @@ pub(super) fn find(settings: &Settings) -> Vec<String> {
         ]
         .map(|(name, volume)| (volume.trim_end_matches('/').to_owned(), key(section, name)))
     });
-    for [one, other, volume] in equal(volumes) {
+    let volumes: Vec<_> = volumes.collect();
+    found.extend(numbered(&volumes));
+    for [one, other, volume] in equal(volumes.into_iter()) {
         found.push(format!(
             "{one} and {other} are both {volume:?}; instances on one agent would overwrite each other's data"
         ));
@@ -41,6 +43,19 @@ pub(super) fn find(settings: &Settings) -> Vec<String> {
     }
     found.extend(ports(settings));
     found
+}
+
+/// Volumes that are those of another one's further tasks, `VOLUME-1` and so on.
+fn numbered(volumes: &[(String, String)]) -> impl Iterator<Item = String> {
+    volumes.iter().filter_map(|(volume, key)| {
+        let (base, number) = volume.rsplit_once('-')?;
+        number.parse::<u32>().ok()?;
+        let (_, other) = volumes.iter().find(|(other, _)| other == base)?;
+        Some(format!(
+            "{key} is {volume:?}, which is the volume of task {number} of {other}, {base:?}; expected another volume, or \
+             another name of the instance"
+        ))
+    })
 }
 
 fn ports(settings: &Settings) -> Vec<String> {

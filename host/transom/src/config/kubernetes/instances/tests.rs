@@ -153,6 +153,13 @@ fn faults_name_the_sections() {
             &["`kubernetes.a.volume_ds` and `kubernetes.b.volume_orch_server` are both \"/d\""],
         ),
         (
+            "[kubernetes.a]\n[kubernetes.a-1]\n",
+            &[
+                "`kubernetes.a-1.volume_ds` is \"/data/k3s/datastore/a-1\", which is the volume of task 1 of `kubernetes.a.volume_ds`",
+                "`kubernetes.a-1.volume_orch_server` is",
+            ],
+        ),
+        (
             "[kubernetes.a]\nport = 7\n[kubernetes.b]\nport = 7\n",
             &["`kubernetes.a.port` and `kubernetes.b.port` are both 7"],
         ),
@@ -195,6 +202,7 @@ fn faults_name_the_sections() {
     }
     for text in [
         "[kubernetes.a]\nport = 0\n[kubernetes.b]\nport = 0\n",
+        "[kubernetes.a]\n[kubernetes.a-x]\n[kubernetes.a-]\n[kubernetes.b-1]\n",
         "[kubernetes.a]\nlistener = \"127.0.0.1\"\nport = 7\n[kubernetes.b]\nlistener = \"127.0.0.2\"\nport = 7\n",
         "[kubernetes.a]\nport = 10000\n[kubernetes.b]\nport = 7\n",
         "[kubernetes.bootstrap]\nadvertise = \"fw\"\n[kubernetes.a]\nport = 7\n",
