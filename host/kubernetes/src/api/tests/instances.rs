@@ -52,25 +52,31 @@ async fn each_framework_has_the_requests_below_its_path() {
 
 #[tokio::test]
 async fn request_to_no_instance_gets_the_list_of_them() {
+    let right = authorization("user");
+    let headers = [("authorization", right.as_str())];
     for port in [Config::default_port(), with_credentials()] {
         let (a, b) = two(&port);
+        let call = "/c/api/fw/v0/agent/scale/1";
         for path in [
             "/",
             "/c",
-            "/c/api/fw/v0/agent/scale/1",
+            call,
             "/api/fw/v0/agent/scale/1",
             "/%61/api/fw/v0/agent/scale",
             "/A/",
         ] {
-            let answer = a.put(path).await;
+            let answer = a.ask_with(Method::PUT, path, &headers).await;
             answer.is_error(path, 404);
             let expected = format!("Not found: {path}. The instances on this port are at /a, /b");
             assert_eq!(answer.json()["message"], expected);
         }
+        // A path that would be a call needs the credentials of one.
+        let status = if port.credentials.is_some() { 401 } else { 404 };
+        a.put(call).await.is_error(call, status);
         // The alias has no bodies of errors here either.
-        a.get("/c/api/m3s/v0/agent/scale")
-            .await
-            .is_error("/api/m3s/v0", 404);
+        let alias = "/api/m3s/v0/agent/scale";
+        let answer = a.ask_with(Method::GET, &format!("/c{alias}"), &headers);
+        answer.await.is_error(alias, 404);
         for (path, status) in [
             ("/a", 404),
             ("/b/nosuch", 404),
