@@ -39,6 +39,7 @@ mod fw_cli;
 mod health;
 mod hostile;
 mod kubernetes_autoscale;
+mod kubernetes_backup;
 mod kubernetes_bootstrap;
 mod kubernetes_containers;
 mod kubernetes_failures;

@@ -13,7 +13,7 @@ pub(crate) mod kubernetes;
 mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 17] = [
+const NEEDS: [(&str, &[&str], &str); 19] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -36,9 +36,13 @@ const NEEDS: [(&str, &[&str], &str); 17] = [
     ("busybox", &["/bin/busybox", "/usr/bin/busybox"], "busybox-static"),
     // The name server that follows the zone.
     ("NSD", &["/usr/sbin/nsd"], "nsd"),
-    // The datastore of a real Kubernetes, and its client.
+    // The datastore of a real Kubernetes.
     ("etcd", &["/usr/bin/etcd"], "etcd-server"),
+    // Its client, which also backs it up.
     ("etcdctl", &["/usr/bin/etcdctl"], "etcd-client"),
+    // A SQL server as datastore, and what backs it up.
+    ("MariaDB", &["/usr/sbin/mariadbd"], "mariadb-server"),
+    ("mariadb", &["/usr/bin/mariadb"], "mariadb-client"),
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
     // Unpacks the source package of Kubernetes.
     ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),

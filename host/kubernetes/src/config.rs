@@ -1,5 +1,6 @@
 //! The configuration of the Kubernetes service (specification, part B, "Configuration variables").
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use transom_common::Secret;
@@ -40,6 +41,8 @@ pub struct Config {
     pub datastore: DatastoreConfig,
     /// The script that the containers of servers and agents run first.
     pub bootstrap: BootstrapConfig,
+    /// Backups of the datastore.
+    pub backup: BackupConfig,
     /// Timeout of one call of the store.
     pub store_timeout: Duration,
 }
@@ -225,6 +228,25 @@ pub struct BootstrapConfig {
     /// Host, or host and port, under which the cluster's agents reach the service's port to fetch
     /// scripts; `None`: `FRAMEWORK_HOSTNAME` and the port.
     pub advertise: Option<String>,
+}
+
+/// Backups of the datastore.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackupConfig {
+    /// The directory on the daemon's machine; `None`: no backups are made.
+    pub dir: Option<PathBuf>,
+    /// How many backups are kept.
+    pub keep: u32,
+    /// Maximum size of a backup.
+    pub max_bytes: u64,
+    /// How long each phase of a backup or a restore may take.
+    pub timeout: Duration,
+    /// CPUs of the one-off tasks.
+    pub cpus: f64,
+    /// Their memory in MB.
+    pub mem: f64,
+    /// Their disk in MB.
+    pub disk: f64,
 }
 
 impl Config {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use transom_cluster::agent::{self, Agents};
+use transom_cluster::agent::{self, Agents, FileBytes};
 use transom_cluster::{Client, FrameworkId, TaskId};
 use transom_common::HostPort;
 use transom_scheduler::AgentLocation;
@@ -28,6 +28,18 @@ pub(crate) trait Cluster: Debug + Send + Sync {
         task: &TaskId,
         file: &str,
     ) -> transom_cluster::Result<Option<Vec<u8>>>;
+
+    /// A piece of a file in the sandbox of a task, and the size of the file; `None`: it does not
+    /// exist. Less than `length` is no end of the file.
+    async fn read_bytes(
+        &self,
+        agent: &AgentLocation,
+        framework: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: u64,
+        length: u64,
+    ) -> transom_cluster::Result<Option<FileBytes>>;
 
     /// Whether the master lists a framework among those that have not ended.
     async fn lists_framework(&self, id: &FrameworkId) -> transom_cluster::Result<bool>;
@@ -56,20 +68,43 @@ impl Cluster for ClusterAdapter {
         task: &TaskId,
         file: &str,
     ) -> transom_cluster::Result<Option<Vec<u8>>> {
-        // The executor of a task that is launched alone has the id of the task.
-        let sandbox = agent::sandbox(framework, &task.as_str().into());
-        let address = agent.endpoint.clone();
-        let address = address.unwrap_or_else(|| HostPort::new(&agent.hostname, AGENT_PORT));
-        let path = format!("{sandbox}/{file}");
-        match self.agents.read_file(&address, &path, MAX_FILE_BYTES).await {
-            Err(transom_cluster::Error::Refused { status: 404, .. }) => Ok(None),
-            read => read.map(Some),
-        }
+        let (address, path) = place(agent, framework, task, file);
+        found(self.agents.read_file(&address, &path, MAX_FILE_BYTES).await)
+    }
+
+    async fn read_bytes(
+        &self,
+        agent: &AgentLocation,
+        framework: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: u64,
+        length: u64,
+    ) -> transom_cluster::Result<Option<FileBytes>> {
+        let (address, path) = place(agent, framework, task, file);
+        found(self.agents.read_bytes(&address, &path, offset, length).await)
     }
 
     async fn lists_framework(&self, id: &FrameworkId) -> transom_cluster::Result<bool> {
         let listed = self.client.frameworks().await?;
         Ok(listed.iter().any(|framework| framework.id == *id))
+    }
+}
+
+/// The address of an agent, and the path of a file in the sandbox of a task.
+fn place(agent: &AgentLocation, framework: &FrameworkId, task: &TaskId, file: &str) -> (HostPort, String) {
+    // The executor of a task that is launched alone has the id of the task.
+    let sandbox = agent::sandbox(framework, &task.as_str().into());
+    let address = agent.endpoint.clone();
+    let address = address.unwrap_or_else(|| HostPort::new(&agent.hostname, AGENT_PORT));
+    (address, format!("{sandbox}/{file}"))
+}
+
+/// `None` for a file that does not exist.
+fn found<T>(read: transom_cluster::Result<T>) -> transom_cluster::Result<Option<T>> {
+    match read {
+        Err(transom_cluster::Error::Refused { status: 404, .. }) => Ok(None),
+        read => read.map(Some),
     }
 }
 

@@ -19,6 +19,7 @@
 //!   the result by digest.
 //! * `kvstore`: the client of the datastore's own API, if it is an etcd cluster.
 //! * `orchestrator`: the client of the Kubernetes API: client configuration, nodes, drains.
+//! * `backup`: backups of the datastore, and their restore.
 //! * `api`: HTTP on both prefixes, and its OpenAPI document.
 //! * `runner`, `start`: leading and standing by. [`import`]: takes the state of an m3s over.
 //!
@@ -31,6 +32,8 @@
 //! * One running task at a time is replaced, and the next one only when every node is ready.
 //! * An agent's node is drained before its task ends, for at most the drain timeout; a silent API
 //!   delays a removal as long.
+//! * One backup or restore at a time is under way; it goes on after a crash. While a restore changes
+//!   the datastore, no server runs.
 //! * No task contains a credential of the state store.
 //!
 //! # Not here
@@ -59,6 +62,7 @@
 
 mod api;
 mod autoscale;
+mod backup;
 mod bootstrap;
 pub mod config;
 mod core;

@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::backup::What;
 use crate::kind::Kind;
 use crate::view::View;
 
@@ -27,6 +28,17 @@ impl KindLabel {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    operation: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhatLabel {
+    operation: &'static str,
+}
+
 /// Counters continue from one term as leader to the next. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -40,6 +52,10 @@ pub(crate) struct Metrics {
     autoscaled: Family<DirectionLabel, Counter>,
     unschedulable_pods: Gauge,
     idle_agents: Gauge,
+    operations: Family<OperationLabels, Counter>,
+    operation_running: Family<WhatLabel, Gauge>,
+    last_backup_time: Gauge,
+    last_backup_bytes: Gauge,
 }
 
 impl Metrics {
@@ -56,6 +72,10 @@ impl Metrics {
             autoscaled: Family::default(),
             unschedulable_pods: Gauge::default(),
             idle_agents: Gauge::default(),
+            operations: Family::default(),
+            operation_running: Family::default(),
+            last_backup_time: Gauge::default(),
+            last_backup_bytes: Gauge::default(),
         };
         let name = |name: &str| format!("transom_kubernetes_{name}");
         registry.register(
@@ -100,7 +120,36 @@ impl Metrics {
             "Agents on which no pod runs that would have to move, while the agents are autoscaled",
             metrics.idle_agents.clone(),
         );
+        registry.register(
+            name("operations"),
+            "Backups and restores that have ended",
+            metrics.operations.clone(),
+        );
+        registry.register(
+            name("operation_running"),
+            "Whether a backup or a restore is under way",
+            metrics.operation_running.clone(),
+        );
+        registry.register(
+            name("last_backup_timestamp_seconds"),
+            "When the last successful backup ended; 0: never",
+            metrics.last_backup_time.clone(),
+        );
+        registry.register(
+            name("last_backup_bytes"),
+            "Size of the last successful backup",
+            metrics.last_backup_bytes.clone(),
+        );
         metrics
+    }
+
+    /// A backup or a restore has ended.
+    pub(crate) fn ended(&self, what: What, success: bool) {
+        let labels = OperationLabels {
+            operation: what.as_str(),
+            result: if success { "success" } else { "failure" },
+        };
+        self.operations.get_or_create(&labels).inc();
     }
 
     pub(crate) fn started(&self, kind: Kind) {
@@ -133,6 +182,19 @@ impl Metrics {
         self.unschedulable_pods
             .set(i64::try_from(pods).unwrap_or(i64::MAX));
         self.idle_agents.set(i64::try_from(agents).unwrap_or(i64::MAX));
+        let running = view.backup.operation.as_ref().map(|operation| operation.what);
+        for what in [What::Backup, What::Restore] {
+            let label = WhatLabel {
+                operation: what.as_str(),
+            };
+            let runs = i64::from(running == Some(what));
+            self.operation_running.get_or_create(&label).set(runs);
+        }
+        let last = view.backup.last_success;
+        let time = last.map_or(0, |last| last.ended.as_second());
+        self.last_backup_time.set(time);
+        let bytes = last.map_or(0, |last| i64::try_from(last.size).unwrap_or(i64::MAX));
+        self.last_backup_bytes.set(bytes);
     }
 
     /// Another daemon leads: its metrics are the valid ones.
@@ -158,6 +220,7 @@ mod tests {
         let metrics = Metrics::register(&mut registry);
         // A family without a series is not encoded.
         metrics.started(Kind::Server);
+        metrics.ended(What::Backup, true);
         metrics.autoscaled(true);
         metrics.show(&View::default());
         let mut text = String::new();

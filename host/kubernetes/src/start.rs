@@ -15,6 +15,8 @@ use transom_store::Leadership;
 use transom_web::{BoundPort, RequestMetrics};
 
 use crate::api::{self, Api, Shared};
+use crate::backup::delivery::Delivery;
+use crate::backup::directory::Directory;
 use crate::bootstrap::{PluginBootstrap, Scripts};
 use crate::core::term::{Handles, TermDependencies};
 use crate::dependencies::{ClusterAdapter, KubeConnector};
@@ -107,6 +109,7 @@ impl Parts {
         let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
         let leader = Leader::new(port.advertised(), instance.election);
         let (views, scripts) = (Arc::new(Views::default()), Arc::new(Scripts::default()));
+        let delivery = Arc::new(Delivery::default());
         let runner = Runner {
             dependencies: TermDependencies {
                 views: Arc::clone(&views),
@@ -116,6 +119,7 @@ impl Parts {
                     Arc::clone(&config),
                 )?),
                 scripts: Arc::clone(&scripts),
+                delivery: Arc::clone(&delivery),
                 script_base: script_base(&config, port),
                 cluster: Arc::new(ClusterAdapter::new(resources.cluster.clone())),
                 connector: Arc::new(KubeConnector),
@@ -129,6 +133,12 @@ impl Parts {
             credentials: config.port.credentials.clone(),
             views,
             scripts,
+            delivery,
+            backups: config
+                .backup
+                .dir
+                .as_ref()
+                .map(|dir| Directory::new(dir, &config.name)),
             leader: leader.clone(),
         }));
         let metrics = RequestMetrics::register(registry, "transom_kubernetes");

@@ -8,7 +8,8 @@ use transom_scheduler::{AgentLocation, Placement};
 use transom_web::PortConfig;
 
 use crate::config::{
-    BootstrapConfig, Config, ContainerConfig, DatastoreConfig, Engine, KindConfig, OrchestratorConfig,
+    BackupConfig, BootstrapConfig, Config, ContainerConfig, DatastoreConfig, Engine, KindConfig,
+    OrchestratorConfig,
 };
 use crate::kind::{Kind, PerKind};
 
@@ -94,6 +95,15 @@ pub(crate) fn config() -> Config {
             timeout: Duration::from_secs(10),
             refresh: Duration::from_mins(5),
             advertise: None,
+        },
+        backup: BackupConfig {
+            dir: None,
+            keep: 7,
+            max_bytes: 1 << 30,
+            timeout: Duration::from_mins(30),
+            cpus: 0.1,
+            mem: 128.0,
+            disk: 1000.0,
         },
         store_timeout: transom_store::typed::TIMEOUT,
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::core::autoscale::Autoscaled;
+use crate::backup::State;
 use crate::kind::{Kind, PerKind};
 
 /// What requests read.
@@ -22,6 +23,8 @@ pub(crate) struct View {
     pub(crate) client_config: Option<Arc<str>>,
     /// Why the next task does not start, or the next change is not made; empty: nothing waits.
     pub(crate) waiting: Vec<Waiting>,
+    /// The backup or restore under way, and how the last ones ended.
+    pub(crate) backup: State,
     /// The autoscaler; `None`: it is off.
     pub(crate) autoscale: Option<AutoscaleView>,
 }

@@ -30,6 +30,19 @@ impl From<Refusal> for ApiError {
             Refusal::MasterUnavailable => {
                 not_acceptable("The master could not be asked about the framework's id. Try again later.")
             }
+            Refusal::DatastoreOutside => unprocessable(
+                "The datastore is outside of the framework (`ds_count` is 0): back it up where it runs."
+                    .to_owned(),
+            ),
+            Refusal::NoBackupDirectory => no_backup_directory(),
+            Refusal::OperationUnderWay(what) => conflict(format!("One backup or restore at a time: {what}.")),
+            Refusal::DatastoreNotHealthy => conflict("No member of the datastore is healthy."),
+            Refusal::OtherEngine { backup, datastore } => unprocessable(format!(
+                "The backup is of a datastore of the kind {backup}, and this one is of the kind {datastore}."
+            )),
+            Refusal::ClusteredKvstore => conflict(
+                "A backup is restored only into a SQL datastore or a kvstore of one member that is not a cluster.",
+            ),
             Refusal::Actor(error) => error.into(),
         }
     }
@@ -47,6 +60,16 @@ pub(super) fn above_maximum(count: &str, maximum: u32) -> ApiError {
     ))
 }
 
-fn unprocessable(message: impl Into<String>) -> ApiError {
+/// 422 for a request that needs the directory of backups.
+pub(super) fn no_backup_directory() -> ApiError {
+    unprocessable("No directory for backups is configured (`dir` in `[kubernetes.backup]`).".to_owned())
+}
+
+/// 409, for a request that another one is in the way of.
+pub(super) fn conflict(message: impl Into<String>) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, message)
+}
+
+pub(super) fn unprocessable(message: impl Into<String>) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, message)
 }

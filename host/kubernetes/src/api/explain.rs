@@ -7,12 +7,15 @@ use axum::response::Response;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::backups::Progress;
 use super::{Api, document};
 use crate::kind::{Kind, PerKind};
 use crate::view::{AutoscaleView, TaskView};
 
 #[derive(Serialize)]
 struct Explanation<'a> {
+    /// The backup or restore under way.
+    operation: Option<Progress<'a>>,
     waiting: Vec<Wait<'a>>,
     tasks: PerKind<Vec<Task<'a>>>,
     /// `None`: it is off.
@@ -95,6 +98,7 @@ pub(super) async fn get(State(api): State<Api>) -> Response {
         reason: &waiting.reason,
     });
     document(&Explanation {
+        operation: view.backup.operation.as_ref().map(Progress::from),
         waiting: waiting.collect(),
         tasks: PerKind::from_fn(|kind| view.tasks.of(kind).iter().map(Task::from).collect()),
         autoscale: view.autoscale.as_ref().map(Autoscale::from),

@@ -10,6 +10,7 @@
 //! | cordon, stop, start, restart, resources | [`change`] |
 //! | `/capabilities` | [`capabilities`] |
 //! | `/openapi.json` | [`openapi`] |
+//! | `/datastore/backups`, `/backup/…` | [`backups`] |
 //! | `/bootstrap/…` | [`bootstrap`] |
 //! | several frameworks on one port | [`instances`] |
 //!
@@ -19,6 +20,7 @@
 //! wait for the core; a standby forwards them. Only [`error`] decides on the status of a rejection.
 
 mod auth;
+mod backups;
 mod bootstrap;
 mod capabilities;
 mod change;
@@ -49,6 +51,8 @@ use transom_framework::{Forwarding, Leader, RequestedUri, Route, ask};
 use transom_web::{ApiError, Credentials, Forwarder, RequestMetrics};
 
 use self::routes::{ALIAS, CALLS, Found, VERSION};
+use crate::backup::delivery::Delivery;
+use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
 use crate::core::command::{Command, Refusal, Reply};
 use crate::core::term::Handles;
@@ -74,6 +78,9 @@ pub(crate) struct Shared {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) views: Arc<Views>,
     pub(crate) scripts: Arc<Scripts>,
+    pub(crate) delivery: Arc<Delivery>,
+    /// The directory of backups, if one is configured.
+    pub(crate) backups: Option<Directory>,
     pub(crate) leader: Leader<Handles>,
 }
 

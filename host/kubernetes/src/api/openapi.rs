@@ -34,14 +34,15 @@ pub(super) fn document() -> Value {
     let mut paths = Map::new();
     for call in &CALLS {
         for path in call.paths() {
-            let mut item = Map::new();
-            item.insert("parameters".to_owned(), parameters(&path));
+            // Several calls may have the same path.
+            let item = paths
+                .entry(path.clone())
+                .or_insert_with(|| json!({"parameters": parameters(&path)}));
             for method in call.methods {
                 let method = method.as_str().to_lowercase();
                 let operation = operation(call, &path, &method);
-                item.insert(method, operation);
+                item[method] = operation;
             }
-            paths.insert(path, Value::Object(item));
         }
     }
     json!({
@@ -83,7 +84,7 @@ fn operation(call: &Call, path: &str, method: &str) -> Value {
         }
         Body::Empty => {}
     }
-    responses.insert("200".to_owned(), success);
+    responses.insert(call.success.to_string(), success);
     let credentials: &[u16] = if call.open { &[] } else { &[401] };
     for status in call.errors.iter().chain(credentials).chain(&OF_THE_PORT) {
         let mut error = json!({"description": description(*status)});
@@ -113,10 +114,12 @@ fn description(status: u16) -> &'static str {
         }
         404 => "It does not exist.",
         406 => "A number is not a whole number or is negative, or the request is out of turn.",
+        409 => "Another backup or restore is under way, or the datastore is not healthy.",
         413 => "The body is too large.",
         421 => "The host name of the request is not that of this port.",
-        422 => "The count or the amount is not possible.",
+        422 => "The count or the amount, or the backup, is not possible.",
         502 => "No leader is known, or it did not answer.",
+        507 => "The directory of backups cannot be used.",
         _ => "Not possible now; `Retry-After` says when to try again.",
     }
 }
@@ -170,6 +173,21 @@ fn schemas() -> Value {
         "min": count, "max": count, "unschedulable_pods": count, "idle_agents": count,
         "notes": {"type": "array", "items": text}, "last": {"anyOf": [{"type": "null"}, last]},
     }));
+    let backup = object(&json!({
+        "name": text, "state": {"enum": ["complete", "running", "failed"]}, "reason": may_be_text,
+        "engine": {"enum": ["sql", "kvstore", null]}, "version": may_be_text, "created": may_be_text,
+        "size": {"type": ["integer", "null"], "minimum": 0}, "sha256": may_be_text,
+    }));
+    let operation = object(&json!({
+        "what": {"enum": ["backup", "restore"]}, "backup": text,
+        "phase": {"enum": ["dump", "read", "stop", "load", "withdraw", "revert", "resume", "held"]},
+        "started": text, "until": text, "text": text, "reason": may_be_text,
+    }));
+    let outcome = object(&json!({"backup": text, "ended": text, "reason": may_be_text}));
+    let outcome = json!({"anyOf": [outcome, {"type": "null"}]});
+    // While a backup or a restore is under way it has one more member.
+    let mut status = object(&json!({"Server": text, "Agent": text, "API": good, "Kvstore": text}));
+    status["properties"]["Operation"] = text.clone();
     json!({
         "Error": {
             "type": "object",
@@ -179,7 +197,7 @@ fn schemas() -> Value {
         "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
         "Texts": {"type": "array", "items": text},
         "Scale": object(&json!({"Scale": count, "Running": count})),
-        "Status": object(&json!({"Server": text, "Agent": text, "API": good, "Kvstore": text})),
+        "Status": status,
         "TaskStates": object(&json!({
             "Server": node_states, "Agent": node_states, "API": text,
             "Datastore": {"type": "object", "additionalProperties": text},
@@ -189,7 +207,15 @@ fn schemas() -> Value {
             "M3SVersion": object(&json!({"gitVersion": text, "buildDate": text})),
             "K3SVersion": {"type": ["array", "null"], "items": node},
         })),
+        "Name": object(&json!({"name": text})),
+        "Backup": backup,
+        "Backups": object(&json!({
+            "backups": {"type": "array", "items": backup},
+            "operation": {"anyOf": [operation, {"type": "null"}]},
+            "last_backup": outcome, "last_restore": outcome,
+        })),
         "Explanation": object(&json!({
+            "operation": {"anyOf": [operation, {"type": "null"}]},
             "waiting": {"type": "array", "items": object(&json!({"kind": kind, "reason": text}))},
             "tasks": object(&json!({"datastore": tasks, "server": tasks, "agent": tasks})),
             "autoscale": {"anyOf": [{"type": "null"}, autoscale]},

@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
 
-use super::{Api, bootstrap, capabilities, change, client, explain, framework, openapi, scale, status};
+use super::{
+    Api, backups, bootstrap, capabilities, change, client, explain, framework, openapi, scale, status,
+};
 use crate::core::command::Resource;
 use crate::kind::Kind;
 
@@ -59,6 +61,8 @@ pub(super) struct Call {
     pub(super) local: bool,
     pub(super) summary: &'static str,
     pub(super) body: Body,
+    /// The status of a successful response.
+    pub(super) success: u16,
     /// The statuses of its errors, those of the whole port not included.
     pub(super) errors: &'static [u16],
 }
@@ -81,6 +85,7 @@ impl Call {
             local: false,
             summary,
             body,
+            success: 200,
             errors: LED,
         }
     }
@@ -111,6 +116,11 @@ impl Call {
             errors: &[],
             ..self
         }
+    }
+
+    /// Answered before it is carried out.
+    const fn accepted(self) -> Self {
+        Self { success: 202, ..self }
     }
 
     const fn open(self) -> Self {
@@ -147,7 +157,7 @@ impl Call {
 }
 
 /// All calls.
-pub(super) static CALLS: [Call; 22] = [
+pub(super) static CALLS: [Call; 28] = [
     Call::read("/versions", "The prefix of the API's paths", Body::Text("text/plain"))
         .with(|filter| on(filter, framework::versions))
         .at(Place::Unversioned)
@@ -273,6 +283,60 @@ pub(super) static CALLS: [Call; 22] = [
     .methods(&[Method::DELETE])
     .with(|filter| on(filter, framework::forget)),
     Call::read(
+        "/datastore/backups",
+        "The backups of the datastore, the oldest first, and what is under way",
+        Body::Json("Backups", "Backups"),
+    )
+    .with(|filter| on(filter, backups::list))
+    .at(Place::Neutral)
+    .errors(&[502, 503, 507]),
+    Call::write(
+        "/datastore/backups",
+        "Begins a backup of the datastore; the response has its name",
+        Body::Json("Name", "Name"),
+        &[409, 422, 502, 503, 507],
+    )
+    .methods(&[Method::POST])
+    .with(|filter| on(filter, backups::create))
+    .at(Place::Neutral)
+    .accepted(),
+    Call::read(
+        "/datastore/backups/{name}",
+        "A backup",
+        Body::Json("Backup", "Backup"),
+    )
+    .with(|filter| on(filter, backups::get))
+    .at(Place::Neutral)
+    .errors(&[404, 502, 503, 507]),
+    Call::write(
+        "/datastore/backups/{name}",
+        "Deletes a backup",
+        Body::Empty,
+        &[404, 409, 422, 502, 503, 507],
+    )
+    .methods(&[Method::DELETE])
+    .with(|filter| on(filter, backups::delete))
+    .at(Place::Neutral),
+    Call::write(
+        "/datastore/backups/{name}/restore",
+        "Begins the restore of a backup, whose data is verified first",
+        Body::Json("Name", "Name"),
+        &[404, 409, 422, 502, 503, 507],
+    )
+    .methods(&[Method::POST])
+    .with(|filter| on(filter, backups::restore))
+    .at(Place::Neutral)
+    .accepted(),
+    Call::read(
+        "/backup/{digest}/{token}",
+        "The data of the backup that is being restored",
+        Body::Text("application/octet-stream"),
+    )
+    .with(|filter| on(filter, backups::deliver))
+    .at(Place::Root)
+    .open()
+    .errors(&[404, 502, 503]),
+    Call::read(
         "/bootstrap/{digest}/{token}",
         "The script of a container that starts",
         Body::Text("text/x-shellscript"),
@@ -303,14 +367,17 @@ pub(super) enum Found {
 
 /// Compares a method and a path, percent signs not decoded, with the table.
 pub(super) fn find(method: &Method, path: &str) -> Found {
-    let mut calls = PATHS.iter().filter(|(template, _)| matches(template, path));
-    match calls.next() {
-        None => Found::Nothing,
-        Some((_, call)) if call.methods.contains(method) => Found::Call(call),
-        Some((_, call)) => {
-            let methods: Vec<&str> = call.methods.iter().map(Method::as_str).collect();
-            Found::OtherMethod(methods.join(", "))
-        }
+    let calls = PATHS.iter().filter(|(template, _)| matches(template, path));
+    let calls: Vec<&'static Call> = calls.map(|(_, call)| *call).collect();
+    if let Some(call) = calls.iter().find(|call| call.methods.contains(method)) {
+        return Found::Call(call);
+    }
+    let methods = calls.iter().flat_map(|call| call.methods);
+    let methods: Vec<&str> = methods.map(Method::as_str).collect();
+    if methods.is_empty() {
+        Found::Nothing
+    } else {
+        Found::OtherMethod(methods.join(", "))
     }
 }
 

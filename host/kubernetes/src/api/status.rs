@@ -7,6 +7,7 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::{Api, JSON, document, success};
+use crate::backup::Operation;
 use crate::kind::Kind;
 use crate::view::{TaskView, View};
 
@@ -36,6 +37,9 @@ struct Status<'a> {
     #[serde(rename = "API")]
     api: &'static str,
     kvstore: &'a str,
+    /// The backup or restore under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<String>,
 }
 
 /// Upstream's status.
@@ -66,6 +70,7 @@ pub(super) async fn flat(State(api): State<Api>) -> Response {
         agent: worst(&view, Kind::Agent),
         api: ok_if(view.orchestrator.is_some()),
         kvstore: worst(&view, Kind::Datastore),
+        operation: view.backup.operation.as_ref().map(Operation::describe),
     })
 }
 

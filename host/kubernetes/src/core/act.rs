@@ -78,8 +78,9 @@ impl Core {
 
     fn next_plan(&self, versions: &PerKind<String>, now: Timestamp) -> Plan {
         let goal = Goal {
-            counts: self.wanted.counts,
+            counts: self.planned_counts(),
             cordoned: self.wanted.cordoned,
+            paused: self.stops_servers(),
         };
         let policy = Policy {
             node_timeout: self.config.orchestrator.node_timeout,
@@ -109,6 +110,7 @@ impl Core {
             self.jobs.read_at,
             self.jobs.observe_at,
             self.kvstore.due(),
+            self.backup_due(),
             self.next_list(),
         ];
         let due = jobs.into_iter().flatten().chain(retries).min();
@@ -296,7 +298,12 @@ impl Core {
         member.requested = true;
         let version = member.replica.version.clone();
         let start = member.start.clone();
-        let settings = self.wanted.adjusted.of(kind).applied(self.config.kinds.of(kind));
+        let mut settings = self.wanted.adjusted.of(kind).applied(self.config.kinds.of(kind));
+        if kind == Kind::Datastore
+            && let Some(host) = self.pinned_host()
+        {
+            settings.constraint = Some(host);
+        }
         let launch = Launch {
             config: Arc::clone(&self.config),
             settings,
@@ -305,6 +312,7 @@ impl Core {
             endpoints,
             script,
             member: start,
+            preparation: self.preparation().filter(|_| kind == Kind::Datastore),
         };
         let spec = launch.run_spec(version, *self.wanted.counts.of(kind));
         self.scheduler.submit(vec![TaskRequest {

@@ -2,6 +2,7 @@
 
 use transom_framework::ActorError;
 
+use crate::backup::Manifest;
 use crate::kind::Kind;
 
 /// Why a request is rejected.
@@ -25,6 +26,21 @@ pub(crate) enum Refusal {
     BadResource(String),
     /// The master could not be asked about the framework's id.
     MasterUnavailable,
+    /// The datastore is outside of the framework, which has no tasks for it.
+    DatastoreOutside,
+    /// No directory for backups is configured.
+    NoBackupDirectory,
+    /// A backup or a restore is under way: what it does.
+    OperationUnderWay(String),
+    /// No member of the datastore is healthy.
+    DatastoreNotHealthy,
+    /// The backup is of another kind of datastore.
+    OtherEngine {
+        backup: &'static str,
+        datastore: &'static str,
+    },
+    /// The members of a kvstore form one cluster, into which no backup is restored.
+    ClusteredKvstore,
     /// The core did not carry it out.
     Actor(ActorError),
 }
@@ -94,6 +110,10 @@ pub(crate) enum Command {
         amount: u32,
         reply: Reply<()>,
     },
+    /// Begins a backup of the datastore; answers its name.
+    BackUp { reply: Reply<String> },
+    /// Begins the restore of a backup whose data was verified.
+    Restore { manifest: Manifest, reply: Reply<()> },
     /// Drops the framework's id if the master does not know it any more, and subscribes as a new
     /// framework.
     ForgetFramework { reply: Reply<()> },

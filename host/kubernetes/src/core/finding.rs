@@ -10,6 +10,7 @@ use transom_common::{HostPort, error_chain};
 use super::members::ScriptState;
 use super::persist::StoredClientConfig;
 use super::{Core, ReadClientConfig};
+use crate::backup::receive::ReceiveError;
 use crate::bootstrap::{NotPrepared, Prepared};
 use crate::kind::Kind;
 use crate::kvstore::{KvstoreError, Seen};
@@ -62,6 +63,16 @@ pub(super) enum Finding {
         etcd: u64,
         result: Option<Result<(), KvstoreError>>,
     },
+    /// The result of a one-off task was read; `Ok(None)`: it has left none.
+    JobResult {
+        task: TaskId,
+        read: transom_cluster::Result<Option<Vec<u8>>>,
+    },
+    /// The dump of an operation was received, or not.
+    Received {
+        operation: String,
+        received: Result<u64, ReceiveError>,
+    },
     /// A node was cordoned, uncordoned or removed.
     NodeChanged {
         change: NodeChange,
@@ -102,6 +113,8 @@ impl Core {
             Finding::Drained { node, task, result } => self.drained(&node, &task, result),
             Finding::Kvstore { changes, result } => self.kvstore_observed(changes, result),
             Finding::Dismissed { etcd, result } => self.dismissed(etcd, result),
+            Finding::JobResult { task, read } => self.job_result(&task, read),
+            Finding::Received { operation, received } => self.received(&operation, received),
             Finding::NodeChanged { change, node, result } => {
                 self.jobs.nodes.remove(&node);
                 match result {

@@ -7,6 +7,7 @@
 
 mod act;
 pub(crate) mod autoscale;
+mod backup;
 pub(crate) mod command;
 mod finding;
 mod kvstore;
@@ -34,12 +35,14 @@ use transom_common::Secret;
 use transom_framework::Abdication;
 use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 
+use crate::backup::directory::Directory;
 use crate::config::Config;
 use crate::kind::{Kind, PerKind};
 use crate::orchestrator::{ClientConfig, Observation, Orchestrator};
 use crate::plan::Plan;
 use crate::task::Metadata;
 use autoscale::Autoscaler;
+use backup::BackupWork;
 use command::Command;
 use finding::Finding;
 use kvstore::KvstoreState;
@@ -98,6 +101,7 @@ struct Core {
     /// Whether nodes are to be made schedulable again, once.
     uncordoning: bool,
     autoscaler: Autoscaler,
+    backup: BackupWork,
     plan: Plan,
 }
 
@@ -152,6 +156,8 @@ pub(crate) fn start(
         abdication,
     } = parts;
     let config = Arc::clone(&service.config);
+    let directory = config.backup.dir.as_ref();
+    let directory = directory.map(|dir| Directory::new(dir, &config.name));
     let (findings, mut found) = mpsc::channel(FINDINGS);
     let join_token = config
         .orchestrator
@@ -177,6 +183,7 @@ pub(crate) fn start(
         component_changes: 0,
         uncordoning: false,
         autoscaler: Autoscaler::new(Timestamp::now()),
+        backup: BackupWork::new(stored.backup, directory),
         plan: Plan::default(),
         config,
     };
@@ -188,6 +195,7 @@ pub(crate) fn start(
         let mut components = core.service.bootstrap.changes();
         let mut ticks = tokio::time::interval(core.config.heartbeat_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        core.advance().await;
         core.record_voters().await;
         core.act().await;
         loop {
@@ -210,9 +218,11 @@ pub(crate) fn start(
                     core.outcomes(outcomes);
                 }
             }
+            core.advance().await;
             core.record_voters().await;
             core.act().await;
         }
+        core.service.delivery.set(None);
         core.service.metrics.step_down();
         core.service.views.publish(crate::view::View::default());
     });
@@ -225,6 +235,10 @@ impl Core {
         let tasks = self.scheduler.tasks();
         let (mut purge, mut kill) = (Vec::new(), Vec::new());
         for (task, record) in tasks.iter() {
+            if self.backup.owns(task) {
+                self.backup.adopt(record);
+                continue;
+            }
             if record.is_terminal() {
                 purge.push(task.clone());
                 continue;
@@ -250,10 +264,12 @@ impl Core {
                 self.service.scripts.remove(task.as_str());
                 self.orphans.remove(task);
                 self.members.never_launched(task);
+                self.job_dropped(task, "its request was dropped");
             }
             Event::Rejected { task, reason } => {
                 tracing::warn!(%task, error = transom_common::error_chain(&**reason), "the scheduler rejected a request");
                 self.members.never_launched(task);
+                self.job_dropped(task, &transom_common::error_chain(&**reason));
             }
             _ => {}
         }
@@ -264,6 +280,9 @@ impl Core {
             // Its script was fetched.
             self.service.scripts.remove(record.id.as_str());
         }
+        if self.backup.owns(&record.id) {
+            return self.job_changed(record);
+        }
         if let Some((kind, _)) = self.members.find(&record.id) {
             if kind == Kind::Datastore {
                 // What the members answered is older than this.
@@ -271,6 +290,9 @@ impl Core {
             }
             let outcomes = self.members.observe(record, launched, now);
             if record.is_terminal() {
+                if kind == Kind::Datastore {
+                    self.datastore_failed();
+                }
                 self.forget_server(&record.id);
                 let message = record
                     .status

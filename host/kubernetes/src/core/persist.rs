@@ -6,6 +6,7 @@
 //! | `token` | the token with which servers and agents join, if none is configured |
 //! | `client-config` | [`StoredClientConfig`] |
 //! | `kvstore` | [`KvstoreRecord`] |
+//! | `backup` | [`backup::State`]: the backup or restore under way, and how the last ones ended |
 //!
 //! Tasks and the framework's id are the scheduler's records.
 
@@ -20,6 +21,7 @@ use transom_store::{Expect, Store};
 
 use super::autoscale::Autoscaled;
 use super::command::Resource;
+use crate::backup;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::{Kind, PerKind};
 use crate::{Error, Result};
@@ -30,6 +32,8 @@ pub(crate) const WANTED: &str = "wanted";
 pub(crate) const TOKEN: &str = "token";
 /// The key of the client configuration.
 pub(crate) const CLIENT_CONFIG: &str = "client-config";
+/// The key of backups and restores.
+const BACKUP: &str = "backup";
 
 /// The key of the kvstore's members.
 pub(crate) const KVSTORE: &str = "kvstore";
@@ -181,6 +185,7 @@ pub(crate) struct Stored {
     pub(crate) token: String,
     pub(crate) client_config: Option<StoredClientConfig>,
     pub(crate) kvstore: KvstoreRecord,
+    pub(crate) backup: backup::State,
 }
 
 impl Repository {
@@ -223,11 +228,13 @@ impl Repository {
         let client_config = self.0.get(CLIENT_CONFIG).await.map_err(failed)?;
         let client_config = client_config.map(|record| record.value);
         let kvstore = self.0.get::<KvstoreRecord>(KVSTORE).await.map_err(failed)?;
+        let backup = self.0.get::<backup::State>(BACKUP).await.map_err(failed)?;
         Ok(Stored {
             wanted,
             token: token.or(made).unwrap_or_default(),
             client_config,
             kvstore: kvstore.map(|record| record.value).unwrap_or_default(),
+            backup: backup.map(|record| record.value).unwrap_or_default(),
         })
     }
 
@@ -247,6 +254,11 @@ impl Repository {
     /// Stores the members of the kvstore.
     pub(crate) async fn put_kvstore(&self, record: &KvstoreRecord) -> transom_store::typed::Result<()> {
         self.put(KVSTORE, record).await
+    }
+
+    /// Stores the state of backups and restores.
+    pub(crate) async fn put_backup(&self, state: &backup::State) -> transom_store::typed::Result<()> {
+        self.put(BACKUP, state).await
     }
 
     /// Drops the framework's id, so that the next subscription gets a new one.

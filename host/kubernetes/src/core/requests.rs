@@ -38,6 +38,12 @@ impl Core {
             } => {
                 let _ = reply.send(self.adjust(kind, resource, limit, amount).await);
             }
+            Command::BackUp { reply } => {
+                let _ = reply.send(self.back_up().await);
+            }
+            Command::Restore { manifest, reply } => {
+                let _ = reply.send(self.restore(manifest).await);
+            }
             Command::ForgetFramework { reply } => {
                 let _ = reply.send(self.forget_framework().await);
             }
@@ -58,6 +64,7 @@ impl Core {
                 max: limits.max,
             });
         }
+        self.may_scale(kind)?;
         if kind == Kind::Datastore {
             match self.config.datastore.engine {
                 Engine::Kvstore if count != 0 && count.is_multiple_of(2) => {
@@ -112,7 +119,12 @@ impl Core {
     }
 
     async fn start_again(&mut self) -> Result<(), Refusal> {
+        let released = self.release().await?;
         let counts = self.wanted.counts;
+        if released && Kind::ALL.into_iter().all(|kind| *counts.of(kind) != 0) {
+            self.show();
+            return Ok(());
+        }
         if Kind::ALL.into_iter().all(|kind| *counts.of(kind) != 0) {
             return Err(Refusal::AlreadyStarted);
         }

@@ -49,10 +49,11 @@ impl Core {
             wanted: self.wanted.counts,
             tasks,
             orchestrator,
-            ready: self.plan.settled && self.wanted.counts.server > 0,
+            ready: self.plan.settled && self.wanted.counts.server > 0 && !self.stops_servers(),
             client_config: client_config.and_then(|config| config.served.clone()),
             waiting: self.waiting(),
             autoscale: self.show_autoscaler(),
+            backup: self.backup.state.clone(),
         };
         self.service.metrics.show(&view);
         self.service.views.publish(view);
@@ -84,6 +85,14 @@ impl Core {
                 reason,
             });
         }
+        if let Some(operation) = &self.backup.state.operation {
+            let problem = operation.problem.as_ref();
+            let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+            waiting.push(Waiting {
+                kind: Kind::Datastore,
+                reason: format!("{}{problem}", operation.describe()),
+            });
+        }
         waiting.extend(self.pending());
         let runs = self.running_server().is_some();
         if let (true, None, Some(problem)) =
@@ -105,7 +114,12 @@ impl Core {
     fn pending(&self) -> Vec<Waiting> {
         let pending = self.scheduler.pending();
         let described = pending.iter().filter_map(|task| {
-            let (kind, number) = self.members.find(&task.task)?;
+            let (kind, name) = if self.backup.owns(&task.task) {
+                (Kind::Datastore, "its one-off task".to_owned())
+            } else {
+                let (kind, number) = self.members.find(&task.task)?;
+                (kind, format!("{kind} {number}"))
+            };
             let reasons: Vec<String> = task
                 .reasons
                 .last
@@ -120,7 +134,7 @@ impl Core {
             let details = details.map(|message| format!("; {message}")).unwrap_or_default();
             Some(Waiting {
                 kind,
-                reason: format!("{kind} {number} waits for an offer; {reasons}{details}"),
+                reason: format!("{name} waits for an offer; {reasons}{details}"),
             })
         });
         described.collect()

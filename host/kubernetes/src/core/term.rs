@@ -11,6 +11,7 @@ use super::Dependencies;
 use super::command::Command;
 use super::persist::Repository;
 use crate::Result;
+use crate::backup::delivery::Delivery;
 use crate::bootstrap::{Bootstrap, Scripts};
 use crate::config::Config;
 use crate::dependencies::{Cluster, Connector};
@@ -42,6 +43,7 @@ pub(crate) struct TermDependencies {
     pub(crate) metrics: Metrics,
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     pub(crate) scripts: Arc<Scripts>,
+    pub(crate) delivery: Arc<Delivery>,
     /// Where the cluster's agents reach the service: `http://host:port`, and the path of the instance.
     pub(crate) script_base: String,
     pub(crate) cluster: Arc<dyn Cluster>,

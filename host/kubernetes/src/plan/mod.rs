@@ -29,6 +29,8 @@ pub(crate) struct Goal {
     pub(crate) counts: PerKind<u32>,
     /// Whether the agents' nodes are to be cordoned.
     pub(crate) cordoned: bool,
+    /// Whether no running task is replaced, because a backup is being restored.
+    pub(crate) paused: bool,
 }
 
 /// What the service sees.
@@ -420,6 +422,9 @@ impl<'a> Planner<'a> {
 
     /// Replaces one task: a node that stays away, or one of another configuration.
     fn replace(&mut self) {
+        if self.goal.paused {
+            return;
+        }
         if self.plan.steps.iter().any(|step| {
             matches!(
                 step,

@@ -38,6 +38,7 @@ pub(super) fn goal(datastore: u32, server: u32, agent: u32) -> Goal {
             agent,
         },
         cordoned: false,
+        paused: false,
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn datastore_program(config: &Config) -> Program {
 }
 
 /// A network of the cluster manager wins over one of the container runtime.
-fn network(config: &Config) -> Network {
+pub(super) fn network(config: &Config) -> Network {
     let containers = &config.containers;
     match (&containers.cluster_network, containers.container_network.as_str()) {
         (Some(name), _) => Network::Bridge {

@@ -8,7 +8,7 @@ use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
 
 /// The name of the orchestrator's database.
-const DATABASE: &str = "k3s";
+pub(super) const DATABASE: &str = "k3s";
 /// The port of the server's API in its container.
 pub(super) const API_PORT: u16 = 6443;
 /// The folder of the certificates for the SQL server.
@@ -115,12 +115,7 @@ fn datastore_endpoint(config: &Config, endpoints: &Endpoints) -> String {
     if let Some(endpoint) = &datastore.endpoint {
         return endpoint.reveal().to_owned();
     }
-    let members: Vec<HostPort> = if endpoints.datastore.is_empty() {
-        let host = container::hostname(config, Kind::Datastore, 0);
-        vec![HostPort::new(host, datastore.port)]
-    } else {
-        endpoints.datastore.clone()
-    };
+    let members = datastore_members(config, endpoints);
     match datastore.engine {
         Engine::Sql => {
             let address = members.first().map(ToString::to_string).unwrap_or_default();
@@ -132,6 +127,15 @@ fn datastore_endpoint(config: &Config, endpoints: &Endpoints) -> String {
             urls.join(",")
         }
     }
+}
+
+/// The addresses of the datastore's members.
+pub(super) fn datastore_members(config: &Config, endpoints: &Endpoints) -> Vec<HostPort> {
+    if !endpoints.datastore.is_empty() {
+        return endpoints.datastore.clone();
+    }
+    let host = container::hostname(config, Kind::Datastore, 0);
+    vec![HostPort::new(host, config.datastore.port)]
 }
 
 struct Variables(Vec<(String, String)>);

@@ -9,6 +9,7 @@ mod arguments;
 mod container;
 mod environment;
 mod kvstore;
+mod job;
 mod ports;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::kind::Kind;
 
 pub(crate) use environment::Endpoints;
 pub(crate) use kvstore::{Home, MemberStart, client_address, member_name};
+pub(crate) use job::{Job, Preparation, Work};
 pub(crate) use ports::container_ports;
 
 /// Where containers find their sandbox.
@@ -76,6 +78,8 @@ pub(crate) struct Launch {
     pub(crate) script: Option<Script>,
     /// How a member of a clustered kvstore starts.
     pub(crate) member: Option<MemberStart>,
+    /// What a kvstore does before it starts, while a backup is restored.
+    pub(crate) preparation: Option<Preparation>,
 }
 
 impl Launch {
@@ -139,12 +143,28 @@ impl Launch {
                 Program::Argv(argv)
             }
             (None, _) if self.member.is_some() => kvstore::program(),
-            (None, _) => container::datastore_program(&self.config),
+            (None, _) => self.prepared(container::datastore_program(&self.config)),
         };
+        let backup = self.preparation.as_ref().and_then(Preparation::uri);
         Command {
             environment: self.environment(placement),
-            uris: self.script.iter().map(|script| uri(&script.url)).collect(),
+            uris: self
+                .script
+                .iter()
+                .map(|script| uri(&script.url))
+                .chain(backup)
+                .collect(),
             ..Command::new(program)
+        }
+    }
+
+    /// The program of a datastore after its preparation. A kvstore is started by a shell.
+    fn prepared(&self, program: Program) -> Program {
+        match (program, &self.preparation) {
+            (Program::Shell(line), Some(preparation)) => {
+                Program::Shell(format!("{}{line}", preparation.line(&self.config)))
+            }
+            (program, _) => program,
         }
     }
 

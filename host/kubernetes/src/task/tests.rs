@@ -27,6 +27,7 @@ fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Va
         endpoints,
         script,
         member: None,
+        preparation: None,
     };
     serde_json::to_value(launch.build(&placement("t-1", host_ports)).unwrap()).unwrap()
 }

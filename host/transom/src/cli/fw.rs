@@ -8,6 +8,7 @@
 //! A failing request is an error with exit code 1, whatever its status.
 
 mod api;
+mod backup;
 mod cluster;
 mod config;
 mod framework;
@@ -47,6 +48,9 @@ pub(super) enum FwCommand {
     Status(status::Status),
     Version(version::Version),
     Cluster(cluster::Cluster),
+    Backup(backup::Backup),
+    Backups(backup::Backups),
+    Restore(backup::Restore),
     Import(import::Import),
 }
 
@@ -59,6 +63,9 @@ impl FwCommand {
             Self::Status(command) => command.run().await,
             Self::Version(command) => command.run().await,
             Self::Cluster(command) => command.run().await,
+            Self::Backup(command) => command.run().await,
+            Self::Backups(command) => command.run().await,
+            Self::Restore(command) => command.run().await,
             Self::Import(command) => command.run().await,
         }
     }

@@ -1,6 +1,7 @@
 //! The API over a scripted core and a view that the test publishes.
 
 mod access;
+mod backups;
 mod changes;
 mod instances;
 mod openapi;

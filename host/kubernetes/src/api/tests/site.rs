@@ -19,6 +19,7 @@ use transom_testkit::ScriptedScheduler;
 use transom_web::{Credentials, Forwarder, PortConfig, RequestMetrics};
 
 use crate::api::{Api, Shared, access_rules, router};
+use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
 use crate::core::autoscale::Autoscaled;
 use crate::core::command::{Command, Refusal};
@@ -44,6 +45,7 @@ pub(super) struct Site {
     pub(super) routes: Router,
     pub(super) views: Arc<Views>,
     pub(super) scripts: Arc<Scripts>,
+    pub(super) delivery: Arc<crate::backup::delivery::Delivery>,
     pub(super) core: Arc<Mutex<Core>>,
     pub(super) registry: Registry,
     _elected: watch::Sender<Leadership>,
@@ -63,6 +65,15 @@ impl Site {
 
     /// A leader, or a standby of another daemon.
     pub(super) fn standing(port: &PortConfig, leadership: Leadership) -> Self {
+        Self::of(port, leadership, None)
+    }
+
+    /// A leader with a directory of backups.
+    pub(super) fn with_backups(directory: Directory) -> Self {
+        Self::of(&Config::default_port(), Leadership::Leader, Some(directory))
+    }
+
+    fn of(port: &PortConfig, leadership: Leadership, backups: Option<Directory>) -> Self {
         let leads = leadership == Leadership::Leader;
         let (elected, election) = watch::channel(leadership);
         let leader = Leader::new("localhost:1", election);
@@ -71,6 +82,7 @@ impl Site {
             Arc::<Views>::default(),
             Arc::<Scripts>::default(),
         );
+        let delivery = Arc::<crate::backup::delivery::Delivery>::default();
         let (commands, received) = mpsc::channel(16);
         tokio::spawn(answer(received, Arc::clone(&core), Arc::clone(&views)));
         let installed = leads.then(|| {
@@ -84,6 +96,8 @@ impl Site {
             credentials: port.credentials.clone(),
             views: Arc::clone(&views),
             scripts: Arc::clone(&scripts),
+            delivery: Arc::clone(&delivery),
+            backups,
             leader,
         }));
         let via = "x-transom-kubernetes-via".parse().unwrap();
@@ -96,6 +110,7 @@ impl Site {
             routes,
             views,
             scripts,
+            delivery,
             core,
             registry,
             _elected: elected,
@@ -188,6 +203,14 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
             } => {
                 reply(to);
                 format!("adjust {kind} {resource:?} {limit} {amount}")
+            }
+            Command::BackUp { reply: name } => {
+                let _ = name.send(refusal.map_or(Ok("fw-1".to_owned()), Err));
+                "back up".to_owned()
+            }
+            Command::Restore { manifest, reply: to } => {
+                reply(to);
+                format!("restore {}", manifest.name)
             }
             Command::ForgetFramework { reply: to } => {
                 reply(to);

@@ -4,6 +4,7 @@ mod autoscale;
 mod etcd;
 mod kvstore;
 mod rolling;
+mod backups;
 mod site;
 
 use std::time::Duration;

@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use transom_cluster::agent::FileBytes;
 use transom_cluster::v1::TaskState;
 use transom_cluster::{FrameworkId, TaskId};
 use transom_common::HostPort;
@@ -23,6 +24,7 @@ use transom_testkit::{ScriptedScheduler, wait_for};
 use super::super::command::{Command, Refusal, Reply};
 use super::super::term::{Handles, TermDependencies};
 use super::etcd::Etcd;
+use crate::backup::delivery::Delivery;
 use crate::bootstrap::{Bootstrap, NotPrepared, Prepared, Scripts};
 use crate::config::Config;
 use crate::dependencies::{Cluster, Connector};
@@ -75,6 +77,8 @@ pub(super) struct World {
     pub(super) held: watch::Sender<bool>,
     /// How many drains fail.
     pub(super) failing_drains: Mutex<u32>,
+    /// Files in sandboxes, by task and name.
+    pub(super) files: Mutex<BTreeMap<(String, String), Vec<u8>>>,
     /// Whether the master lists the framework.
     pub(super) listed: Mutex<bool>,
     /// The cluster of the datastore's members.
@@ -92,7 +96,9 @@ impl World {
         let mut nodes = self.nodes.lock().unwrap();
         let without = self.without_node.lock().unwrap();
         for (task, record) in scheduler.tasks().iter() {
-            let is_node = !record.run_spec.ends_with("datastore") && record.state == TaskState::Running;
+            let is_node = !record.run_spec.ends_with("datastore")
+                && !record.run_spec.ends_with("backup")
+                && record.state == TaskState::Running;
             if is_node && !without.contains(task.as_str()) {
                 let name = format!("node-{task}");
                 nodes.entry(name.clone()).or_insert_with(|| Node {
@@ -255,6 +261,30 @@ impl Cluster for Outside {
         Ok(Some(format!("{CLIENT_CONFIG}# {task}\n").into_bytes()))
     }
 
+    async fn read_bytes(
+        &self,
+        _: &AgentLocation,
+        _: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: u64,
+        _: u64,
+    ) -> transom_cluster::Result<Option<FileBytes>> {
+        let files = self.0.files.lock().unwrap();
+        Ok(files
+            .get(&(task.to_string(), file.to_owned()))
+            .map(|data| FileBytes {
+                // Agents return less than they are asked for.
+                data: data
+                    .iter()
+                    .skip(usize::try_from(offset).unwrap())
+                    .take(3)
+                    .copied()
+                    .collect(),
+                size: data.len() as u64,
+            }))
+    }
+
     async fn lists_framework(&self, _: &FrameworkId) -> transom_cluster::Result<bool> {
         Ok(*self.0.listed.lock().unwrap())
     }
@@ -290,6 +320,7 @@ impl Bootstrap for Outside {
 pub(super) struct Site {
     pub(super) handles: Handles,
     pub(super) views: Arc<Views>,
+    pub(super) delivery: Arc<Delivery>,
     pub(super) scheduler: Arc<ScriptedScheduler>,
     pub(super) world: Arc<World>,
     pub(super) store: Arc<dyn Store>,
@@ -324,6 +355,7 @@ impl Site {
         folder: tempfile::TempDir,
     ) -> Self {
         let (views, token) = (Arc::new(Views::default()), CancellationToken::new());
+        let delivery = Arc::<Delivery>::default();
         let outside = Arc::new(Outside(Arc::clone(&world)));
         let dependencies = TermDependencies {
             config: Arc::new(config.clone()),
@@ -331,6 +363,7 @@ impl Site {
             metrics: Metrics::register(&mut Registry::default()),
             bootstrap: outside.clone(),
             scripts: Arc::new(Scripts::default()),
+            delivery: Arc::clone(&delivery),
             script_base: "http://fw.test:10000".to_owned(),
             cluster: outside.clone(),
             connector: outside.clone(),
@@ -354,6 +387,7 @@ impl Site {
         Self {
             handles,
             views,
+            delivery,
             scheduler,
             world,
             store,

@@ -25,6 +25,7 @@ impl Kubernetes {
         self.check_counts(&mut problems);
         problems.0.extend(self.agents.autoscale.problems(self.max_scale));
         self.check_datastore(&mut problems);
+        self.check_backup(&mut problems);
         problems.0
     }
 
@@ -212,6 +213,38 @@ impl Kubernetes {
             )
         });
     }
+
+    fn check_backup(&self, problems: &mut Problems) {
+        let backup = &self.backup;
+        for (key, amount, least) in [
+            ("keep", u64::from(backup.keep), 1),
+            ("max_bytes", backup.max_bytes, 1),
+        ] {
+            problems.add(amount < least, || {
+                format!("`kubernetes.backup.{key}` is {amount}; expected a number above 0")
+            });
+        }
+        for (key, amount, zero) in [
+            ("cpu", backup.cpu, false),
+            ("mem", backup.mem, false),
+            ("disk", backup.disk, true),
+        ] {
+            let right = amount.is_finite() && (amount > 0.0 || (zero && amount == 0.0));
+            problems.add(!right, || {
+                format!("`kubernetes.backup.{key}` is {amount}; expected a number above 0")
+            });
+        }
+        problems.add(backup.timeout.duration().is_zero(), || {
+            format!(
+                "`kubernetes.backup.timeout` is {}; expected a length of time above 0",
+                backup.timeout
+            )
+        });
+        problems.add(
+            backup.dir.as_ref().is_some_and(|dir| dir.as_os_str().is_empty()),
+            || "`kubernetes.backup.dir` is empty; expected a directory".to_owned(),
+        );
+    }
 }
 
 #[cfg(test)]
@@ -250,6 +283,12 @@ mod tests {
             ("orch_node_env = [\"=secret\"]", "NAME=VALUE"),
             ("orch_agent_string = \" \"", "ORCH_AGENT_STRING"),
             ("kubeconfig_file = \"../x\"", "kubeconfig_file"),
+            ("backup.keep = 0", "backup.keep"),
+            ("backup.max_bytes = 0", "backup.max_bytes"),
+            ("backup.mem = 0", "backup.mem"),
+            ("backup.disk = -1.0", "backup.disk"),
+            ("backup.timeout = \"0s\"", "backup.timeout"),
+            ("backup.dir = \"\"", "backup.dir"),
         ] {
             let settings: Kubernetes = toml::from_str(text).expect(text);
             let problems = settings.problems();

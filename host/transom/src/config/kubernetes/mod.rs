@@ -255,6 +255,8 @@ pub(crate) struct Kubernetes {
     pub(crate) bootstrap: Bootstrap,
     /// `[kubernetes.agents]`: autoscaling.
     pub(crate) agents: Agents,
+    /// `[kubernetes.backup]`: backups of the datastore.
+    pub(crate) backup: Backup,
 }
 
 /// Which instance a section is.
@@ -307,6 +309,41 @@ impl Default for Bootstrap {
             max_bytes: 1 << 20,
             timeout_seconds: 30,
             refresh_seconds: 300,
+        }
+    }
+}
+
+/// `[kubernetes.backup]`: backups of the datastore.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Backup {
+    /// The directory on the daemon's machine; without it no backups can be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dir: Option<PathBuf>,
+    /// How many backups are kept.
+    pub(crate) keep: u32,
+    /// The maximum size of a backup in bytes.
+    pub(crate) max_bytes: u64,
+    /// How long each phase of a backup or a restore may take.
+    pub(crate) timeout: Period,
+    /// CPUs of the one-off tasks.
+    pub(crate) cpu: f64,
+    /// Memory of the one-off tasks in MB.
+    pub(crate) mem: f64,
+    /// Disk of the one-off tasks in MB.
+    pub(crate) disk: f64,
+}
+
+impl Default for Backup {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            keep: 7,
+            max_bytes: 8 << 30,
+            timeout: Period::seconds(1800),
+            cpu: 0.1,
+            mem: 256.0,
+            disk: 1000.0,
         }
     }
 }
@@ -413,6 +450,7 @@ impl Default for Kubernetes {
             bootstrap_url: None,
             bootstrap: Bootstrap::default(),
             agents: Agents::default(),
+            backup: Backup::default(),
         }
     }
 }
@@ -428,9 +466,11 @@ impl Kubernetes {
 
     /// All paths, which [`super::load`] resolves against the folder of their file.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.tls_certificate, &mut self.tls_key]
+        [&mut self.tls_certificate, &mut self.tls_key, &mut self.backup.dir]
             .into_iter()
             .flatten()
+            // An empty one is reported as it is.
+            .filter(|path| !path.as_os_str().is_empty())
     }
 }
 

@@ -270,6 +270,15 @@ fn service_config(section: &config::Kubernetes) -> service::Config {
             refresh: Duration::from_secs(section.bootstrap.refresh_seconds),
             advertise: section.bootstrap.advertise.clone(),
         },
+        backup: service::BackupConfig {
+            dir: section.backup.dir.clone(),
+            keep: section.backup.keep,
+            max_bytes: section.backup.max_bytes,
+            timeout: section.backup.timeout.duration(),
+            cpus: section.backup.cpu,
+            mem: section.backup.mem,
+            disk: section.backup.disk,
+        },
         store_timeout: transom_store::typed::TIMEOUT,
     }
 }

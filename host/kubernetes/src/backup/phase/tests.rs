@@ -1,0 +1,317 @@
+//! Tables of situations and what follows.
+
+use std::time::Duration;
+
+use super::*;
+use crate::backup::What;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn operation(what: What, phase: Phase) -> Operation {
+    let operation = Operation::new(what, "b".to_owned(), at(0), Duration::from_secs(100));
+    Operation { phase, ..operation }
+}
+
+fn task(task: Task) -> Seen {
+    Seen {
+        task,
+        healthy: true,
+        ..Seen::default()
+    }
+}
+
+fn ended(ending: Ending) -> Seen {
+    task(Task::Ended(ending))
+}
+
+fn done() -> Seen {
+    ended(Ending::Done("d".to_owned()))
+}
+
+fn problem() -> String {
+    "why".to_owned()
+}
+
+fn fails(text: &str) -> Next {
+    Next::End(Err(text.to_owned()))
+}
+
+#[test]
+fn backup_dumps_then_reads() {
+    for (phase, seen, second, expected) in [
+        (Phase::Dump, Seen::default(), 1, Next::Start),
+        (Phase::Dump, task(Task::Pending), 1, Next::Wait),
+        (Phase::Dump, task(Task::Running), 1, Next::Wait),
+        (
+            Phase::Dump,
+            task(Task::Pending),
+            100,
+            fails("its task found no offer within the timeout"),
+        ),
+        (
+            Phase::Dump,
+            task(Task::Running),
+            100,
+            fails("its task did not end within the timeout"),
+        ),
+        (Phase::Dump, done(), 1, Next::Enter(Phase::Read)),
+        // A result counts, also when it comes late.
+        (Phase::Dump, done(), 200, Next::Enter(Phase::Read)),
+        (Phase::Dump, ended(Ending::Failed(problem())), 1, fails("why")),
+        (Phase::Dump, ended(Ending::Lost(problem())), 1, Next::StartAgain),
+        (
+            Phase::Dump,
+            ended(Ending::Lost(problem())),
+            100,
+            fails("its task was lost: why"),
+        ),
+        (Phase::Read, Seen::default(), 1, Next::Wait),
+        (
+            Phase::Read,
+            Seen::default(),
+            100,
+            fails("the dump was not read within the timeout"),
+        ),
+        (
+            Phase::Read,
+            Seen {
+                read: Some(Ok(())),
+                ..Seen::default()
+            },
+            1,
+            Next::End(Ok(())),
+        ),
+        (
+            Phase::Read,
+            Seen {
+                read: Some(Err(problem())),
+                ..Seen::default()
+            },
+            1,
+            fails("why"),
+        ),
+    ] {
+        for engine in [Engine::Sql, Engine::Kvstore] {
+            let found = next(&operation(What::Backup, phase), engine, &seen, at(second));
+            assert_eq!(found, expected, "{phase:?} {seen:?} at {second}");
+        }
+    }
+    let lost = Operation {
+        lost: 2,
+        ..operation(What::Backup, Phase::Dump)
+    };
+    let found = next(&lost, Engine::Sql, &ended(Ending::Lost(problem())), at(1));
+    assert_eq!(found, fails("its task was lost: why"));
+}
+
+#[test]
+fn restore_waits_until_what_uses_the_data_has_ended() {
+    let seen = |servers, datastores| Seen {
+        servers,
+        datastores,
+        ..Seen::default()
+    };
+    for (engine, seen, second, expected) in [
+        (Engine::Sql, seen(1, 1), 1, Next::Wait),
+        (Engine::Sql, seen(0, 1), 1, Next::Enter(Phase::Load)),
+        (Engine::Kvstore, seen(0, 1), 1, Next::Wait),
+        (Engine::Kvstore, seen(1, 0), 1, Next::Wait),
+        (Engine::Kvstore, seen(0, 0), 1, Next::Enter(Phase::Load)),
+        (
+            Engine::Sql,
+            seen(1, 1),
+            100,
+            fails("the servers did not end within the timeout"),
+        ),
+    ] {
+        let found = next(&operation(What::Restore, Phase::Stop), engine, &seen, at(second));
+        assert_eq!(found, expected, "{engine:?} {seen:?}");
+    }
+}
+
+#[test]
+fn sql_restore_ends_with_the_new_data_the_former_data_or_stopped_servers() {
+    let stuck = |text: &str| Next::Fail(Phase::Held, text.to_owned());
+    let unhealthy = Seen::default();
+    for (lost, seen, second, expected) in [
+        (0, unhealthy.clone(), 1, Next::Wait),
+        (
+            0,
+            unhealthy.clone(),
+            100,
+            fails("the datastore was not healthy within the timeout"),
+        ),
+        (
+            1,
+            unhealthy,
+            100,
+            stuck("the datastore was not healthy within the timeout"),
+        ),
+        (0, task(Task::Missing), 1, Next::Start),
+        (0, done(), 1, Next::Enter(Phase::Resume)),
+        (0, ended(Ending::Failed(problem())), 1, fails("why")),
+        (1, ended(Ending::Failed(problem())), 1, stuck("why")),
+        (
+            0,
+            ended(Ending::Undone(problem())),
+            1,
+            fails("why; the former data is back"),
+        ),
+        (0, ended(Ending::Broken(problem())), 1, stuck("why")),
+        (0, ended(Ending::Lost(problem())), 1, Next::StartAgain),
+        (
+            2,
+            ended(Ending::Lost(problem())),
+            1,
+            stuck("its task was lost: why"),
+        ),
+        (
+            0,
+            task(Task::Pending),
+            100,
+            fails("its task found no offer within the timeout"),
+        ),
+        (
+            0,
+            task(Task::Running),
+            100,
+            stuck("its task did not end within the timeout"),
+        ),
+    ] {
+        let operation = Operation {
+            lost,
+            ..operation(What::Restore, Phase::Load)
+        };
+        let found = next(&operation, Engine::Sql, &seen, at(second));
+        assert_eq!(found, expected, "{lost} {seen:?} at {second}");
+    }
+}
+
+#[test]
+fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
+    let fail = |phase, text: &str| Next::Fail(phase, text.to_owned());
+    let failures = |failures| Seen {
+        failures,
+        ..Seen::default()
+    };
+    let stopped = Seen {
+        datastores: 0,
+        ..Seen::default()
+    };
+    let running = Seen {
+        datastores: 1,
+        ..Seen::default()
+    };
+    let prefix = "the kvstore did not start from the backup";
+    for (phase, seen, second, expected) in [
+        (Phase::Load, Seen::default(), 1, Next::Wait),
+        (Phase::Load, task(Task::Missing), 1, Next::Start),
+        (Phase::Load, done(), 1, Next::Enter(Phase::Resume)),
+        (Phase::Load, failures(2), 1, Next::Wait),
+        (
+            Phase::Load,
+            failures(3),
+            1,
+            fail(Phase::Withdraw, &format!("{prefix}: its task failed 3 times")),
+        ),
+        (
+            Phase::Load,
+            ended(Ending::Failed(problem())),
+            1,
+            fail(Phase::Withdraw, &format!("{prefix}: why")),
+        ),
+        (
+            Phase::Load,
+            Seen::default(),
+            100,
+            fail(
+                Phase::Withdraw,
+                &format!("{prefix}: it was not healthy within the timeout"),
+            ),
+        ),
+        (Phase::Withdraw, running.clone(), 1, Next::Wait),
+        (Phase::Withdraw, stopped, 1, Next::Enter(Phase::Revert)),
+        (
+            Phase::Withdraw,
+            running,
+            100,
+            fail(
+                Phase::Held,
+                "first; bringing the former data back failed: the kvstore did not end within the timeout",
+            ),
+        ),
+        (Phase::Revert, task(Task::Missing), 1, Next::Start),
+        (Phase::Revert, done(), 1, fails("first; the former data is back")),
+        (
+            Phase::Revert,
+            failures(3),
+            1,
+            fail(
+                Phase::Held,
+                "first; bringing the former data back failed: its task failed 3 times",
+            ),
+        ),
+        (
+            Phase::Revert,
+            ended(Ending::Failed(problem())),
+            1,
+            fail(Phase::Held, "first; bringing the former data back failed: why"),
+        ),
+    ] {
+        let operation = Operation {
+            problem: Some("first".to_owned()),
+            ..operation(What::Restore, phase)
+        };
+        let found = next(&operation, Engine::Kvstore, &seen, at(second));
+        assert_eq!(found, expected, "{phase:?} {seen:?} at {second}");
+    }
+}
+
+#[test]
+fn restore_is_over_when_a_server_answers() {
+    let answers = Seen {
+        answers: true,
+        ..Seen::default()
+    };
+    let text = "the data is restored, but no server answered within the timeout";
+    for (phase, seen, second, expected) in [
+        (Phase::Resume, answers.clone(), 1, Next::End(Ok(()))),
+        (Phase::Resume, Seen::default(), 1, Next::Wait),
+        (Phase::Resume, Seen::default(), 100, fails(text)),
+        (Phase::Held, answers, 1000, Next::Wait),
+    ] {
+        let found = next(&operation(What::Restore, phase), Engine::Sql, &seen, at(second));
+        assert_eq!(found, expected, "{phase:?}");
+    }
+}
+
+#[test]
+fn counts_keep_servers_away_from_data_that_changes() {
+    let wanted = PerKind {
+        datastore: 3,
+        server: 2,
+        agent: 5,
+    };
+    for (phase, engine, datastore, server) in [
+        (Phase::Dump, Engine::Kvstore, 3, 2),
+        (Phase::Read, Engine::Kvstore, 3, 2),
+        (Phase::Stop, Engine::Kvstore, 0, 0),
+        (Phase::Stop, Engine::Sql, 3, 0),
+        (Phase::Load, Engine::Kvstore, 1, 0),
+        (Phase::Load, Engine::Sql, 1, 0),
+        (Phase::Withdraw, Engine::Kvstore, 0, 0),
+        (Phase::Revert, Engine::Kvstore, 1, 0),
+        (Phase::Resume, Engine::Kvstore, 3, 2),
+        (Phase::Held, Engine::Kvstore, 3, 0),
+    ] {
+        let found = counts(&operation(What::Restore, phase), engine, wanted);
+        let expected = PerKind {
+            datastore,
+            server,
+            agent: 5,
+        };
+        assert_eq!(found, expected, "{phase:?} {engine:?}");
+    }
+}

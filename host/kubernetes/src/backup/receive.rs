@@ -1,0 +1,148 @@
+//! Reads the dump in the sandbox of its task into the directory of backups.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use tokio::task::spawn_blocking;
+use transom_cluster::{FrameworkId, TaskId};
+use transom_common::error_chain;
+use transom_scheduler::AgentLocation;
+
+use super::directory::{Directory, FileError};
+use super::script::DUMP;
+use super::{Manifest, Operation};
+use crate::config::Config;
+use crate::dependencies::Cluster;
+
+/// The bytes that one call asks for; agents return less.
+const PIECE: u64 = 1 << 20;
+
+/// Why a dump cannot be received.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("writing the dump failed")]
+    Write(#[source] io::Error),
+    #[error("reading the dump from its task's sandbox failed")]
+    Read(#[source] transom_cluster::Error),
+    #[error("the dump is not in its task's sandbox")]
+    Missing,
+    #[error("the dump has {size} bytes; at most {maximum} are possible (`backup.max_bytes`)")]
+    TooLarge { size: u64, maximum: u64 },
+    #[error("the dump has changed while it was read")]
+    Changed,
+    #[error("the dump does not have the digest that its task has found")]
+    Digest,
+}
+
+/// A dump to be received.
+#[derive(Debug)]
+pub(crate) struct Reception {
+    pub(crate) config: Arc<Config>,
+    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) directory: Directory,
+    pub(crate) agent: Arc<AgentLocation>,
+    pub(crate) framework: FrameworkId,
+    pub(crate) operation: Operation,
+}
+
+impl Reception {
+    /// Receives the dump and deletes the backups that are too many; the size of the dump.
+    pub(crate) async fn run(self) -> Result<u64, ReceiveError> {
+        let directory = self.directory.clone();
+        let received = self.receive().await;
+        if received.is_err() {
+            blocking(move || {
+                directory.discard();
+                Ok(())
+            })
+            .await?;
+        }
+        received
+    }
+
+    async fn receive(self) -> Result<u64, ReceiveError> {
+        let directory = self.directory.clone();
+        let file = blocking(move || Ok(directory.receive()?)).await?;
+        let (size, sha256) = self.copy(file).await?;
+        if self.operation.sha256.as_ref() != Some(&sha256) {
+            return Err(ReceiveError::Digest);
+        }
+        let manifest = Manifest {
+            name: self.operation.backup.clone(),
+            framework: self.config.name.clone(),
+            engine: self.config.datastore.engine.into(),
+            version: self.config.orchestrator.version.clone(),
+            created: Timestamp::now(),
+            size,
+            sha256,
+        };
+        let (directory, keep) = (self.directory.clone(), self.config.backup.keep);
+        blocking(move || {
+            directory.finish(&manifest)?;
+            // The backup exists whether former ones can be deleted or not.
+            match directory.prune(keep as usize) {
+                Ok(deleted) if deleted.is_empty() => {}
+                Ok(deleted) => tracing::info!(?deleted, "deleted the oldest backups"),
+                Err(error) => {
+                    tracing::warn!(error = error_chain(&error), "deleting the oldest backups failed");
+                }
+            }
+            Ok(size)
+        })
+        .await
+    }
+
+    /// Writes the dump into a file, and syncs it; its size and digest.
+    async fn copy(&self, mut file: std::fs::File) -> Result<(u64, String), ReceiveError> {
+        let task = TaskId::from(self.operation.task.clone().unwrap_or_default());
+        let maximum = self.config.backup.max_bytes;
+        let (mut digest, mut offset, mut first_size) = (Sha256::new(), 0, None);
+        loop {
+            let read = self
+                .cluster
+                .read_bytes(&self.agent, &self.framework, &task, DUMP, offset, PIECE)
+                .await
+                .map_err(ReceiveError::Read)?
+                .ok_or(ReceiveError::Missing)?;
+            let size = *first_size.get_or_insert(read.size);
+            if size > maximum {
+                return Err(ReceiveError::TooLarge { size, maximum });
+            }
+            if read.size != size || (read.data.is_empty() && offset < size) {
+                return Err(ReceiveError::Changed);
+            }
+            offset += read.data.len() as u64;
+            if offset > size {
+                return Err(ReceiveError::Changed);
+            }
+            let done = offset == size;
+            digest.update(&read.data);
+            file = blocking(move || {
+                file.write_all(&read.data).map_err(ReceiveError::Write)?;
+                if done {
+                    file.sync_all().map_err(ReceiveError::Write)?;
+                }
+                Ok(file)
+            })
+            .await?;
+            if done {
+                return Ok((size, format!("{:x}", digest.finalize())));
+            }
+        }
+    }
+}
+
+/// Runs work that blocks beside the runtime.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ReceiveError> + Send + 'static,
+) -> Result<T, ReceiveError> {
+    let done = spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(ReceiveError::Write(io::Error::other(error))))
+}
+
+#[cfg(test)]
+mod tests;

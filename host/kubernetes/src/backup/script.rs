@@ -1,0 +1,187 @@
+//! What the one-off tasks and a kvstore that is restored run: lines for `sh`.
+//!
+//! A one-off task leaves its result in the file `result` of its sandbox: a word and a text. Files
+//! and addresses are quoted; a password is only in the environment.
+
+use std::fmt::Write as _;
+
+use super::phase::Ending;
+
+/// The file with the result of a one-off task.
+pub(crate) const RESULT: &str = "result";
+/// The dump, in the sandbox of the task that makes or loads it.
+pub(crate) const DUMP: &str = "backup";
+/// The most bytes of a result.
+pub(crate) const MAX_RESULT_BYTES: u64 = 64 << 10;
+/// The longest wait for a kvstore's health.
+const MAX_HEALTH_SECONDS: u64 = 600;
+
+/// How often a connection to a SQL server that starts is tried, once a second.
+const CONNECT_TRIES: u32 = 120;
+
+/// How the SQL server is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Sql<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+    pub(crate) user: &'a str,
+    pub(crate) database: &'a str,
+}
+
+/// The beginning of a one-off task: how it leaves its result.
+const PRELUDE: &str = r#"
+say() { printf '%s\n' "$*" >result.part && mv result.part result; }
+log() { tail -c 600 log 2>/dev/null | tr '\n' ' '; }
+fail() { say "failed $*: $(log)"; exit 1; }
+export ETCDCTL_API=3
+"#;
+
+/// Leaves the digest of the dump as the result.
+const DIGEST: &str = r#"
+digest=$(sha256sum backup 2>log | cut -d ' ' -f 1)
+[ -n "$digest" ] || fail sha256sum
+say "done $digest"
+"#;
+
+/// Dumps a kvstore, from the first of its members that answers.
+pub(crate) fn dump_kvstore(folder: &str, endpoints: &[String]) -> String {
+    let endpoints: Vec<String> = endpoints.iter().map(|endpoint| quoted(endpoint)).collect();
+    format!(
+        "cd {folder} || exit 1\n{PRELUDE}made=\nfor endpoint in {}; do\n  rm -f backup backup.part\n  \
+         if etcdctl --endpoints=\"$endpoint\" snapshot save backup >log 2>&1; then made=1; break; fi\ndone\n\
+         [ -n \"$made\" ] || fail etcdctl snapshot save{DIGEST}",
+        endpoints.join(" ")
+    )
+}
+
+/// Waits until a kvstore is healthy.
+pub(crate) fn check_kvstore(folder: &str, endpoint: &str, seconds: u64) -> String {
+    let seconds = seconds.min(MAX_HEALTH_SECONDS);
+    let endpoint = quoted(endpoint);
+    format!(
+        "cd {folder} || exit 1\n{PRELUDE}end=$(( $(date +%s) + {seconds} ))\n\
+         until etcdctl --endpoints={endpoint} endpoint health >log 2>&1; do\n  \
+         [ \"$(date +%s)\" -lt \"$end\" ] || fail etcdctl endpoint health\n  sleep 1\ndone\nsay done\n"
+    )
+}
+
+/// The clients of a SQL server, by the names of old and new images.
+fn clients(sql: &Sql<'_>) -> String {
+    let Sql {
+        host,
+        port,
+        user,
+        database,
+    } = sql;
+    let (host, user, database) = (quoted(host), quoted(user), quoted(database));
+    format!(
+        "dump=$(command -v mariadb-dump || command -v mysqldump) || fail there is no mariadb-dump and no mysqldump\n\
+         client=$(command -v mariadb || command -v mysql) || fail there is no mariadb and no mysql\n\
+         sql() {{ program=$1; shift; \"$program\" --no-defaults --protocol=tcp --host={host} --port={port} --user={user} \"$@\"; }}\n\
+         until sql \"$client\" -e 'SELECT 1' >log 2>&1; do\n  tries=$((tries + 1))\n  \
+         [ $tries -lt {CONNECT_TRIES} ] || fail \"$client\"\n  sleep 1\ndone\n\
+         save() {{ sql \"$dump\" --single-transaction --routines --add-drop-database --databases {database}; }}\n"
+    )
+}
+
+/// Dumps the orchestrator's database.
+pub(crate) fn dump_sql(folder: &str, sql: &Sql<'_>) -> String {
+    format!(
+        "cd {folder} || exit 1\n{PRELUDE}{}save >backup 2>log || fail \"$dump\"\n{DIGEST}",
+        clients(sql)
+    )
+}
+
+/// Loads a dump, and the former data if that fails. After a lost task the former data is not known.
+pub(crate) fn load_sql(folder: &str, sql: &Sql<'_>, sha256: &str, again: bool) -> String {
+    let database = sql.database;
+    let undo = if again {
+        "say \"broken $reason\"\n"
+    } else {
+        "if sql \"$client\" <before 2>log; then say \"undone $reason\"; else say \"broken $reason; $(log)\"; fi\n"
+    };
+    format!(
+        "cd {folder} || exit 1\n{PRELUDE}{}{}sql \"$client\" -e 'CREATE DATABASE IF NOT EXISTS {database}' >log 2>&1 \
+         || fail \"$client\"\n\
+         save >before 2>log || fail \"$dump\"\n\
+         if sql \"$client\" <backup 2>log; then say done; exit 0; fi\nreason=\"$client: $(log)\"\n{undo}exit 1\n",
+        verify(sha256),
+        clients(sql)
+    )
+}
+
+fn verify(sha256: &str) -> String {
+    format!(
+        "printf '%s  %s\\n' {} backup | sha256sum -c - >log 2>&1 || fail the fetched backup has another digest\n",
+        quoted(sha256)
+    )
+}
+
+/// Before a kvstore starts: gives it a data directory made from the snapshot in the sandbox. The
+/// former one is kept, under a name with the operation's id. May run again.
+pub(crate) fn restore_kvstore(
+    folder: &str,
+    data: &str,
+    sha256: &str,
+    operation: &str,
+    member: &str,
+) -> String {
+    let sha256 = quoted(sha256);
+    let mut line = preamble(data, operation);
+    let _ = write!(
+        line,
+        "cd {folder} || exit 1\n\
+         [ \"$(sha256sum backup | cut -d ' ' -f 1)\" = {sha256} ] || {{ echo 'the fetched backup has another digest' >&2; exit 1; }}\n\
+         tool=$(command -v etcdutl || command -v etcdctl) || exit 1\n\
+         rm -rf \"$data/restore-new\" || exit 1\n\
+         ETCDCTL_API=3 \"$tool\" snapshot restore backup --data-dir \"$data/restore-new\"{member} || exit 1\n\
+         for other in \"$data\"/before-*; do\n  case \"$other\" in \"$before\"*) ;; *) rm -rf \"$other\" ;; esac\ndone\n\
+         if [ ! -e \"$before\" ]; then\n  mkdir \"$before.part\" 2>/dev/null\n  \
+         if [ -e \"$data/member\" ]; then mv \"$data/member\" \"$before.part/member\" || exit 1; fi\n  \
+         mv \"$before.part\" \"$before\" || exit 1\nfi\n\
+         rm -rf \"$data/member\" && mv \"$data/restore-new/member\" \"$data/member\" || exit 1\n\
+         rm -rf \"$data/restore-new\" backup\n) || exit 1\n"
+    );
+    line
+}
+
+/// Before a kvstore starts: brings the data directory back that it had before the operation.
+pub(crate) fn revert_kvstore(data: &str, operation: &str) -> String {
+    let mut line = preamble(data, operation);
+    line.push_str(
+        "rm -rf \"$data/restore-new\"\n\
+         if [ -e \"$before.part/member\" ]; then mv \"$before.part/member\" \"$data/member\" || exit 1; fi\n\
+         if [ -e \"$before\" ]; then\n  rm -rf \"$data/member\" || exit 1\n  \
+         if [ -e \"$before/member\" ]; then mv \"$before/member\" \"$data/member\" || exit 1; fi\n  \
+         rmdir \"$before\" || exit 1\n\
+         elif [ ! -e \"$data/member\" ]; then\n  echo 'the former data is not here' >&2\n  exit 1\nfi\n) || exit 1\n",
+    );
+    line
+}
+
+/// Begins a part of a longer line that runs in a shell of its own.
+fn preamble(data: &str, operation: &str) -> String {
+    format!("(\ndata={data}\nbefore=\"$data/before-{operation}\"\n")
+}
+
+/// The result of a one-off task.
+pub(crate) fn ending(text: &str) -> Option<Ending> {
+    let text = text.trim();
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let rest = rest.trim().trim_end_matches(':').to_owned();
+    match word {
+        "done" => Some(Ending::Done(rest)),
+        "failed" => Some(Ending::Failed(rest)),
+        "undone" => Some(Ending::Undone(rest)),
+        "broken" => Some(Ending::Broken(rest)),
+        _ => None,
+    }
+}
+
+/// A word for the shell.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The backup or restore under way: what is in memory about it, and what the rest of the core asks.
+
+mod one_off;
+mod requests;
+mod steps;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::TaskId;
+use transom_scheduler::TaskRecord;
+
+use super::Core;
+use crate::backup::delivery::Entry;
+use crate::backup::directory::Directory;
+use crate::backup::phase;
+use crate::backup::{Operation, Phase, State};
+use crate::config::Engine;
+use crate::kind::PerKind;
+use crate::task::Preparation;
+use one_off::OneOff;
+
+/// The minimum wait for the end of a phase.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+
+/// The operation under way, and what is in memory about it.
+#[derive(Debug, Default)]
+pub(super) struct BackupWork {
+    pub(super) state: State,
+    pub(super) directory: Option<Directory>,
+    /// The one-off task of the present phase.
+    job: Option<OneOff>,
+    /// The result of reading the dump.
+    read: Option<Result<u64, String>>,
+    /// Whether a job reads from a sandbox.
+    reading: bool,
+    /// A sandbox is not read before.
+    pub(super) read_at: Option<Instant>,
+    /// How many tasks of the datastore have failed in this phase.
+    failures: u32,
+}
+
+impl BackupWork {
+    pub(super) fn new(state: State, directory: Option<Directory>) -> Self {
+        Self {
+            state,
+            directory,
+            ..Self::default()
+        }
+    }
+
+    fn operation(&self) -> Option<&Operation> {
+        self.state.operation.as_ref()
+    }
+
+    /// Whether `task` is the one-off task of the operation.
+    pub(super) fn owns(&self, task: &TaskId) -> bool {
+        let known = self.operation().and_then(|operation| operation.task.as_deref());
+        known == Some(task.as_str())
+    }
+
+    /// Takes over the one-off task of the operation from the scheduler.
+    pub(super) fn adopt(&mut self, record: &Arc<TaskRecord>) {
+        self.job = Some(OneOff {
+            task: record.id.clone(),
+            record: Some(Arc::clone(record)),
+            ending: None,
+        });
+    }
+}
+
+impl Core {
+    /// Whether servers are kept stopped.
+    pub(super) fn stops_servers(&self) -> bool {
+        self.backup.operation().is_some_and(Operation::stops_servers)
+    }
+
+    /// The counts that the plan gets.
+    pub(super) fn planned_counts(&self) -> PerKind<u32> {
+        let (wanted, engine) = (self.wanted.counts, self.config.datastore.engine);
+        let operation = self.backup.operation();
+        operation.map_or(wanted, |operation| phase::counts(operation, engine, wanted))
+    }
+
+    /// What a kvstore that starts now does before.
+    pub(super) fn preparation(&self) -> Option<Preparation> {
+        let operation = self.backup.operation()?;
+        if self.config.datastore.engine != Engine::Kvstore {
+            return None;
+        }
+        match operation.phase {
+            Phase::Load => Some(Preparation::Restore {
+                operation: operation.id.clone(),
+                url: self.delivery_url(operation)?,
+                sha256: operation.sha256.clone()?,
+            }),
+            Phase::Revert => Some(Preparation::Revert {
+                operation: operation.id.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The host that has the kvstore's former data, while a backup is restored.
+    pub(super) fn pinned_host(&self) -> Option<String> {
+        self.preparation()?;
+        self.backup.operation()?.host.clone()
+    }
+
+    fn delivered(&self, operation: &Operation) -> Option<Entry> {
+        if operation.phase != Phase::Load {
+            return None;
+        }
+        Some(Entry {
+            sha256: operation.sha256.clone()?,
+            token: operation.token.clone(),
+            file: self.backup.directory.as_ref()?.data(&operation.backup),
+        })
+    }
+
+    /// Where the fetcher gets the backup.
+    fn delivery_url(&self, operation: &Operation) -> Option<String> {
+        let path = self.delivered(operation)?.path();
+        Some(format!("{}{path}", self.service.script_base))
+    }
+
+    /// When to go on at the latest.
+    pub(super) fn backup_due(&self) -> Option<Instant> {
+        let until = self
+            .backup
+            .operation()
+            .filter(|it| it.phase != Phase::Held)?
+            .until;
+        let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+        let due = Instant::now() + wait.max(MIN_WAIT);
+        Some(self.backup.read_at.map_or(due, |at| at.min(due)))
+    }
+}

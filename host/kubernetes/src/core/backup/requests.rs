@@ -1,0 +1,122 @@
+//! Requests for backups and restores: what is refused, and what begins.
+
+use jiff::Timestamp;
+use transom_framework::ActorError;
+
+use super::steps::ended;
+use crate::backup::{Manifest, Operation, Phase, State, What};
+use crate::core::Core;
+use crate::core::command::Refusal;
+use crate::kind::Kind;
+
+impl Core {
+    /// Begins a backup; its name.
+    pub(in crate::core) async fn back_up(&mut self) -> Result<String, Refusal> {
+        self.may_begin(What::Backup)?;
+        if !self.has_healthy_datastore() {
+            return Err(Refusal::DatastoreNotHealthy);
+        }
+        let now = Timestamp::now();
+        let mut distinct = uuid::Uuid::new_v4().simple().to_string();
+        distinct.truncate(4);
+        let name = format!(
+            "{}-{}-{distinct}",
+            self.config.name,
+            now.strftime("%Y%m%dT%H%M%SZ")
+        );
+        let operation = Operation::new(What::Backup, name.clone(), now, self.config.backup.timeout);
+        self.begin(operation).await?;
+        Ok(name)
+    }
+
+    /// Begins the restore of a verified backup.
+    pub(in crate::core) async fn restore(&mut self, manifest: Manifest) -> Result<(), Refusal> {
+        self.may_begin(What::Restore)?;
+        let engine = self.config.datastore.engine.into();
+        if manifest.engine != engine {
+            return Err(Refusal::OtherEngine {
+                backup: manifest.engine.as_str(),
+                datastore: engine.as_str(),
+            });
+        }
+        if self.is_clustered() {
+            return Err(Refusal::ClusteredKvstore);
+        }
+        let mut datastores = self.members.of(Kind::Datastore).values();
+        let host = datastores.find_map(|member| Some(member.record.as_ref()?.agent.hostname.clone()));
+        let timeout = self.config.backup.timeout;
+        let operation = Operation {
+            sha256: Some(manifest.sha256),
+            host,
+            ..Operation::new(What::Restore, manifest.name, Timestamp::now(), timeout)
+        };
+        self.begin(operation).await
+    }
+
+    fn may_begin(&self, what: What) -> Result<(), Refusal> {
+        if self.config.kinds.datastore.count == 0 {
+            return Err(Refusal::DatastoreOutside);
+        }
+        if self.backup.directory.is_none() {
+            return Err(Refusal::NoBackupDirectory);
+        }
+        match self.backup.operation() {
+            // Another restore is the way out.
+            Some(operation) if operation.phase == Phase::Held && what == What::Restore => Ok(()),
+            Some(operation) => Err(Refusal::OperationUnderWay(operation.describe())),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses to change the count of the datastore while a backup is restored into it.
+    pub(in crate::core) fn may_scale(&self, kind: Kind) -> Result<(), Refusal> {
+        let restore = self.backup.operation().filter(|it| it.what == What::Restore);
+        match restore {
+            Some(operation) if kind == Kind::Datastore => {
+                Err(Refusal::OperationUnderWay(operation.describe()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn begin(&mut self, operation: Operation) -> Result<(), Refusal> {
+        tracing::info!(
+            framework = self.config.name,
+            what = operation.what.as_str(),
+            backup = operation.backup,
+            "operation begins"
+        );
+        let state = State {
+            operation: Some(operation),
+            ..self.backup.state.clone()
+        };
+        self.repository
+            .put_backup(&state)
+            .await
+            .map_err(ActorError::from)?;
+        self.drop_job();
+        self.forget_findings();
+        self.backup.state = state;
+        self.show();
+        Ok(())
+    }
+
+    /// Ends a restore that is stuck; servers start with the data as it is. Returns whether there
+    /// was one.
+    pub(in crate::core) async fn release(&mut self) -> Result<bool, Refusal> {
+        let held = self
+            .backup
+            .operation()
+            .filter(|operation| operation.phase == Phase::Held);
+        let Some(operation) = held else { return Ok(false) };
+        let (what, backup) = (operation.what, operation.backup.clone());
+        let problem = operation.problem.clone().unwrap_or_default();
+        let state = ended(&self.backup.state, what, backup, Err(problem), Timestamp::now());
+        self.repository
+            .put_backup(&state)
+            .await
+            .map_err(ActorError::from)?;
+        self.backup.state = state;
+        Ok(true)
+    }
+}

@@ -1,0 +1,198 @@
+//! Carries out what [`phase::next`] says. Each step is stored before it begins.
+
+use jiff::Timestamp;
+use transom_common::error_chain;
+use transom_replicas::Condition;
+
+use super::one_off::OneOff;
+use crate::backup::phase::{self, Ending, Next, Seen, Task};
+use crate::backup::{Operation, Outcome, Phase, State, Success, What};
+use crate::core::Core;
+use crate::kind::Kind;
+
+/// The most steps that follow each other at once.
+const MAX_STEPS: usize = 8;
+
+impl Core {
+    /// Whether a member of the datastore runs and is not known to be unhealthy.
+    pub(super) fn has_healthy_datastore(&self) -> bool {
+        self.members.of(Kind::Datastore).values().any(|member| {
+            let healthy = member.record.as_ref().and_then(|record| record.healthy());
+            member.replica.condition == Condition::Running && healthy != Some(false)
+        })
+    }
+
+    /// Goes on with the operation, as far as it can at once.
+    pub(in crate::core) async fn advance(&mut self) {
+        for _ in 0..MAX_STEPS {
+            let Some(operation) = self.backup.state.operation.clone() else {
+                break;
+            };
+            self.read_sandbox(&operation);
+            let (seen, now) = (self.seen(&operation), Timestamp::now());
+            let next = phase::next(&operation, self.config.datastore.engine, &seen, now);
+            let stored = match next {
+                Next::Wait => break,
+                Next::Start => self.start_job(operation, 0).await,
+                Next::StartAgain => self.start_job(operation, 1).await,
+                Next::Enter(phase) => self.enter(operation, phase, None, now).await,
+                Next::Fail(phase, problem) => self.enter(operation, phase, Some(problem), now).await,
+                Next::End(result) => self.end(operation, result, now).await,
+            };
+            if let Err(error) = stored {
+                tracing::warn!(
+                    framework = self.config.name,
+                    error = error_chain(&error),
+                    "storing the state of a backup or restore failed; retrying"
+                );
+                break;
+            }
+        }
+        let delivered = self
+            .backup
+            .operation()
+            .and_then(|operation| self.delivered(operation));
+        self.service.delivery.set(delivered);
+    }
+
+    fn seen(&self, operation: &Operation) -> Seen {
+        let job = self.backup.job.as_ref();
+        Seen {
+            servers: self.members.of(Kind::Server).len(),
+            datastores: self.members.of(Kind::Datastore).len(),
+            healthy: self.has_healthy_datastore(),
+            answers: self.wanted.counts.server == 0
+                || (self.orchestrator.observation.is_some() && self.running_server().is_some()),
+            failures: self.backup.failures,
+            task: match job.filter(|job| operation.task.as_deref() == Some(job.task.as_str())) {
+                None => Task::Missing,
+                Some(OneOff {
+                    ending: Some(ending), ..
+                }) => Task::Ended(ending.clone()),
+                Some(OneOff { record: None, .. }) => Task::Pending,
+                Some(_) => Task::Running,
+            },
+            read: self.backup.read.clone().map(|read| read.map(drop)),
+        }
+    }
+
+    async fn enter(
+        &mut self,
+        operation: Operation,
+        phase: Phase,
+        problem: Option<String>,
+        now: Timestamp,
+    ) -> transom_store::typed::Result<()> {
+        if let Some(problem) = &problem {
+            tracing::warn!(
+                framework = self.config.name,
+                backup = operation.backup,
+                problem,
+                "the restore has failed"
+            );
+        }
+        // The dump is in the sandbox of the former phase's task.
+        let keeps_task = phase == Phase::Read;
+        let sha256 = match self.backup.job.as_ref().and_then(|job| job.ending.as_ref()) {
+            Some(Ending::Done(sha256)) if keeps_task => Some(sha256.clone()),
+            _ => operation.sha256.clone(),
+        };
+        let entered = Operation {
+            phase,
+            until: now
+                .checked_add(self.config.backup.timeout)
+                .unwrap_or(Timestamp::MAX),
+            task: operation.task.clone().filter(|_| keeps_task),
+            lost: 0,
+            sha256,
+            problem: problem.or_else(|| operation.problem.clone()),
+            ..operation
+        };
+        tracing::info!(
+            framework = self.config.name,
+            backup = entered.backup,
+            phase = phase.as_str(),
+            "operation goes on"
+        );
+        self.keep(entered).await?;
+        if !keeps_task {
+            self.drop_job();
+        }
+        self.forget_findings();
+        Ok(())
+    }
+
+    async fn end(
+        &mut self,
+        operation: Operation,
+        result: Result<(), String>,
+        now: Timestamp,
+    ) -> transom_store::typed::Result<()> {
+        let size = match &self.backup.read {
+            Some(Ok(size)) => *size,
+            _ => 0,
+        };
+        let Operation { what, backup, .. } = operation;
+        let mut state = ended(&self.backup.state, what, backup.clone(), result.clone(), now);
+        if what == What::Backup && result.is_ok() {
+            state.last_success = Some(Success { ended: now, size });
+        }
+        self.repository.put_backup(&state).await?;
+        let framework = &self.config.name;
+        match &result {
+            Ok(()) => tracing::info!(framework, what = what.as_str(), backup, "operation succeeded"),
+            Err(problem) => tracing::warn!(
+                framework,
+                what = what.as_str(),
+                backup,
+                problem,
+                "operation failed"
+            ),
+        }
+        self.service.metrics.ended(what, result.is_ok());
+        self.backup.state = state;
+        self.drop_job();
+        self.forget_findings();
+        Ok(())
+    }
+
+    pub(super) async fn keep(&mut self, operation: Operation) -> transom_store::typed::Result<()> {
+        let state = State {
+            operation: Some(operation),
+            ..self.backup.state.clone()
+        };
+        self.repository.put_backup(&state).await?;
+        self.backup.state = state;
+        Ok(())
+    }
+
+    pub(super) fn forget_findings(&mut self) {
+        self.backup.read = None;
+        self.backup.read_at = None;
+        self.backup.failures = 0;
+    }
+}
+
+/// The state after an operation.
+pub(super) fn ended(
+    state: &State,
+    what: What,
+    backup: String,
+    result: Result<(), String>,
+    now: Timestamp,
+) -> State {
+    let outcome = Some(Outcome {
+        backup,
+        ended: now,
+        problem: result.err(),
+    });
+    let mut state = State {
+        operation: None,
+        ..state.clone()
+    };
+    match what {
+        What::Backup => state.last_backup = outcome,
+        What::Restore => state.last_restore = outcome,
+    }
+    state
+}

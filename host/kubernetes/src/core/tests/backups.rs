@@ -1,0 +1,436 @@
+//! Backups and restores, with a scripted scheduler and scripted sandboxes.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use transom_cluster::v1::TaskState;
+use transom_scheduler::SchedulerApi;
+use transom_testkit::{eventually, wait_for};
+
+use super::super::command::{Command, Refusal};
+use super::site::Site;
+use crate::backup::directory::Directory;
+use crate::backup::{Manifest, Phase};
+use crate::config::{Config, Engine};
+use crate::kind::Kind;
+use crate::testing::placement;
+
+const DATA: &str = "the data";
+
+async fn start(folder: &Path, engine: Engine, change: impl FnOnce(&mut Config)) -> Site {
+    let site = Site::start(|config| {
+        config.datastore.engine = engine;
+        config.backup.dir = Some(folder.to_owned());
+        change(config);
+    })
+    .await;
+    site.until_settled().await;
+    site
+}
+
+fn phase(site: &Site) -> Option<Phase> {
+    let view = site.views.get();
+    view.backup.operation.as_ref().map(|operation| operation.phase)
+}
+
+async fn until_phase(site: &Site, expected: Option<Phase>) {
+    eventually("the phase", || async {
+        let view = site.views.get();
+        if phase(site) == expected {
+            Ok(())
+        } else {
+            Err(format!("expected {expected:?}: {:?}", view.backup))
+        }
+    })
+    .await;
+}
+
+/// The running one-off task.
+async fn job(site: &Site) -> String {
+    eventually("a one-off task", || async {
+        let tasks = site.scheduler.tasks();
+        let mut jobs = tasks
+            .values()
+            .filter(|record| record.run_spec == "m3s:backup" && record.state == TaskState::Running);
+        let job = jobs.next().map(|record| record.id.to_string());
+        job.ok_or_else(|| format!("{:?}", site.views.get().backup))
+    })
+    .await
+}
+
+/// The one-off task ends with this result.
+async fn finish(site: &Site, result: &str) {
+    let task = job(site).await;
+    let mut files = site.world.files.lock().unwrap();
+    files.insert((task.clone(), "result".to_owned()), result.as_bytes().to_vec());
+    files.insert((task.clone(), "backup".to_owned()), DATA.as_bytes().to_vec());
+    drop(files);
+    let done = result.starts_with("done");
+    let state = if done {
+        TaskState::Finished
+    } else {
+        TaskState::Failed
+    };
+    site.scheduler.update(&task, state, None);
+    site.scheduler.until_purged(&task).await;
+}
+
+fn digest() -> String {
+    format!("{:x}", Sha256::digest(DATA))
+}
+
+async fn back_up(site: &Site) -> String {
+    let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+    finish(site, &format!("done {}", digest())).await;
+    until_phase(site, None).await;
+    name
+}
+
+fn manifest(folder: &Path, name: &str) -> Manifest {
+    Directory::new(folder, "m3s").find(name).unwrap()
+}
+
+async fn restore(site: &Site, folder: &Path, name: &str) {
+    let manifest = manifest(folder, name);
+    site.ask(|reply| Command::Restore { manifest, reply })
+        .await
+        .unwrap();
+}
+
+/// The command of the datastore that was requested last.
+fn datastore_command(site: &Site) -> transom_cluster::v1::CommandInfo {
+    let requests = site.scheduler.submitted().into_iter().rev();
+    let mut datastores = requests.filter(|request| request.spec.id.ends_with("datastore"));
+    let request = datastores.next().unwrap();
+    let build = request.spec.build.task().unwrap();
+    let info = build.build(&placement(request.id.as_str(), &[31001])).unwrap();
+    info.command.unwrap()
+}
+
+#[tokio::test]
+async fn backup_is_read_from_the_sandbox_of_its_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Sql, |_| {}).await;
+    let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+    let second = site.ask(|reply| Command::BackUp { reply }).await;
+    assert!(matches!(second, Err(Refusal::OperationUnderWay(_))), "{second:?}");
+    let task = job(&site).await;
+    let view = site.views.get();
+    assert!(view.ready, "a backup stops nothing");
+    assert!(view.waiting[0].reason.contains(&name), "{:?}", view.waiting);
+    let requests = site.scheduler.submitted();
+    let request = requests
+        .iter()
+        .find(|request| request.id.as_str() == task)
+        .unwrap();
+    let info = request.spec.build.task().unwrap();
+    let info = info.build(&placement(&task, &[])).unwrap();
+    let text = serde_json::to_value(&info).unwrap();
+    let line = text["command"]["value"].as_str().unwrap();
+    assert!(line.contains("'m3sdatastore.local'"), "{line}");
+    assert!(!line.contains("password"), "{line}");
+    let password = "\"password\"";
+    let found = text.to_string().matches(password).count();
+    assert_eq!(
+        found, 1,
+        "the datastore's password, in the environment only: {text}"
+    );
+    assert_eq!(text["container"]["docker"]["image"], "docker.io/mariadb:10.8.3");
+
+    finish(&site, &format!("done {}", digest())).await;
+    until_phase(&site, None).await;
+    let directory = Directory::new(folder.path(), "m3s");
+    let found = manifest(folder.path(), &name);
+    directory.verify(&found).unwrap();
+    assert_eq!(found.size, DATA.len() as u64);
+    let state = site.views.get().backup.clone();
+    assert_eq!(state.last_success.unwrap().size, found.size);
+    assert_eq!(state.last_backup.unwrap().problem, None);
+}
+
+#[tokio::test]
+async fn backup_that_fails_says_why_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Sql, |_| {}).await;
+    for (result, expected) in [
+        ("failed mysqldump: no route", "mysqldump: no route"),
+        ("done abc", "digest"),
+    ] {
+        site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+        finish(&site, result).await;
+        until_phase(&site, None).await;
+        let outcome = site.views.get().backup.last_backup.clone().unwrap();
+        let problem = outcome.problem.unwrap();
+        assert!(problem.contains(expected), "{problem}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Sql, |_| {}).await;
+    site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+    for _ in 0..3 {
+        let task = job(&site).await;
+        site.scheduler.update(&task, TaskState::Lost, Some("agent gone"));
+        site.scheduler.until_purged(&task).await;
+    }
+    until_phase(&site, None).await;
+    let problem = site.views.get().backup.last_backup.clone().unwrap().problem;
+    let problem = problem.unwrap();
+    assert!(problem.contains("agent gone"), "{problem}");
+
+    let site = site
+        .restarted(|config| config.backup.timeout = std::time::Duration::from_millis(300))
+        .await;
+    site.until_settled().await;
+    site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+    let task = job(&site).await;
+    site.scheduler.until_killed(&task).await;
+    until_phase(&site, None).await;
+    let problem = site.views.get().backup.last_backup.clone().unwrap().problem;
+    assert_eq!(
+        problem.as_deref(),
+        Some("its task did not end within the timeout")
+    );
+}
+
+#[tokio::test]
+async fn sql_restore_stops_servers_and_leaves_agents_and_datastore_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Sql, |config| config.kinds.agent.count = 2).await;
+    let name = back_up(&site).await;
+    let (server, agents, datastore) = (
+        site.tasks(Kind::Server),
+        site.tasks(Kind::Agent),
+        site.tasks(Kind::Datastore),
+    );
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    assert_eq!(site.tasks(Kind::Server), [""; 0]);
+    assert!(!site.views.get().ready);
+    finish(&site, "done").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    assert_ne!(site.tasks(Kind::Server), server);
+    assert_eq!(site.tasks(Kind::Agent), agents);
+    assert_eq!(site.tasks(Kind::Datastore), datastore);
+    let outcome = site.views.get().backup.last_restore.clone().unwrap();
+    assert_eq!((outcome.backup, outcome.problem), (name, None));
+}
+
+#[tokio::test]
+async fn failed_sql_restore_starts_servers_only_with_whole_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Sql, |_| {}).await;
+    let name = back_up(&site).await;
+    restore(&site, folder.path(), &name).await;
+    finish(&site, "undone mysql: refused").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    let problem = site.views.get().backup.last_restore.clone().unwrap().problem;
+    assert_eq!(
+        problem.as_deref(),
+        Some("mysql: refused; the former data is back")
+    );
+
+    restore(&site, folder.path(), &name).await;
+    finish(&site, "broken mysql: refused").await;
+    until_phase(&site, Some(Phase::Held)).await;
+    let refused = site.ask(|reply| Command::BackUp { reply }).await;
+    assert!(
+        matches!(refused, Err(Refusal::OperationUnderWay(_))),
+        "{refused:?}"
+    );
+    // Also for the next daemon.
+    let site = site.restarted(|_| {}).await;
+    site.until("the reason", |view| {
+        let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
+        reasons.any(|reason| reason.contains("mysql: refused") && reason.contains("stay stopped"))
+    })
+    .await;
+    assert_eq!(site.tasks(Kind::Server), [""; 0]);
+    // Another restore is a way out.
+    restore(&site, folder.path(), &name).await;
+    finish(&site, "broken again").await;
+    until_phase(&site, Some(Phase::Held)).await;
+    site.ask(|reply| Command::Start { reply }).await.unwrap();
+    site.until_settled().await;
+    let problem = site.views.get().backup.last_restore.clone().unwrap().problem;
+    assert_eq!(problem.as_deref(), Some("again"));
+}
+
+#[tokio::test]
+async fn kvstore_starts_again_with_the_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Kvstore, |_| {}).await;
+    let before = datastore_command(&site);
+    let name = back_up(&site).await;
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    job(&site).await;
+    let command = datastore_command(&site);
+    let line = command.value.unwrap();
+    assert!(line.ends_with(before.value.as_deref().unwrap()), "{line}");
+    assert!(
+        line.contains("snapshot restore") && line.contains(&digest()),
+        "{line}"
+    );
+    let url = command.uris[0].value.clone();
+    let prefix = format!("http://fw.test:10000/backup/{}/", digest());
+    assert!(url.starts_with(&prefix), "{url}");
+    let token = url.rsplit('/').next().unwrap();
+    assert!(site.delivery.get(&digest(), token).is_some());
+    let hosts: Vec<String> = site
+        .scheduler
+        .submitted()
+        .iter()
+        .rev()
+        .find(|request| request.spec.id.ends_with("datastore"))
+        .map(|request| format!("{:?}", request.spec.constraints))
+        .into_iter()
+        .collect();
+    assert!(hosts[0].contains("agent1"), "its data is on that host: {hosts:?}");
+    assert_eq!(site.tasks(Kind::Server), [""; 0]);
+    finish(&site, "done").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    assert!(site.delivery.get(&digest(), token).is_none());
+    let datastore = site.tasks(Kind::Datastore);
+    let site = site.restarted(|_| {}).await;
+    site.until_settled().await;
+    assert_eq!(site.tasks(Kind::Datastore), datastore, "it is not replaced");
+}
+
+#[tokio::test]
+async fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Kvstore, |_| {}).await;
+    let name = back_up(&site).await;
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    finish(&site, "failed etcdctl: unhealthy").await;
+    until_phase(&site, Some(Phase::Revert)).await;
+    job(&site).await;
+    let line = datastore_command(&site).value.unwrap();
+    assert!(line.contains("former data"), "{line}");
+    assert_eq!(site.tasks(Kind::Server), [""; 0]);
+    finish(&site, "done").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    let problem = site
+        .views
+        .get()
+        .backup
+        .last_restore
+        .clone()
+        .unwrap()
+        .problem
+        .unwrap();
+    assert!(
+        problem.contains("etcdctl: unhealthy") && problem.ends_with("the former data is back"),
+        "{problem}"
+    );
+
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    finish(&site, "failed first").await;
+    until_phase(&site, Some(Phase::Revert)).await;
+    finish(&site, "failed second").await;
+    until_phase(&site, Some(Phase::Held)).await;
+    assert_eq!(site.tasks(Kind::Server), [""; 0]);
+}
+
+#[tokio::test]
+async fn operations_go_on_with_the_next_daemon_in_each_phase() {
+    for engine in [Engine::Sql, Engine::Kvstore] {
+        let folder = tempfile::tempdir().unwrap();
+        let site = start(folder.path(), engine, |_| {}).await;
+        let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+        let task = job(&site).await;
+        let site = site.restarted(|_| {}).await;
+        assert_eq!(
+            job(&site).await,
+            task,
+            "the task of the former daemon is taken over"
+        );
+        // It ends while no daemon runs.
+        let result = format!("done {}", digest());
+        let files = [("result", result.as_bytes()), ("backup", DATA.as_bytes())];
+        for (file, text) in files {
+            let key = (task.clone(), file.to_owned());
+            site.world.files.lock().unwrap().insert(key, text.to_vec());
+        }
+        site.token.cancel();
+        site.scheduler.update(&task, TaskState::Finished, None);
+        let site = site.restarted(|_| {}).await;
+        until_phase(&site, None).await;
+        manifest(folder.path(), &name);
+
+        restore(&site, folder.path(), &name).await;
+        let site = site.restarted(|_| {}).await;
+        until_phase(&site, Some(Phase::Load)).await;
+        let task = job(&site).await;
+        let site = site.restarted(|_| {}).await;
+        assert_eq!(job(&site).await, task);
+        assert_eq!(site.tasks(Kind::Server), [""; 0]);
+        *site.world.silent.lock().unwrap() = true;
+        finish(&site, "done").await;
+        until_phase(&site, Some(Phase::Resume)).await;
+        let site = site.restarted(|_| {}).await;
+        until_phase(&site, Some(Phase::Resume)).await;
+        *site.world.silent.lock().unwrap() = false;
+        until_phase(&site, None).await;
+        site.until_settled().await;
+        let outcome = site.views.get().backup.last_restore.clone().unwrap();
+        assert_eq!(outcome.problem, None, "{engine:?}");
+    }
+}
+
+#[tokio::test]
+async fn operations_that_are_not_possible_are_refused() {
+    let site = Site::start(|_| {}).await;
+    site.until_settled().await;
+    let refused = site.ask(|reply| Command::BackUp { reply }).await;
+    assert!(matches!(refused, Err(Refusal::NoBackupDirectory)), "{refused:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Sql, |_| {}).await;
+    let name = back_up(&site).await;
+    let datastore = site.tasks(Kind::Datastore).remove(0);
+    site.scheduler.report_health(&datastore, false);
+    wait_for("the datastore to be known as unhealthy", async || {
+        let refused = site.ask(|reply| Command::BackUp { reply }).await;
+        match refused {
+            Err(Refusal::DatastoreNotHealthy) => true,
+            // It was asked before that.
+            _ => {
+                if phase(&site).is_some() {
+                    finish(&site, "failed").await;
+                }
+                false
+            }
+        }
+    })
+    .await;
+
+    let manifest = manifest(folder.path(), &name);
+    let site = site
+        .restarted(|config| config.datastore.engine = Engine::Kvstore)
+        .await;
+    let refused = site.ask(|reply| Command::Restore { manifest, reply }).await;
+    assert!(
+        matches!(
+            refused,
+            Err(Refusal::OtherEngine {
+                backup: "sql",
+                datastore: "kvstore"
+            })
+        ),
+        "{refused:?}"
+    );
+    let site = site.restarted(|config| config.kinds.datastore.count = 0).await;
+    let refused = site.ask(|reply| Command::BackUp { reply }).await;
+    assert!(matches!(refused, Err(Refusal::DatastoreOutside)), "{refused:?}");
+}

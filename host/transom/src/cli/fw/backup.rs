@@ -1,0 +1,256 @@
+//! `transom fw backup`, `transom fw backups` and `transom fw restore`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::{anyhow, bail, ensure};
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use transom_plugin_host::shown;
+
+use super::api::{self, Api, Framework};
+use crate::exit::Misconfigured;
+use crate::output::{self, Output};
+
+/// Interval between requests.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long a framework may be silent while it is waited for.
+const MAX_SILENCE: Duration = Duration::from_mins(2);
+
+const PATH: [&str; 2] = ["datastore", "backups"];
+
+/// Back up the datastore of a framework; prints the name of the backup.
+///
+/// The framework's daemon keeps it in the directory that its `[kubernetes.backup]` names.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  transom fw backup fw --wait")]
+pub(in crate::cli) struct Backup {
+    #[command(flatten)]
+    framework: Framework,
+    /// Wait until the backup is complete; exit code 1 if it fails.
+    #[arg(long)]
+    wait: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Backup {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let api = self.framework.api().await?;
+        let answer = api::document(&api.send(Method::POST, &PATH).await?);
+        let name = text(&answer, "name");
+        ensure!(
+            !name.is_empty(),
+            "the framework has answered without the name of the backup"
+        );
+        if self.wait {
+            follow(&api, "backup", name).await?;
+        }
+        let state = if self.wait { "complete" } else { "running" };
+        output::print_text(self.output, &json!({"name": name, "state": state}), name)
+    }
+}
+
+/// List the backups of a framework's datastore, the oldest first.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  transom fw backups fw --output json | jq -r '.backups[-1].name'")]
+pub(in crate::cli) struct Backups {
+    #[command(flatten)]
+    framework: Framework,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// The columns.
+const HEADINGS: [&str; 6] = ["name", "state", "engine", "version", "created", "size"];
+
+impl Backups {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let api = self.framework.api().await?;
+        let document = api::document(&api.get(&PATH).await?);
+        if self.output == Output::Json {
+            return output::print_text(self.output, &document, "");
+        }
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", output::table(&HEADINGS, list(&document).map(row)))?;
+        let failed = list(&document).filter(|backup| backup["reason"].is_string());
+        for backup in failed {
+            let (name, reason) = (text(backup, "name"), text(backup, "reason"));
+            writeln!(out, "{}", shown(&format!("{name}: {reason}")))?;
+        }
+        let operation = text(&document["operation"], "text");
+        if !operation.is_empty() {
+            writeln!(out, "{}", shown(operation))?;
+        }
+        Ok(())
+    }
+}
+
+/// Restore the datastore of a framework from a backup.
+///
+/// The servers are stopped meanwhile; agents keep running their pods. Everything that was written
+/// after the backup is lost. Waits until a server answers again; exit code 1 if it fails.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  transom fw restore fw fw-20260131T120000Z-1a2b --yes")]
+pub(in crate::cli) struct Restore {
+    #[command(flatten)]
+    framework: Framework,
+    /// The name of the backup, as `transom fw backups` shows it.
+    backup: String,
+    /// Confirm that the present data is replaced.
+    #[arg(long)]
+    yes: bool,
+    /// Do not wait.
+    #[arg(long)]
+    detach: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Restore {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let backup = self.backup.as_str();
+        if !self.yes {
+            return Err(anyhow!(
+                "a restore stops the servers and replaces the present data by that of {backup}; add --yes to do so"
+            )
+            .context(Misconfigured));
+        }
+        let api = self.framework.api().await?;
+        let path = [PATH[0], PATH[1], backup, "restore"];
+        api.send(Method::POST, &path).await?;
+        if !self.detach {
+            follow(&api, "restore", backup).await?;
+        }
+        let (state, words) = if self.detach {
+            ("running", "is being restored")
+        } else {
+            ("restored", "is restored")
+        };
+        let document = json!({"name": backup, "state": state});
+        output::print_text(self.output, &document, &format!("{backup} {words}"))
+    }
+}
+
+/// Reports what an operation does on standard error, until it is over.
+async fn follow(api: &Api, what: &str, backup: &str) -> anyhow::Result<()> {
+    let (mut reported, mut answered) = (String::new(), Instant::now());
+    loop {
+        match api.get(&PATH).await {
+            Ok(answer) => {
+                answered = Instant::now();
+                match progress(&api::document(&answer), what, backup) {
+                    Progress::Does(now) => {
+                        if now != reported {
+                            eprintln!("{}", shown(&now));
+                            reported = now;
+                        }
+                    }
+                    Progress::Over(None) => return Ok(()),
+                    Progress::Over(Some(reason)) => bail!("the {what} {backup} has failed: {reason}"),
+                }
+            }
+            // Another daemon may take over, and goes on with it.
+            Err(error) if answered.elapsed() > MAX_SILENCE => return Err(error),
+            Err(_) => {}
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+/// How far an operation is.
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    /// What it does.
+    Does(String),
+    /// It is over; why it failed, if it did.
+    Over(Option<String>),
+}
+
+fn progress(document: &Value, what: &str, backup: &str) -> Progress {
+    let operation = &document["operation"];
+    if text(operation, "what") == what && text(operation, "backup") == backup {
+        let (does, reason) = (text(operation, "text"), operation["reason"].as_str());
+        return match reason {
+            Some(reason) if text(operation, "phase") == "held" => {
+                Progress::Over(Some(format!("{reason}; {does}")))
+            }
+            Some(reason) => Progress::Does(format!("{does}: {reason}")),
+            None => Progress::Does(does.to_owned()),
+        };
+    }
+    let last = &document[format!("last_{what}")];
+    if text(last, "backup") == backup {
+        return Progress::Over(last["reason"].as_str().map(str::to_owned));
+    }
+    Progress::Over(Some(
+        "another one has taken its place, and how it ended is not kept".to_owned(),
+    ))
+}
+
+fn list(document: &Value) -> impl Iterator<Item = &Value> {
+    document["backups"].as_array().into_iter().flatten()
+}
+
+fn row(backup: &Value) -> Vec<String> {
+    let columns = HEADINGS.iter().map(|column| match &backup[*column] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    });
+    columns.collect()
+}
+
+fn text<'a>(document: &'a Value, member: &str) -> &'a str {
+    document[member].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operation_is_followed_until_it_is_over() {
+        let operation = |phase: &str, reason: Option<&str>| json!({"operation": {"what": "restore", "backup": "b", "phase": phase, "text": "x", "reason": reason}});
+        let does = |text: &str| Progress::Does(text.to_owned());
+        let failed = |text: &str| Progress::Over(Some(text.to_owned()));
+        for (document, expected) in [
+            (operation("stop", None), does("x")),
+            (operation("revert", Some("why")), does("x: why")),
+            (operation("held", Some("why")), failed("why; x")),
+            (
+                json!({"last_restore": {"backup": "b", "reason": null}}),
+                Progress::Over(None),
+            ),
+            (
+                json!({"last_restore": {"backup": "b", "reason": "why"}}),
+                failed("why"),
+            ),
+        ] {
+            assert_eq!(progress(&document, "restore", "b"), expected, "{document}");
+        }
+        for document in [
+            json!({"last_restore": {"backup": "c", "reason": null}}),
+            json!({"last_backup": {"backup": "b", "reason": null}}),
+            json!({}),
+        ] {
+            assert!(matches!(
+                progress(&document, "restore", "b"),
+                Progress::Over(Some(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn backup_that_is_not_complete_has_empty_columns() {
+        let backup = json!({"name": "b", "state": "running", "engine": null, "size": null});
+        assert_eq!(row(&backup), ["b", "running", "", "", "", ""]);
+        let backup = json!({"name": "b", "size": 7});
+        assert_eq!(row(&backup).last().map(String::as_str), Some("7"));
+    }
+}
