@@ -146,7 +146,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     let etcd = "exec etcd --data-dir $DATA_DIR --listen-client-urls http://127.0.0.1:$PORT0 \
                 --listen-peer-urls http://127.0.0.1:0";
     let settings = format!(
-        "ds_etcd = true\nds_mysql = false\nds_command = \"{etcd} --advertise-client-urls http://127.0.0.1:$PORT0\"\n\
+        "ds_etcd = true\nds_mysql = false\nds_command = \"{etcd}\"\n\
          orch_server_count = 0\n"
     );
     let mut site = start(folder.path(), &settings).await;

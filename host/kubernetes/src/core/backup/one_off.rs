@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
+use transom_cluster::{FrameworkId, TaskId};
 use transom_common::error_chain;
-use transom_scheduler::{TaskRecord, TaskRequest};
+use transom_scheduler::{AgentLocation, TaskRecord, TaskRequest};
 
 use crate::backup::phase::Ending;
 use crate::backup::receive::{ReceiveError, Reception};
-use crate::backup::script::{self, RESULT};
+use crate::backup::script::{self, MAX_RESULT_BYTES, RESULT};
 use crate::backup::{Operation, Phase};
 use crate::config::Engine;
 use crate::core::Core;
 use crate::core::finding::Finding;
+use crate::dependencies::Cluster;
 use crate::task::{Job, Work};
 
 /// The time to the next attempt to read from a sandbox.
@@ -142,14 +143,8 @@ impl Core {
         if !reads_dump {
             work.reading = true;
             return self.job(async move {
-                let limit = script::MAX_RESULT_BYTES;
-                let read = cluster
-                    .read_bytes(&agent, &framework, &task, RESULT, 0, limit)
-                    .await;
-                Finding::JobResult {
-                    task,
-                    read: read.map(|found| found.map(|found| found.data)),
-                }
+                let read = read_result(&*cluster, &agent, &framework, &task).await;
+                Finding::JobResult { task, read }
             });
         }
         let Some(directory) = work.directory.clone() else {
@@ -222,6 +217,29 @@ impl Core {
                 self.backup.read_at = Some(Instant::now() + READ_RETRY);
             }
             Err(error) => self.backup.read = Some(Err(error_chain(&error))),
+        }
+    }
+}
+
+/// The result in the sandbox of a task, at most its maximum size; `None`: there is none.
+async fn read_result(
+    cluster: &dyn Cluster,
+    agent: &AgentLocation,
+    framework: &FrameworkId,
+    task: &TaskId,
+) -> transom_cluster::Result<Option<Vec<u8>>> {
+    let mut result = Vec::new();
+    loop {
+        let offset = result.len() as u64;
+        let length = MAX_RESULT_BYTES.saturating_sub(offset);
+        let read = cluster
+            .read_bytes(agent, framework, task, RESULT, offset, length)
+            .await?;
+        let Some(read) = read else { return Ok(None) };
+        let ended = read.data.is_empty();
+        result.extend(read.data);
+        if ended || result.len() as u64 >= read.size.min(MAX_RESULT_BYTES) {
+            return Ok(Some(result));
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
-use transom_cluster::v1::TaskState;
-use transom_scheduler::SchedulerApi;
+use transom_cluster::v1::{TaskInfo, TaskState};
+use transom_scheduler::{SchedulerApi, TaskRequest};
 use transom_testkit::{eventually, wait_for};
 
 use super::super::command::{Command, Refusal};
@@ -97,35 +97,42 @@ async fn restore(site: &Site, folder: &Path, name: &str) {
         .unwrap();
 }
 
-/// The command of the datastore that was requested last.
-fn datastore_command(site: &Site) -> transom_cluster::v1::CommandInfo {
-    let requests = site.scheduler.submitted().into_iter().rev();
-    let mut datastores = requests.filter(|request| request.spec.id.ends_with("datastore"));
-    let request = datastores.next().unwrap();
+/// The next request of these tasks, before it is launched. Launches are held by the caller before
+/// what leads to the request.
+async fn requested(site: &Site, run_spec: &str) -> TaskRequest {
+    let request = eventually(run_spec, || async {
+        let requests = site.scheduler.submitted();
+        let found = requests
+            .iter()
+            .find(|request| request.spec.id == run_spec)
+            .cloned();
+        found.ok_or_else(|| format!("{:?}", site.views.get().backup))
+    })
+    .await;
+    site.scheduler.set_immediate_launches(true);
+    site.scheduler.launch_all();
+    request
+}
+
+fn info(request: &TaskRequest) -> TaskInfo {
     let build = request.spec.build.task().unwrap();
-    let info = build.build(&placement(request.id.as_str(), &[31001])).unwrap();
-    info.command.unwrap()
+    build.build(&placement(request.id.as_str(), &[31001])).unwrap()
 }
 
 #[tokio::test]
 async fn backup_is_read_from_the_sandbox_of_its_task() {
     let folder = tempfile::tempdir().unwrap();
     let site = start(folder.path(), Engine::Sql, |_| {}).await;
+    site.scheduler.set_immediate_launches(false);
     let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
+    let request = requested(&site, "m3s:backup").await;
     let second = site.ask(|reply| Command::BackUp { reply }).await;
     assert!(matches!(second, Err(Refusal::OperationUnderWay(_))), "{second:?}");
-    let task = job(&site).await;
+    assert_eq!(job(&site).await, request.id.as_str());
     let view = site.views.get();
     assert!(view.ready, "a backup stops nothing");
     assert!(view.waiting[0].reason.contains(&name), "{:?}", view.waiting);
-    let requests = site.scheduler.submitted();
-    let request = requests
-        .iter()
-        .find(|request| request.id.as_str() == task)
-        .unwrap();
-    let info = request.spec.build.task().unwrap();
-    let info = info.build(&placement(&task, &[])).unwrap();
-    let text = serde_json::to_value(&info).unwrap();
+    let text = serde_json::to_value(info(&request)).unwrap();
     let line = text["command"]["value"].as_str().unwrap();
     assert!(line.contains("'m3sdatastore.local'"), "{line}");
     assert!(!line.contains("password"), "{line}");
@@ -265,14 +272,18 @@ async fn failed_sql_restore_starts_servers_only_with_whole_data() {
 async fn kvstore_starts_again_with_the_backup() {
     let folder = tempfile::tempdir().unwrap();
     let site = start(folder.path(), Engine::Kvstore, |_| {}).await;
-    let before = datastore_command(&site);
     let name = back_up(&site).await;
+    site.scheduler.set_immediate_launches(false);
     restore(&site, folder.path(), &name).await;
-    until_phase(&site, Some(Phase::Load)).await;
+    let request = requested(&site, "m3s:datastore").await;
     job(&site).await;
-    let command = datastore_command(&site);
+    let command = info(&request).command.unwrap();
     let line = command.value.unwrap();
-    assert!(line.ends_with(before.value.as_deref().unwrap()), "{line}");
+    let (_, start) = line.rsplit_once(") || exit 1\n").unwrap();
+    assert!(
+        start.starts_with("/usr/local/bin/etcd --listen-client-urls"),
+        "{line}"
+    );
     assert!(
         line.contains("snapshot restore") && line.contains(&digest()),
         "{line}"
@@ -282,16 +293,11 @@ async fn kvstore_starts_again_with_the_backup() {
     assert!(url.starts_with(&prefix), "{url}");
     let token = url.rsplit('/').next().unwrap();
     assert!(site.delivery.get(&digest(), token).is_some());
-    let hosts: Vec<String> = site
-        .scheduler
-        .submitted()
-        .iter()
-        .rev()
-        .find(|request| request.spec.id.ends_with("datastore"))
-        .map(|request| format!("{:?}", request.spec.constraints))
-        .into_iter()
-        .collect();
-    assert!(hosts[0].contains("agent1"), "its data is on that host: {hosts:?}");
+    let constraints = format!("{:?}", request.spec.constraints);
+    assert!(
+        constraints.contains("agent1"),
+        "its data is on that host: {constraints}"
+    );
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     finish(&site, "done").await;
     until_phase(&site, None).await;
@@ -310,10 +316,12 @@ async fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
     let name = back_up(&site).await;
     restore(&site, folder.path(), &name).await;
     until_phase(&site, Some(Phase::Load)).await;
-    finish(&site, "failed etcdctl: unhealthy").await;
-    until_phase(&site, Some(Phase::Revert)).await;
     job(&site).await;
-    let line = datastore_command(&site).value.unwrap();
+    site.scheduler.set_immediate_launches(false);
+    finish(&site, "failed etcdctl: unhealthy").await;
+    let request = requested(&site, "m3s:datastore").await;
+    until_phase(&site, Some(Phase::Revert)).await;
+    let line = info(&request).command.unwrap().value.unwrap();
     assert!(line.contains("former data"), "{line}");
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     finish(&site, "done").await;
