@@ -155,7 +155,7 @@ async fn kubectl_follows_a_real_control_plane_through_scaling_and_loss_of_the_se
         return;
     };
     let folder = tempfile::tempdir().expect("a directory");
-    let site = start(&programs, folder.path(), "").await;
+    let site = start(&programs, folder.path()).await;
     let file = folder.path().join("kubeconfig");
 
     let nodes = until_ready(&site, &file, 3).await;

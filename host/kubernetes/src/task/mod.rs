@@ -8,8 +8,8 @@
 mod arguments;
 mod container;
 mod environment;
-mod kvstore;
 mod job;
+mod kvstore;
 mod ports;
 
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
 
 pub(crate) use environment::Endpoints;
-pub(crate) use kvstore::{Home, MemberStart, client_address, member_name};
 pub(crate) use job::{Job, Preparation, Work};
+pub(crate) use kvstore::{Home, MemberStart, client_address, member_name};
 pub(crate) use ports::container_ports;
 
 /// Where containers find their sandbox.

@@ -29,7 +29,7 @@ impl Core {
                 break;
             };
             self.read_sandbox(&operation);
-            let (seen, now) = (self.seen(&operation), Timestamp::now());
+            let (seen, now) = (self.backup_seen(&operation), Timestamp::now());
             let next = phase::next(&operation, self.config.datastore.engine, &seen, now);
             let stored = match next {
                 Next::Wait => break,
@@ -55,7 +55,7 @@ impl Core {
         self.service.delivery.set(delivered);
     }
 
-    fn seen(&self, operation: &Operation) -> Seen {
+    fn backup_seen(&self, operation: &Operation) -> Seen {
         let job = self.backup.job.as_ref();
         Seen {
             servers: self.members.of(Kind::Server).len(),

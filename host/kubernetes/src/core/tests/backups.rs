@@ -217,6 +217,11 @@ async fn sql_restore_stops_servers_and_leaves_agents_and_datastore_alone() {
     until_phase(&site, Some(Phase::Load)).await;
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     assert!(!site.views.get().ready);
+    let refused = site.scale(Kind::Datastore, 0).await;
+    assert!(
+        matches!(refused, Err(Refusal::OperationUnderWay(_))),
+        "{refused:?}"
+    );
     finish(&site, "done").await;
     until_phase(&site, None).await;
     site.until_settled().await;
@@ -427,6 +432,10 @@ async fn operations_that_are_not_possible_are_refused() {
     let site = site
         .restarted(|config| config.datastore.engine = Engine::Kvstore)
         .await;
+    let of_kvstore = Manifest {
+        engine: Engine::Kvstore.into(),
+        ..manifest.clone()
+    };
     let refused = site.ask(|reply| Command::Restore { manifest, reply }).await;
     assert!(
         matches!(
@@ -438,6 +447,10 @@ async fn operations_that_are_not_possible_are_refused() {
         ),
         "{refused:?}"
     );
+    let site = site.restarted(|config| config.containers.enabled = false).await;
+    let manifest = of_kvstore;
+    let refused = site.ask(|reply| Command::Restore { manifest, reply }).await;
+    assert!(matches!(refused, Err(Refusal::ClusteredKvstore)), "{refused:?}");
     let site = site.restarted(|config| config.kinds.datastore.count = 0).await;
     let refused = site.ask(|reply| Command::BackUp { reply }).await;
     assert!(matches!(refused, Err(Refusal::DatastoreOutside)), "{refused:?}");

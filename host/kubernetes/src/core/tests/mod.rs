@@ -1,10 +1,10 @@
 //! The core with a scripted scheduler, cluster and orchestrator.
 
 mod autoscale;
+mod backups;
 mod etcd;
 mod kvstore;
 mod rolling;
-mod backups;
 mod site;
 
 use std::time::Duration;
