@@ -75,8 +75,9 @@ async fn request_to_no_instance_gets_the_list_of_them() {
         a.put(call).await.is_error(call, status);
         // The alias has no bodies of errors here either.
         let alias = "/api/m3s/v0/agent/scale";
-        let answer = a.ask_with(Method::GET, &format!("/c{alias}"), &headers);
-        answer.await.is_error(alias, 404);
+        let path = format!("/c{alias}");
+        let answer = a.ask_with(Method::GET, &path, &headers).await;
+        answer.is_error(alias, 404);
         for (path, status) in [
             ("/a", 404),
             ("/b/nosuch", 404),
