@@ -141,6 +141,10 @@ async fn put(site: &Site, key: &str, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(
+    clippy::too_many_lines,
+    reason = "one story from the first backup to the last restore"
+)]
 async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     let folder = tempfile::tempdir().expect("a directory");
     let etcd = "exec etcd --data-dir $DATA_DIR --listen-client-urls http://127.0.0.1:$PORT0 \

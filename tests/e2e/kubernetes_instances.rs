@@ -257,10 +257,11 @@ async fn unknown_instances_get_the_list(all: &Instances) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_instances_run_in_one_daemon() {
     let names: Vec<String> = (0..20).map(|number| format!("k{number:02}")).collect();
-    let sections: String = names
+    let sections: Vec<String> = names
         .iter()
         .map(|name| format!("[kubernetes.{name}]\n"))
         .collect();
+    let sections = sections.concat();
     let all = Instances::start(&sections).await;
     for name in &names {
         all.until_running(name, &format!("/{name}"), 1).await;

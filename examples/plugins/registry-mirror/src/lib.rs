@@ -107,15 +107,12 @@ fn wrong(url: &str) -> Option<String> {
     if let Some(char) = rest.chars().find(|char| !allowed(*char)) {
         return Some(format!("{url:?} has the character {char:?}"));
     }
-    let (host, port) = match host_and_port.strip_prefix('[') {
+    let (host, port) = if let Some(inside) = host_and_port.strip_prefix('[') {
         // An IPv6 address.
-        Some(inside) => inside
-            .split_once(']')
-            .map_or(("", ""), |(host, port)| (host, port)),
-        None => {
-            let end = host_and_port.find(':').unwrap_or(host_and_port.len());
-            host_and_port.split_at(end)
-        }
+        inside.split_once(']').unwrap_or_default()
+    } else {
+        let end = host_and_port.find(':').unwrap_or(host_and_port.len());
+        host_and_port.split_at(end)
     };
     if host.is_empty() {
         return Some(format!("{url:?} has no host"));
@@ -136,9 +133,9 @@ fn lines(config: &Config) -> String {
     );
     for (registry, urls) in &config.mirrors {
         // Neither names nor URLs have characters that YAML or the shell would read in another way.
-        lines.push_str(&format!("  \"{registry}\":\n    endpoint:\n"));
+        lines.extend(["  \"", registry, "\":\n    endpoint:\n"]);
         for url in urls {
-            lines.push_str(&format!("      - \"{url}\"\n"));
+            lines.extend(["      - \"", url, "\"\n"]);
         }
     }
     lines + END + "\n"

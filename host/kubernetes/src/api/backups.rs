@@ -27,7 +27,7 @@ use crate::core::command::Command;
 const PIECE: usize = 64 << 10;
 
 #[derive(Serialize)]
-struct Backups<'a> {
+struct Listing<'a> {
     backups: Vec<Entry<'a>>,
     operation: Option<Progress<'a>>,
     last_backup: Option<Outcome<'a>>,
@@ -134,7 +134,7 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
     };
     let view = api.0.views.get();
     let state = &view.backup;
-    Ok(document(&Backups {
+    Ok(document(&Listing {
         backups: entries(&manifests, state),
         operation: state.operation.as_ref().map(Progress::from),
         last_backup: state.last_backup.as_ref().map(Outcome::from),

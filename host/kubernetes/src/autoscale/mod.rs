@@ -264,11 +264,12 @@ fn names(pods: &[&Waiting]) -> String {
     names.sort_unstable();
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
-    let mut text = names.join(", ");
+    let text = names.join(", ");
     if more > 0 {
-        text += &format!(" and {more} more");
+        format!("{text} and {more} more")
+    } else {
+        text
     }
-    text
 }
 
 fn later(since: Timestamp, duration: Duration) -> Timestamp {

@@ -14,8 +14,8 @@ const CONFIG: AutoscaleConfig = AutoscaleConfig {
     max: 6,
     step: 2,
     scale_up_delay: Duration::from_secs(30),
-    scale_down_delay: Duration::from_secs(600),
-    cooldown: Duration::from_secs(60),
+    scale_down_delay: Duration::from_mins(10),
+    cooldown: Duration::from_mins(1),
 };
 
 const EMPTY: Resources = Resources {

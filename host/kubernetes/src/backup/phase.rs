@@ -94,16 +94,14 @@ pub(crate) fn next(operation: &Operation, engine: Engine, seen: &Seen, now: Time
         },
         Phase::Stop if seen.servers == 0 && (!kvstore || seen.datastores == 0) => Next::Enter(Phase::Load),
         Phase::Stop if overdue => failed("the servers did not end within the timeout"),
-        Phase::Stop => Next::Wait,
         Phase::Load if kvstore => load_kvstore(operation, seen, overdue),
         Phase::Load => load_sql(operation, seen, overdue),
         Phase::Withdraw if seen.datastores == 0 => Next::Enter(Phase::Revert),
         Phase::Withdraw if overdue => held(operation, "the kvstore did not end within the timeout"),
-        Phase::Withdraw => Next::Wait,
         Phase::Revert => revert(operation, seen, overdue),
         Phase::Resume if seen.answers => Next::End(Ok(())),
         Phase::Resume if overdue => failed("the data is restored, but no server answered within the timeout"),
-        Phase::Resume | Phase::Held => Next::Wait,
+        Phase::Stop | Phase::Withdraw | Phase::Resume | Phase::Held => Next::Wait,
     }
 }
 

@@ -161,7 +161,7 @@ impl Core {
                 continue;
             };
             let etcd = state.etcd(&self.config, *number, &member.task);
-            let votes = match etcd {
+            let counts = match etcd {
                 Some(etcd) => state.is_listed_voter(etcd),
                 // A learner's health check fails. A single member votes whatever it answers.
                 None => match launched.healthy() {
@@ -169,7 +169,7 @@ impl Core {
                     Some(healthy) => healthy && state.listed().is_none(),
                 },
             };
-            if votes && member.replica.is_wanted() {
+            if counts && member.replica.is_wanted() {
                 let voter = Voter {
                     task: member.task.clone(),
                     etcd,
@@ -244,7 +244,7 @@ impl Core {
             let number = name.strip_prefix(&alias).and_then(|rest| rest.strip_prefix('-'));
             name == alias || number.is_some_and(|number| number.parse::<u32>().is_ok())
         };
-        let stale = seen.members.iter().filter(|member| {
+        let ended = seen.members.iter().filter(|member| {
             let ours = if member.name.is_empty() {
                 // It has never started.
                 member.learner && !joining
@@ -253,7 +253,7 @@ impl Core {
             };
             ours && !live.contains(&member.id)
         });
-        stale.map(|member| member.id).collect()
+        ended.map(|member| member.id).collect()
     }
 
     /// Adds to the datastore's members what is known of their etcd cluster.

@@ -23,6 +23,7 @@ const ROLES: [&str; 2] = [
 
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,

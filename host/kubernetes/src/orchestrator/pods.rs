@@ -237,6 +237,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "every caller has just made them")]
     fn pod(metadata: Value, spec: Value, status: Value) -> PodObject {
         let mut object =
             json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": spec, "status": status});

@@ -49,6 +49,7 @@ pub(crate) struct Observed {
 
 /// A task of the framework.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(crate) struct Member {
     pub(crate) number: u32,
     /// The task's id.

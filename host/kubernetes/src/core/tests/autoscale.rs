@@ -27,7 +27,7 @@ fn at_once(config: &mut Config) {
 fn up_only(config: &mut Config) {
     at_once(config);
     change(config, |autoscale| {
-        autoscale.scale_down_delay = Duration::from_hours(1)
+        autoscale.scale_down_delay = Duration::from_hours(1);
     });
 }
 

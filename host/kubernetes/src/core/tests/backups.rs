@@ -61,10 +61,14 @@ async fn job(site: &Site) -> String {
 /// The one-off task ends with this result.
 async fn finish(site: &Site, result: &str) {
     let task = job(site).await;
-    let mut files = site.world.files.lock().unwrap();
-    files.insert((task.clone(), "result".to_owned()), result.as_bytes().to_vec());
-    files.insert((task.clone(), "backup".to_owned()), DATA.as_bytes().to_vec());
-    drop(files);
+    for (name, text) in [("result", result), ("backup", DATA)] {
+        let file = (task.clone(), name.to_owned());
+        site.world
+            .files
+            .lock()
+            .unwrap()
+            .insert(file, text.as_bytes().to_vec());
+    }
     let done = result.starts_with("done");
     let state = if done {
         TaskState::Finished
@@ -194,7 +198,7 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
     site.until_settled().await;
     site.ask(|reply| Command::BackUp { reply }).await.unwrap();
     let task = job(&site).await;
-    site.scheduler.until_killed(&task).await;
+    site.scheduler.until_purged(&task).await;
     until_phase(&site, None).await;
     let problem = site.views.get().backup.last_backup.clone().unwrap().problem;
     assert_eq!(
@@ -415,16 +419,14 @@ async fn operations_that_are_not_possible_are_refused() {
     site.scheduler.report_health(&datastore, false);
     wait_for("the datastore to be known as unhealthy", async || {
         let refused = site.ask(|reply| Command::BackUp { reply }).await;
-        match refused {
-            Err(Refusal::DatastoreNotHealthy) => true,
-            // It was asked before that.
-            _ => {
-                if phase(&site).is_some() {
-                    finish(&site, "failed").await;
-                }
-                false
-            }
+        if matches!(refused, Err(Refusal::DatastoreNotHealthy)) {
+            return true;
         }
+        // It was asked before that.
+        if phase(&site).is_some() {
+            finish(&site, "failed").await;
+        }
+        false
     })
     .await;
 

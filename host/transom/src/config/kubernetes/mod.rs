@@ -349,6 +349,7 @@ impl Default for Backup {
 }
 
 impl Default for Kubernetes {
+    #[allow(clippy::too_many_lines, reason = "a line for each setting")]
     fn default() -> Self {
         Self {
             instance: Instance::default(),

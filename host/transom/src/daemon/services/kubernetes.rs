@@ -177,6 +177,50 @@ fn hostname(section: &config::Kubernetes) -> String {
     section.http_port().hostname()
 }
 
+fn kinds(section: &config::Kubernetes) -> transom_kubernetes::PerKind<service::KindConfig> {
+    transom_kubernetes::PerKind {
+        datastore: service::KindConfig {
+            count: section.ds_count,
+            cpus: section.ds_cpu,
+            mem: section.ds_mem,
+            disk: section.ds_disk,
+            cpu_limit: section.ds_cpu_limit,
+            mem_limit: section.ds_mem_limit,
+            disk_limit: section.ds_disk_limit,
+            constraint: constraint(section.orch_ds_constraint.as_deref()),
+            labels: Vec::new(),
+            node_env: Vec::new(),
+            docker_parameters: Vec::new(),
+        },
+        server: service::KindConfig {
+            count: section.orch_server_count,
+            cpus: section.orch_server_cpu,
+            mem: section.orch_server_mem,
+            disk: section.orch_server_disk,
+            cpu_limit: section.orch_server_cpu_limit,
+            mem_limit: section.orch_server_mem_limit,
+            disk_limit: section.orch_server_disk_limit,
+            constraint: constraint(section.orch_server_constraint.as_deref()),
+            labels: labels(&section.orch_server_labels),
+            node_env: items(&section.orch_server_node_env),
+            docker_parameters: items(&section.orch_server_docker_parameters),
+        },
+        agent: service::KindConfig {
+            count: section.orch_agent_count,
+            cpus: section.orch_agent_cpu,
+            mem: section.orch_agent_mem,
+            disk: section.orch_agent_disk,
+            cpu_limit: section.orch_agent_cpu_limit,
+            mem_limit: section.orch_agent_mem_limit,
+            disk_limit: section.orch_agent_disk_limit,
+            constraint: constraint(section.orch_agent_constraint.as_deref()),
+            labels: labels(&section.orch_agent_labels),
+            node_env: items(&section.orch_agent_node_env),
+            docker_parameters: items(&section.orch_agent_docker_parameters),
+        },
+    }
+}
+
 fn service_config(section: &config::Kubernetes) -> service::Config {
     let datastore = datastore(section);
     service::Config {
@@ -187,47 +231,7 @@ fn service_config(section: &config::Kubernetes) -> service::Config {
         max_scale: section.max_scale,
         autoscale: autoscale(section),
         port_range: (section.portrange_from, section.portrange_to),
-        kinds: transom_kubernetes::PerKind {
-            datastore: service::KindConfig {
-                count: section.ds_count,
-                cpus: section.ds_cpu,
-                mem: section.ds_mem,
-                disk: section.ds_disk,
-                cpu_limit: section.ds_cpu_limit,
-                mem_limit: section.ds_mem_limit,
-                disk_limit: section.ds_disk_limit,
-                constraint: constraint(section.orch_ds_constraint.as_deref()),
-                labels: Vec::new(),
-                node_env: Vec::new(),
-                docker_parameters: Vec::new(),
-            },
-            server: service::KindConfig {
-                count: section.orch_server_count,
-                cpus: section.orch_server_cpu,
-                mem: section.orch_server_mem,
-                disk: section.orch_server_disk,
-                cpu_limit: section.orch_server_cpu_limit,
-                mem_limit: section.orch_server_mem_limit,
-                disk_limit: section.orch_server_disk_limit,
-                constraint: constraint(section.orch_server_constraint.as_deref()),
-                labels: labels(&section.orch_server_labels),
-                node_env: items(&section.orch_server_node_env),
-                docker_parameters: items(&section.orch_server_docker_parameters),
-            },
-            agent: service::KindConfig {
-                count: section.orch_agent_count,
-                cpus: section.orch_agent_cpu,
-                mem: section.orch_agent_mem,
-                disk: section.orch_agent_disk,
-                cpu_limit: section.orch_agent_cpu_limit,
-                mem_limit: section.orch_agent_mem_limit,
-                disk_limit: section.orch_agent_disk_limit,
-                constraint: constraint(section.orch_agent_constraint.as_deref()),
-                labels: labels(&section.orch_agent_labels),
-                node_env: items(&section.orch_agent_node_env),
-                docker_parameters: items(&section.orch_agent_docker_parameters),
-            },
-        },
+        kinds: kinds(section),
         containers: service::ContainerConfig {
             enabled: section.containers,
             mapped_addresses: section.mapped_addresses,

@@ -1,6 +1,7 @@
 //! Values that two instances must not have in common.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::super::Kubernetes;
 use crate::config::Settings;
@@ -64,7 +65,7 @@ fn ports(settings: &Settings) -> Vec<String> {
     for (at, section) in sections.iter().enumerate() {
         let same = |other: &&&Kubernetes| {
             let addresses = [section.listener, other.listener];
-            let overlap = addresses[0] == addresses[1] || addresses.iter().any(|one| one.is_unspecified());
+            let overlap = addresses[0] == addresses[1] || addresses.iter().any(IpAddr::is_unspecified);
             section.port != 0 && section.port == other.port && overlap
         };
         if let Some(other) = sections[..at].iter().find(same) {

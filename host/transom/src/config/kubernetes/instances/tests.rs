@@ -99,6 +99,7 @@ fn instance_with_own_credentials_or_certificate_inherits_no_part_of_them() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn faults_name_the_sections() {
     for (text, expected) in [
         (
