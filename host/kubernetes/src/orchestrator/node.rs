@@ -70,7 +70,8 @@ pub(super) struct NodeObject {
 struct Metadata {
     name: String,
     labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
+    /// Without a value after a patch that some servers take literally.
+    annotations: Option<BTreeMap<String, Option<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -107,7 +108,7 @@ impl From<NodeObject> for Node {
         };
         let ready = conditions.iter().find(|condition| condition.r#type == "Ready");
         let task = labels.get(TASK_LABEL).filter(|id| !id.is_empty()).cloned();
-        let annotation = |name: &str| object.metadata.annotations.as_ref()?.get(name);
+        let annotation = |name: &str| object.metadata.annotations.as_ref()?.get(name)?.as_ref();
         let arguments = annotation(ARGUMENTS);
         Self {
             name: object.metadata.name,
@@ -232,6 +233,8 @@ mod tests {
         assert_eq!(read.allocatable, None);
         let annotations = json!({DRAINING: "true"});
         assert!(node(json!({"metadata": {"name": "n", "annotations": annotations}})).draining);
+        let removed = json!({DRAINING: null});
+        assert!(!node(json!({"metadata": {"name": "n", "annotations": removed}})).draining);
         let odd = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": "soon"});
         let read = node(json!({"metadata": {"name": "odd"}, "status": {"conditions": [odd]}}));
         assert_eq!((read.ready, read.ready_since), (false, None));
