@@ -53,12 +53,12 @@ async fn send(site: &Site, method: reqwest::Method, path: &str) -> (u16, Value) 
     (status, serde_json::from_str(&text).unwrap_or(Value::from(text)))
 }
 
-async fn post(site: &Site, path: &str) -> (u16, Value) {
+pub(crate) async fn post(site: &Site, path: &str) -> (u16, Value) {
     send(site, reqwest::Method::POST, path).await
 }
 
 /// Begins a backup; its name.
-async fn back_up(site: &Site) -> String {
+pub(crate) async fn back_up(site: &Site) -> String {
     let name = eventually("the datastore to be healthy", || async {
         match post(site, "/datastore/backups").await {
             (202, answer) => Ok(answer["name"].as_str().expect("a name").to_owned()),
@@ -69,7 +69,7 @@ async fn back_up(site: &Site) -> String {
 }
 
 /// Waits until nothing is under way; why the last backup or restore of this name failed.
-async fn over(site: &Site, what: &str, name: &str) -> Option<String> {
+pub(crate) async fn over(site: &Site, what: &str, name: &str) -> Option<String> {
     eventually(what, || async {
         let document = site.get(&site.kubernetes("/datastore/backups")).await?;
         let last = &document[format!("last_{what}")];
@@ -81,7 +81,7 @@ async fn over(site: &Site, what: &str, name: &str) -> Option<String> {
     .await
 }
 
-async fn until_phase(site: &Site, phase: &str) {
+pub(crate) async fn until_phase(site: &Site, phase: &str) {
     eventually(phase, || async {
         let document = site.get(&site.kubernetes("/datastore/backups")).await?;
         if document["operation"]["phase"] == phase {
@@ -102,7 +102,7 @@ fn output(output: &Output) -> Result<String, String> {
 }
 
 /// `transom fw` with the master of the site.
-fn fw(site: &Site, folder: &Path, arguments: &[&str]) -> Result<String, String> {
+pub(crate) fn fw(site: &Site, folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let file = folder.join("cli.toml");
     let text = format!("[master]\naddress = \"{}\"\n", site.cluster.master);
     fs::write(&file, text).expect("written");
@@ -274,7 +274,7 @@ async fn put_path(site: &Site, path: &str) {
     assert_eq!(status, 200, "{path}: {answer}");
 }
 
-fn sha256(file: &Path) -> String {
+pub(crate) fn sha256(file: &Path) -> String {
     let ran = Command::new("sha256sum").arg(file).output().expect("sha256sum");
     let text = output(&ran).expect("a digest");
     text.split(' ').next().unwrap_or_default().to_owned()

@@ -19,27 +19,28 @@ const VALUE: &str = "kept";
 
 /// A member of the kvstore as `/explain` shows it.
 #[derive(Clone, Debug)]
-struct Member {
-    host: String,
+pub(crate) struct Member {
+    pub(crate) host: String,
     /// The address of its clients.
-    address: String,
+    pub(crate) address: String,
 }
 
 /// Five agents, three members, and nothing that uses them.
-async fn start(folder: &Path) -> Site {
+pub(crate) async fn start(folder: &Path) -> Site {
     let data = folder.display();
     let configuration = format!(
         "[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\nheartbeat_interval = \"1s\"\n\
          ds_etcd = true\nds_mysql = false\nds_count = 3\nds_cpu = 0.1\nds_mem = 64\nds_disk = 1\n\
          volume_ds = \"{data}/datastore\"\norch_server_count = 0\norch_agent_count = 0\n\
-         orch_node_timeout = \"15s\"\nportrange_from = 1024\nportrange_to = 65535\n",
+         orch_node_timeout = \"15s\"\nportrange_from = 1024\nportrange_to = 65535\n\
+         [kubernetes.backup]\ndir = \"{data}/backups\"\nmem = 32\ndisk = 1\n",
         user(),
     );
     Site::start_on(&["--agents", "5", "--agent-timeout", "2"], &configuration).await
 }
 
 /// What `etcdctl` prints with these endpoints.
-async fn etcdctl(endpoints: &[&str], arguments: &[&str]) -> Result<String, String> {
+pub(crate) async fn etcdctl(endpoints: &[&str], arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
         .args(["--command-timeout=20s", "--endpoints", &endpoints.join(",")])
@@ -92,31 +93,41 @@ async fn voters(endpoints: &[&str]) -> Result<BTreeSet<String>, String> {
 
 /// Waits until three members vote that `accept` takes, and nothing waits; returns them and etcd's
 /// ids.
-async fn until_three(
+pub(crate) async fn until_three(
     site: &Site,
     what: &str,
     accept: impl Fn(&BTreeMap<u64, Member>) -> bool,
 ) -> (BTreeMap<u64, Member>, BTreeSet<String>) {
     eventually(what, || async {
-        let explained = explained(site).await?;
-        let members = running(&explained);
-        let rests = explained["waiting"].as_array().is_some_and(Vec::is_empty);
-        if members.len() != 3 || !accept(&members) || !rests {
-            return Err(explained.to_string());
-        }
-        let endpoints: Vec<&str> = members.values().map(|member| &*member.address).collect();
-        let voters = voters(&endpoints).await?;
-        if voters.len() == 3 {
+        let (members, voters) = three(site).await?;
+        if accept(&members) {
             Ok((members, voters))
         } else {
-            Err(format!("{voters:?}"))
+            Err(format!("{members:?}"))
         }
     })
     .await
 }
 
+/// Three members that vote while nothing waits, and etcd's ids.
+pub(crate) async fn three(site: &Site) -> Result<(BTreeMap<u64, Member>, BTreeSet<String>), String> {
+    let explained = explained(site).await?;
+    let members = running(&explained);
+    let rests = explained["waiting"].as_array().is_some_and(Vec::is_empty);
+    if members.len() != 3 || !rests {
+        return Err(explained.to_string());
+    }
+    let endpoints: Vec<&str> = members.values().map(|member| &*member.address).collect();
+    let voters = voters(&endpoints).await?;
+    if voters.len() == 3 {
+        Ok((members, voters))
+    } else {
+        Err(format!("{voters:?}"))
+    }
+}
+
 /// The id of the agent on a host.
-async fn agent_on(site: &Site, host: &str) -> Value {
+pub(crate) async fn agent_on(site: &Site, host: &str) -> Value {
     let listed = site.get(&format!("http://{}/slaves", site.cluster.master)).await;
     let listed = listed.expect("agents");
     let agents = listed["slaves"].as_array().expect("a list");

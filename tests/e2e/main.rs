@@ -45,6 +45,7 @@ mod kubernetes_containers;
 mod kubernetes_failures;
 mod kubernetes_instances;
 mod kubernetes_kvstore;
+mod kubernetes_kvstore_restore;
 mod kubernetes_real;
 mod kubernetes_standby;
 mod large_group;

@@ -40,9 +40,6 @@ impl From<Refusal> for ApiError {
             Refusal::OtherEngine { backup, datastore } => unprocessable(format!(
                 "The backup is of a datastore of the kind {backup}, and this one is of the kind {datastore}."
             )),
-            Refusal::ClusteredKvstore => conflict(
-                "A backup is restored only into a SQL datastore or a kvstore of one member that is not a cluster.",
-            ),
             Refusal::Actor(error) => error.into(),
         }
     }

@@ -10,6 +10,8 @@
 //!   dump. A kvstore ends and starts with a data directory made from the snapshot, and a one-off
 //!   task waits for its health. The servers start again. If it fails, the former data comes back;
 //!   if that fails too, the servers stay stopped until another restore or `cluster/start`.
+//!   Of a kvstore of several members one gets the backup, as the only member of a new cluster; the
+//!   others join it when the servers start. If it fails, all former members return.
 //!
 //! [`script`] has the commands of the tasks, [`delivery`] the address from which the cluster's
 //! fetcher gets the backup.
@@ -24,6 +26,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Engine;
+use crate::kvstore::KvstoreRecord;
 
 /// What is stored about backups and restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +66,15 @@ pub(crate) struct Operation {
     pub(crate) host: Option<String>,
     /// Why a restore is undone, or is stuck.
     pub(crate) problem: Option<String>,
+    /// The member of a clustered kvstore that gets the backup; `None`: a new one.
+    #[serde(default)]
+    pub(crate) member: Option<u32>,
+    /// The members of a clustered kvstore before the backup was loaded. They return if that fails.
+    #[serde(default)]
+    pub(crate) former: Option<KvstoreRecord>,
+    /// The earlier restore that has set the former data aside, if they are not back since.
+    #[serde(default)]
+    pub(crate) set_aside_by: Option<String>,
 }
 
 /// What an operation does.
@@ -198,7 +210,21 @@ impl Operation {
             token,
             host: None,
             problem: None,
+            member: None,
+            former: None,
+            set_aside_by: None,
         }
+    }
+
+    /// The id in the name of the former data of a kvstore.
+    pub(crate) fn aside(&self) -> &str {
+        self.set_aside_by.as_deref().unwrap_or(&self.id)
+    }
+
+    /// How many members of a kvstore start with the former data.
+    pub(crate) fn former_members(&self) -> u32 {
+        let voters = self.former.as_ref().map_or(0, |former| former.voters.len());
+        u32::try_from(voters).unwrap_or(u32::MAX).max(1)
     }
 
     /// Whether it keeps the servers stopped.

@@ -110,7 +110,8 @@ pub(crate) fn next(operation: &Operation, engine: Engine, seen: &Seen, now: Time
 pub(crate) fn counts(operation: &Operation, engine: Engine, wanted: PerKind<u32>) -> PerKind<u32> {
     let datastore = match (operation.phase, engine) {
         (Phase::Stop, Engine::Kvstore) | (Phase::Withdraw, _) => 0,
-        (Phase::Load | Phase::Revert, _) => 1,
+        (Phase::Load, _) => 1,
+        (Phase::Revert, _) => operation.former_members(),
         _ => wanted.datastore,
     };
     let server = if operation.stops_servers() {

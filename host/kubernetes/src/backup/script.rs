@@ -19,6 +19,14 @@ const MAX_HEALTH_SECONDS: u64 = 600;
 /// How often a connection to a SQL server that starts is tried, once a second.
 const CONNECT_TRIES: u32 = 120;
 
+/// The options with which a snapshot is restored for the only member of a new cluster. Its token is
+/// another one, so that a former member that comes back is no member of it.
+const MEMBER: &str = concat!(
+    r#" --initial-cluster-token "$MESOS_TASK_ID""#,
+    r#" --name "$ETCD_NAME" --initial-cluster "$ETCD_NAME=$ETCD_INITIAL_ADVERTISE_PEER_URLS""#,
+    r#" --initial-advertise-peer-urls "$ETCD_INITIAL_ADVERTISE_PEER_URLS""#,
+);
+
 /// How the SQL server is reached.
 #[derive(Clone, Debug)]
 pub(crate) struct Sql<'a> {
@@ -118,15 +126,17 @@ fn verify(sha256: &str) -> String {
 }
 
 /// Before a kvstore starts: gives it a data directory made from the snapshot in the sandbox. The
-/// former one is kept, under a name with the operation's id. May run again.
+/// former one is kept, under a name with the operation's id. May run again. A clustered one becomes
+/// the only member of a new cluster, under its name and address in etcd's variables.
 pub(crate) fn restore_kvstore(
     folder: &str,
     data: &str,
     sha256: &str,
     operation: &str,
-    member: &str,
+    clustered: bool,
 ) -> String {
     let sha256 = quoted(sha256);
+    let member = if clustered { MEMBER } else { "" };
     let mut line = preamble(data, operation);
     let _ = write!(
         line,
@@ -161,7 +171,7 @@ pub(crate) fn revert_kvstore(data: &str, operation: &str) -> String {
 
 /// Begins a part of a longer line that runs in a shell of its own.
 fn preamble(data: &str, operation: &str) -> String {
-    format!("(\ndata={data}\nbefore=\"$data/before-{operation}\"\n")
+    format!("(\nPATH=\"$PATH:/usr/local/bin\"\ndata={data}\nbefore=\"$data/before-{operation}\"\n")
 }
 
 /// The result of a one-off task.

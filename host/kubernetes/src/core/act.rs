@@ -312,7 +312,7 @@ impl Core {
             endpoints,
             script,
             member: start,
-            preparation: self.preparation().filter(|_| kind == Kind::Datastore),
+            preparation: self.preparation(number).filter(|_| kind == Kind::Datastore),
         };
         let spec = launch.run_spec(version, *self.wanted.counts.of(kind));
         self.scheduler.submit(vec![TaskRequest {

@@ -39,8 +39,6 @@ pub(crate) enum Refusal {
         backup: &'static str,
         datastore: &'static str,
     },
-    /// The members of a kvstore form one cluster, into which no backup is restored.
-    ClusteredKvstore,
     /// The core did not carry it out.
     Actor(ActorError),
 }

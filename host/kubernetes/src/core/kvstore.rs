@@ -16,10 +16,9 @@ use super::Core;
 use super::act::{DRAIN_RETRY, OBSERVE_INTERVAL};
 use super::finding::Finding;
 use super::members::Member;
-use super::persist::{KvstoreRecord, Voter};
 use crate::config::{Config, Engine};
 use crate::kind::Kind;
-use crate::kvstore::{KvstoreError, Seen, observe};
+use crate::kvstore::{KvstoreError, KvstoreRecord, Seen, Voter, observe};
 use crate::plan::{self, Absent, Kvstore, Start};
 use crate::task::{Home, MemberStart, client_address, member_name};
 
@@ -65,6 +64,13 @@ impl KvstoreState {
         }
     }
 
+    /// Other members are recorded; what others have answered is void.
+    pub(super) fn replace(&mut self, record: KvstoreRecord) {
+        self.record = record;
+        self.seen = None;
+        self.task_changed();
+    }
+
     /// A task has changed.
     pub(super) fn task_changed(&mut self) {
         self.changes += 1;
@@ -106,6 +112,15 @@ impl KvstoreState {
             Some(status) => status.has_leader && check != Some(false),
             None => check == Some(true),
         }
+    }
+
+    /// Whether a member is a healthy voter at its recorded address.
+    pub(super) fn votes(&self, number: u32, member: &Member) -> bool {
+        let (voter, launched) = (self.record.voters.get(&number), member.record.as_ref());
+        let is_recorded = voter
+            .zip(launched)
+            .is_some_and(|(voter, launched)| voter.task == member.task && voter.ports == launched.host_ports);
+        is_recorded && member.replica.condition == Condition::Running && self.healthy(member)
     }
 }
 

@@ -10,11 +10,9 @@
 //!
 //! Tasks and the framework's id are the scheduler's records.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use transom_cluster::TaskId;
 use transom_common::HostPort;
 use transom_store::typed::{Changes, TypedStore};
 use transom_store::{Expect, Store};
@@ -24,6 +22,7 @@ use super::command::Resource;
 use crate::backup;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::{Kind, PerKind};
+use crate::kvstore::KvstoreRecord;
 use crate::{Error, Result};
 
 /// The key of what is wanted.
@@ -150,28 +149,6 @@ pub(crate) struct StoredClientConfig {
     /// The server's task; empty if the record was imported.
     #[serde(default)]
     pub(crate) task: String,
-}
-
-/// The members of a kvstore, by number.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KvstoreRecord {
-    /// Those that vote in the etcd cluster, whether their tasks run or not.
-    pub(crate) voters: BTreeMap<u32, Voter>,
-    /// Where servers reach the members.
-    pub(crate) addresses: BTreeMap<u32, HostPort>,
-}
-
-/// A voting member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Voter {
-    pub(crate) task: TaskId,
-    /// Its id in the etcd cluster, once it is known.
-    #[serde(default)]
-    pub(crate) etcd: Option<u64>,
-    /// The host that has its data.
-    pub(crate) host: String,
-    /// Its host ports: the clients' and the members'.
-    pub(crate) ports: Vec<u16>,
 }
 
 /// The records. Cheap to clone.

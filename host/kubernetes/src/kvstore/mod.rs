@@ -2,6 +2,8 @@
 //!
 //! An answer is bounded in time and size. A member that does not answer is no error of the others.
 
+mod record;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use transom_cluster::TaskId;
 use transom_common::HostPort;
 
 use crate::{Error, Result};
+
+pub(crate) use record::{KvstoreRecord, Voter};
 
 /// The timeout of one call.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -166,16 +166,18 @@ pub(crate) enum Preparation {
 
 impl Preparation {
     /// A line for the shell that is run before the one of the datastore.
-    pub(super) fn line(&self, config: &Config) -> String {
+    pub(super) fn line(&self, config: &Config, clustered: bool) -> String {
         let data = if config.containers.enabled {
             script::quoted(container::KVSTORE_DATA)
+        } else if clustered {
+            "\"$ETCD_DATA_DIR\"".to_owned()
         } else {
             "\"$DATA_DIR\"".to_owned()
         };
         match self {
             Self::Restore {
                 operation, sha256, ..
-            } => script::restore_kvstore(folder(config), &data, sha256, operation, ""),
+            } => script::restore_kvstore(folder(config), &data, sha256, operation, clustered),
             Self::Revert { operation } => script::revert_kvstore(&data, operation),
         }
     }

@@ -142,7 +142,7 @@ impl Launch {
                 argv.extend(arguments::of_placement(&self.config, self.metadata, placement));
                 Program::Argv(argv)
             }
-            (None, _) if self.member.is_some() => kvstore::program(),
+            (None, _) if self.member.is_some() => self.prepared(kvstore::program()),
             (None, _) => self.prepared(container::datastore_program(&self.config)),
         };
         let backup = self.preparation.as_ref().and_then(Preparation::uri);
@@ -161,9 +161,10 @@ impl Launch {
     /// The program of a datastore after its preparation. A kvstore is started by a shell.
     fn prepared(&self, program: Program) -> Program {
         match (program, &self.preparation) {
-            (Program::Shell(line), Some(preparation)) => {
-                Program::Shell(format!("{}{line}", preparation.line(&self.config)))
-            }
+            (Program::Shell(line), Some(preparation)) => Program::Shell(format!(
+                "{}{line}",
+                preparation.line(&self.config, self.member.is_some())
+            )),
             (program, _) => program,
         }
     }

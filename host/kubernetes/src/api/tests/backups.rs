@@ -98,7 +98,6 @@ async fn operations_are_accepted_or_refused_with_a_reason() {
         (Refusal::DatastoreNotHealthy, 409),
         (Refusal::DatastoreOutside, 422),
         (Refusal::NoBackupDirectory, 422),
-        (Refusal::ClusteredKvstore, 409),
         (
             Refusal::OtherEngine {
                 backup: "sql",

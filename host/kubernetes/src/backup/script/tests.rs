@@ -149,7 +149,7 @@ fn kvstore_starts_with_the_backup_and_with_its_former_data_again() {
     let folder = kvstore("new");
     let path = folder.path();
     fs::create_dir(path.join("data/before-other")).unwrap();
-    let restore = restore_kvstore(".", "$PWD/data", &digest("new"), "op", "");
+    let restore = restore_kvstore(".", "$PWD/data", &digest("new"), "op", false);
     let line = format!("{restore}cat data/member/data >started");
     assert!(run(path, &line, &[("etcdctl", RESTORE)]));
     assert_eq!(fs::read_to_string(path.join("started")).unwrap(), "new");
@@ -176,7 +176,7 @@ fn crash_between_any_two_steps_of_a_restore_loses_nothing() {
     for step in 1..=6 {
         let folder = kvstore("new");
         let path = folder.path();
-        let restore = restore_kvstore(".", "$PWD/data", &digest("new"), "op", "");
+        let restore = restore_kvstore(".", "$PWD/data", &digest("new"), "op", false);
         let count = format!(
             "echo x >>steps; [ $(wc -l <steps) -lt {step} ] || exit 1\nexec /bin/$(basename \"$0\") \"$@\""
         );
@@ -201,7 +201,7 @@ fn crash_between_any_two_steps_of_a_restore_loses_nothing() {
 fn damaged_snapshot_leaves_the_data_alone() {
     for (snapshot, expected) in [("new", digest("other")), ("bad", digest("bad"))] {
         let folder = kvstore(snapshot);
-        let restore = restore_kvstore(".", "$PWD/data", &expected, "op", "");
+        let restore = restore_kvstore(".", "$PWD/data", &expected, "op", false);
         let line = format!("{restore}touch started");
         assert!(!run(folder.path(), &line, &[("etcdctl", RESTORE)]));
         assert_eq!(data(folder.path()).as_deref(), Some("old"), "{snapshot}");

@@ -84,28 +84,30 @@ impl Core {
         operation.map_or(wanted, |operation| phase::counts(operation, engine, wanted))
     }
 
-    /// What a kvstore that starts now does before.
-    pub(super) fn preparation(&self) -> Option<Preparation> {
+    /// What a member of a kvstore that starts now does before.
+    pub(super) fn preparation(&self, number: u32) -> Option<Preparation> {
         let operation = self.backup.operation()?;
         if self.config.datastore.engine != Engine::Kvstore {
             return None;
         }
         match operation.phase {
             Phase::Load => Some(Preparation::Restore {
-                operation: operation.id.clone(),
+                operation: operation.aside().to_owned(),
                 url: self.delivery_url(operation)?,
                 sha256: operation.sha256.clone()?,
             }),
-            Phase::Revert => Some(Preparation::Revert {
-                operation: operation.id.clone(),
+            // The other members of a cluster have changed nothing.
+            Phase::Revert if number == operation.member.unwrap_or_default() => Some(Preparation::Revert {
+                operation: operation.aside().to_owned(),
             }),
             _ => None,
         }
     }
 
-    /// The host that has the kvstore's former data, while a backup is restored.
+    /// The host that has the kvstore's former data, while a backup is restored. The members of a
+    /// cluster have hosts of their own.
     pub(super) fn pinned_host(&self) -> Option<String> {
-        self.preparation()?;
+        self.preparation(0).filter(|_| !self.is_clustered())?;
         self.backup.operation()?.host.clone()
     }
 

@@ -2,11 +2,13 @@
 
 use jiff::Timestamp;
 use transom_framework::ActorError;
+use transom_replicas::Condition;
 
 use super::steps::ended;
 use crate::backup::{Manifest, Operation, Phase, State, What};
 use crate::core::Core;
 use crate::core::command::Refusal;
+use crate::core::members::Member;
 use crate::kind::Kind;
 
 impl Core {
@@ -39,17 +41,29 @@ impl Core {
                 datastore: engine.as_str(),
             });
         }
-        if self.is_clustered() {
-            return Err(Refusal::ClusteredKvstore);
-        }
-        let mut datastores = self.members.of(Kind::Datastore).values();
-        let host = datastores.find_map(|member| Some(member.record.as_ref()?.agent.hostname.clone()));
+        let datastores = self.members.of(Kind::Datastore);
+        let mut launched = datastores.values().filter_map(|member| member.record.as_ref());
+        let host = launched.next().map(|record| record.agent.hostname.clone());
+        let runs = |member: &Member| member.replica.condition == Condition::Running;
+        let running = datastores.iter().find(|(_, member)| runs(member));
         let timeout = self.config.backup.timeout;
-        let operation = Operation {
+        let new = Operation::new(What::Restore, manifest.name, Timestamp::now(), timeout);
+        let mut operation = Operation {
             sha256: Some(manifest.sha256),
             host,
-            ..Operation::new(What::Restore, manifest.name, Timestamp::now(), timeout)
+            member: running.map(|(number, _)| *number),
+            ..new
         };
+        // The former data of a restore that is stuck are where it has put them.
+        if let Some(held) = self.backup.operation() {
+            operation = Operation {
+                host: held.host.clone(),
+                member: held.member,
+                former: held.former.clone(),
+                set_aside_by: Some(held.aside().to_owned()),
+                ..operation
+            };
+        }
         self.begin(operation).await
     }
 

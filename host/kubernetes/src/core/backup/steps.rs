@@ -1,6 +1,7 @@
 //! Carries out what [`phase::next`] says. Each step is stored before it begins.
 
 use jiff::Timestamp;
+use transom_cluster::TaskId;
 use transom_common::error_chain;
 use transom_replicas::Condition;
 
@@ -9,14 +10,20 @@ use crate::backup::phase::{self, Ending, Next, Seen, Task};
 use crate::backup::{Operation, Outcome, Phase, State, Success, What};
 use crate::core::Core;
 use crate::kind::Kind;
+use crate::kvstore::KvstoreRecord;
 
 /// The most steps that follow each other at once.
 const MAX_STEPS: usize = 8;
 
 impl Core {
-    /// Whether a member of the datastore runs and is not known to be unhealthy.
+    /// Whether a member of the datastore runs and is not known to be unhealthy; of a clustered
+    /// kvstore, whether a voting member answers where it is looked for.
     pub(super) fn has_healthy_datastore(&self) -> bool {
-        self.members.of(Kind::Datastore).values().any(|member| {
+        let clustered = self.is_clustered();
+        self.members.of(Kind::Datastore).iter().any(|(number, member)| {
+            if clustered {
+                return self.kvstore.votes(*number, member);
+            }
             let healthy = member.record.as_ref().and_then(|record| record.healthy());
             member.replica.condition == Condition::Running && healthy != Some(false)
         })
@@ -24,14 +31,24 @@ impl Core {
 
     /// Goes on with the operation, as far as it can at once.
     pub(in crate::core) async fn advance(&mut self) {
+        // The former daemon may have ended between two changes.
+        let mut stored = self.reduce_kvstore().await;
         for _ in 0..MAX_STEPS {
+            if let Err(error) = &stored {
+                tracing::warn!(
+                    framework = self.config.name,
+                    error = error_chain(error),
+                    "storing the state of a backup or restore failed; retrying"
+                );
+                break;
+            }
             let Some(operation) = self.backup.state.operation.clone() else {
                 break;
             };
             self.read_sandbox(&operation);
             let (seen, now) = (self.backup_seen(&operation), Timestamp::now());
             let next = phase::next(&operation, self.config.datastore.engine, &seen, now);
-            let stored = match next {
+            stored = match next {
                 Next::Wait => break,
                 Next::Start => self.start_job(operation, 0).await,
                 Next::StartAgain => self.start_job(operation, 1).await,
@@ -39,14 +56,6 @@ impl Core {
                 Next::Fail(phase, problem) => self.enter(operation, phase, Some(problem), now).await,
                 Next::End(result) => self.end(operation, result, now).await,
             };
-            if let Err(error) = stored {
-                tracing::warn!(
-                    framework = self.config.name,
-                    error = error_chain(&error),
-                    "storing the state of a backup or restore failed; retrying"
-                );
-                break;
-            }
         }
         let delivered = self
             .backup
@@ -97,6 +106,12 @@ impl Core {
             Some(Ending::Done(sha256)) if keeps_task => Some(sha256.clone()),
             _ => operation.sha256.clone(),
         };
+        let operation = self.former_members_known(operation, phase);
+        if phase == Phase::Revert
+            && let Some(former) = &operation.former
+        {
+            self.replace_voters(former.clone()).await?;
+        }
         let entered = Operation {
             phase,
             until: now
@@ -115,10 +130,65 @@ impl Core {
             "operation goes on"
         );
         self.keep(entered).await?;
+        self.reduce_kvstore().await?;
         if !keeps_task {
             self.drop_job();
         }
         self.forget_findings();
+        Ok(())
+    }
+
+    /// Notes the members of a clustered kvstore before one of them gets the backup.
+    fn former_members_known(&self, operation: Operation, phase: Phase) -> Operation {
+        if phase != Phase::Load || !self.is_clustered() {
+            return operation;
+        }
+        let present = &self.kvstore.record;
+        let first = present.voters.keys().next().copied();
+        let is_left = |number: &u32| present.voters.contains_key(number);
+        Operation {
+            // None ran when the restore began: the agents with their data may be gone for good.
+            member: operation
+                .member
+                .and_then(|number| Some(number).filter(is_left).or(first)),
+            former: operation.former.clone().or_else(|| Some(present.clone())),
+            ..operation
+        }
+    }
+
+    /// Makes the member that gets the backup the only one. The others join it later.
+    async fn reduce_kvstore(&mut self) -> transom_store::typed::Result<()> {
+        let loading = self
+            .backup
+            .operation()
+            .filter(|it| it.phase == Phase::Load && it.former.is_some());
+        let Some(operation) = loading else { return Ok(()) };
+        let is_reduced = match operation.member {
+            Some(number) => self.kvstore.record.voters.keys().all(|it| *it == number),
+            None => self
+                .kvstore
+                .record
+                .voters
+                .values()
+                .all(|voter| self.is_launched(&voter.task)),
+        };
+        if is_reduced {
+            return Ok(());
+        }
+        let reduced = self.kvstore.record.reduced(operation.member);
+        self.replace_voters(reduced).await
+    }
+
+    fn is_launched(&self, task: &TaskId) -> bool {
+        self.members
+            .of(Kind::Datastore)
+            .values()
+            .any(|member| member.task == *task)
+    }
+
+    async fn replace_voters(&mut self, record: KvstoreRecord) -> transom_store::typed::Result<()> {
+        self.repository.put_kvstore(&record).await?;
+        self.kvstore.replace(record);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::testing::placement;
 
 const DATA: &str = "the data";
 
-async fn start(folder: &Path, engine: Engine, change: impl FnOnce(&mut Config)) -> Site {
+pub(super) async fn start(folder: &Path, engine: Engine, change: impl FnOnce(&mut Config)) -> Site {
     let site = Site::start(|config| {
         config.datastore.engine = engine;
         config.backup.dir = Some(folder.to_owned());
@@ -33,7 +33,7 @@ fn phase(site: &Site) -> Option<Phase> {
     view.backup.operation.as_ref().map(|operation| operation.phase)
 }
 
-async fn until_phase(site: &Site, expected: Option<Phase>) {
+pub(super) async fn until_phase(site: &Site, expected: Option<Phase>) {
     eventually("the phase", || async {
         let view = site.views.get();
         if phase(site) == expected {
@@ -46,7 +46,7 @@ async fn until_phase(site: &Site, expected: Option<Phase>) {
 }
 
 /// The running one-off task.
-async fn job(site: &Site) -> String {
+pub(super) async fn job(site: &Site) -> String {
     eventually("a one-off task", || async {
         let tasks = site.scheduler.tasks();
         let mut jobs = tasks
@@ -59,7 +59,7 @@ async fn job(site: &Site) -> String {
 }
 
 /// The one-off task ends with this result.
-async fn finish(site: &Site, result: &str) {
+pub(super) async fn finish(site: &Site, result: &str) {
     let task = job(site).await;
     for (name, text) in [("result", result), ("backup", DATA)] {
         let file = (task.clone(), name.to_owned());
@@ -83,7 +83,7 @@ fn digest() -> String {
     format!("{:x}", Sha256::digest(DATA))
 }
 
-async fn back_up(site: &Site) -> String {
+pub(super) async fn back_up(site: &Site) -> String {
     let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
     finish(site, &format!("done {}", digest())).await;
     until_phase(site, None).await;
@@ -94,7 +94,7 @@ fn manifest(folder: &Path, name: &str) -> Manifest {
     Directory::new(folder, "m3s").find(name).unwrap()
 }
 
-async fn restore(site: &Site, folder: &Path, name: &str) {
+pub(super) async fn restore(site: &Site, folder: &Path, name: &str) {
     let manifest = manifest(folder, name);
     site.ask(|reply| Command::Restore { manifest, reply })
         .await
@@ -103,7 +103,7 @@ async fn restore(site: &Site, folder: &Path, name: &str) {
 
 /// The next request of these tasks, before it is launched. Launches are held by the caller before
 /// what leads to the request.
-async fn requested(site: &Site, run_spec: &str) -> TaskRequest {
+pub(super) async fn requested(site: &Site, run_spec: &str) -> TaskRequest {
     let request = eventually(run_spec, || async {
         let requests = site.scheduler.submitted();
         let found = requests
@@ -118,7 +118,7 @@ async fn requested(site: &Site, run_spec: &str) -> TaskRequest {
     request
 }
 
-fn info(request: &TaskRequest) -> TaskInfo {
+pub(super) fn info(request: &TaskRequest) -> TaskInfo {
     let build = request.spec.build.task().unwrap();
     build.build(&placement(request.id.as_str(), &[31001])).unwrap()
 }
@@ -434,10 +434,6 @@ async fn operations_that_are_not_possible_are_refused() {
     let site = site
         .restarted(|config| config.datastore.engine = Engine::Kvstore)
         .await;
-    let of_kvstore = Manifest {
-        engine: Engine::Kvstore.into(),
-        ..manifest.clone()
-    };
     let refused = site.ask(|reply| Command::Restore { manifest, reply }).await;
     assert!(
         matches!(
@@ -449,10 +445,6 @@ async fn operations_that_are_not_possible_are_refused() {
         ),
         "{refused:?}"
     );
-    let site = site.restarted(|config| config.containers.enabled = false).await;
-    let manifest = of_kvstore;
-    let refused = site.ask(|reply| Command::Restore { manifest, reply }).await;
-    assert!(matches!(refused, Err(Refusal::ClusteredKvstore)), "{refused:?}");
     let site = site.restarted(|config| config.kinds.datastore.count = 0).await;
     let refused = site.ask(|reply| Command::BackUp { reply }).await;
     assert!(matches!(refused, Err(Refusal::DatastoreOutside)), "{refused:?}");

@@ -18,6 +18,8 @@ const SINGLE: &str = "default";
 #[derive(Debug, Default)]
 pub(super) struct Etcd {
     members: Vec<Member>,
+    /// The members in the data that a restore has set aside.
+    aside: Vec<Member>,
     /// Tasks that have been started.
     started: BTreeSet<TaskId>,
     next: u64,
@@ -42,7 +44,13 @@ struct Member {
 impl Etcd {
     fn start(&mut self, start: &str, name: &str, task: &TaskId) {
         self.done.push(format!("{start} {name}"));
-        if start == "return" {
+        if start == "restore" {
+            self.aside = std::mem::take(&mut self.members);
+        }
+        if start == "revert" && !self.aside.is_empty() {
+            self.members = std::mem::take(&mut self.aside);
+        }
+        if start == "return" || start == "revert" {
             let mut members = self.members.iter_mut();
             // A single member in the original's form has etcd's own name.
             let member = members.find(|member| member.name == name || member.name == SINGLE);
@@ -95,7 +103,14 @@ impl World {
             if runs(&task) && etcd.started.insert(task.clone()) {
                 let start = variable(info, "KVSTORE_START").unwrap_or_else(|| "single".to_owned());
                 let name = variable(info, "ETCD_NAME").unwrap_or_else(|| SINGLE.to_owned());
-                etcd.start(&start, &name, &task);
+                let line = info.command.as_ref().and_then(|command| command.value.as_deref());
+                let start = match line.unwrap_or_default() {
+                    line if line.contains("snapshot restore") => "restore",
+                    // The data that a restore has set aside.
+                    line if line.contains("former data") => "revert",
+                    _ => &*start,
+                };
+                etcd.start(start, &name, &task);
             }
         }
         let voters = etcd.members.iter().filter(|member| !member.learner);

@@ -10,7 +10,7 @@ use super::site::Site;
 use crate::config::{Config, Engine};
 use crate::kind::Kind;
 
-fn kvstore(count: u32) -> impl FnOnce(&mut Config) {
+pub(super) fn kvstore(count: u32) -> impl FnOnce(&mut Config) {
     move |config| {
         config.datastore.engine = Engine::Kvstore;
         config.datastore.port = 2379;

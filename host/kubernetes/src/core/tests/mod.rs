@@ -4,6 +4,7 @@ mod autoscale;
 mod backups;
 mod etcd;
 mod kvstore;
+mod restores;
 mod rolling;
 mod site;
 

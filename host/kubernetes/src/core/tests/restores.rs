@@ -1,0 +1,179 @@
+//! Restores into a kvstore of several members, and after a restore that is stuck.
+
+use std::path::Path;
+
+use transom_cluster::v1::TaskState;
+
+use super::backups::{back_up, finish, info, job, requested, restore, start, until_phase};
+use super::kvstore::kvstore;
+use super::site::Site;
+use crate::backup::Phase;
+use crate::config::Engine;
+use crate::kind::Kind;
+
+/// A kvstore of three members, and the name of a backup of it.
+async fn three_members(folder: &Path) -> (Site, String) {
+    let site = start(folder, Engine::Kvstore, kvstore(3)).await;
+    let name = back_up(&site).await;
+    site.world.etcd.lock().unwrap().done.clear();
+    (site, name)
+}
+
+fn happened(site: &Site) -> Vec<String> {
+    std::mem::take(&mut site.world.etcd.lock().unwrap().done)
+}
+
+/// Both other members are lost with their agents, which have no room for others.
+async fn lose_quorum(site: &Site) {
+    site.scheduler.set_immediate_launches(false);
+    for member in &site.views.get().tasks.datastore[1..] {
+        site.scheduler.update(&member.id, TaskState::Lost, None);
+    }
+    site.until("a lost quorum", |view| {
+        view.waiting
+            .iter()
+            .any(|it| it.reason.contains("the kvstore has no quorum"))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn first_member_gets_the_backup_and_the_others_join_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (site, name) = three_members(folder.path()).await;
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    assert_eq!(site.tasks(Kind::Server), [""; 0]);
+    finish(&site, "done").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    let expected = [
+        "remove m3sdatastore-2",
+        "remove m3sdatastore-1",
+        "restore m3sdatastore",
+        "join m3sdatastore-1",
+        "join m3sdatastore-2",
+    ];
+    assert_eq!(happened(&site), expected);
+    assert_eq!(
+        site.views.get().backup.last_restore.clone().unwrap().problem,
+        None
+    );
+    let members = site.tasks(Kind::Datastore);
+    let site = site.restarted(|_| {}).await;
+    site.until_settled().await;
+    assert_eq!(site.tasks(Kind::Datastore), members, "none is replaced");
+}
+
+#[tokio::test]
+async fn a_kvstore_that_has_lost_its_quorum_is_restored_from_the_member_that_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let (site, name) = three_members(folder.path()).await;
+    lose_quorum(&site).await;
+    restore(&site, folder.path(), &name).await;
+    let request = requested(&site, "m3s:datastore").await;
+    let constraints = format!("{:?}", request.spec.constraints);
+    assert!(constraints.contains("LIKE"), "it has former data: {constraints}");
+    finish(&site, "done").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    let expected = [
+        "restore m3sdatastore",
+        "join m3sdatastore-1",
+        "join m3sdatastore-2",
+    ];
+    assert_eq!(happened(&site), expected);
+}
+
+#[tokio::test]
+async fn a_kvstore_without_a_member_is_restored_on_any_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (site, name) = three_members(folder.path()).await;
+    lose_quorum(&site).await;
+    let left = site.views.get().tasks.datastore[0].id.clone();
+    site.scheduler.update(&left, TaskState::Lost, None);
+    site.until("no member", |view| {
+        view.tasks
+            .datastore
+            .iter()
+            .all(|task| task.state.as_deref() != Some("TASK_RUNNING"))
+    })
+    .await;
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    let request = requested(&site, "m3s:datastore").await;
+    let constraints = format!("{:?}", request.spec.constraints);
+    assert!(!constraints.contains("LIKE"), "{constraints}");
+    // The next daemon goes on with the same member.
+    let site = site.restarted(|_| {}).await;
+    finish(&site, "done").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    let expected = [
+        "restore m3sdatastore",
+        "join m3sdatastore-1",
+        "join m3sdatastore-2",
+    ];
+    assert_eq!(happened(&site), expected);
+}
+
+#[tokio::test]
+async fn all_members_return_to_their_data_when_a_restore_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let (site, name) = three_members(folder.path()).await;
+    lose_quorum(&site).await;
+    site.scheduler.set_immediate_launches(true);
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    job(&site).await;
+    finish(&site, "failed etcdctl: unhealthy").await;
+    until_phase(&site, Some(Phase::Revert)).await;
+    finish(&site, "done").await;
+    until_phase(&site, None).await;
+    site.until_settled().await;
+    let mut happened = happened(&site);
+    assert_eq!(happened.remove(0), "restore m3sdatastore");
+    happened.sort();
+    let expected = [
+        "return m3sdatastore-1",
+        "return m3sdatastore-2",
+        "revert m3sdatastore",
+    ];
+    assert_eq!(happened, expected);
+    let outcome = site.views.get().backup.last_restore.clone().unwrap();
+    let problem = outcome.problem.unwrap();
+    assert!(problem.ends_with("the former data is back"), "{problem}");
+}
+
+#[tokio::test]
+async fn a_restore_after_one_that_is_stuck_keeps_the_first_former_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = start(folder.path(), Engine::Kvstore, |_| {}).await;
+    let name = back_up(&site).await;
+    restore(&site, folder.path(), &name).await;
+    until_phase(&site, Some(Phase::Load)).await;
+    let first = operation(&site);
+    finish(&site, "failed first").await;
+    until_phase(&site, Some(Phase::Revert)).await;
+    finish(&site, "failed second").await;
+    until_phase(&site, Some(Phase::Held)).await;
+
+    for attempt in ["second", "third"] {
+        site.scheduler.set_immediate_launches(false);
+        restore(&site, folder.path(), &name).await;
+        let request = requested(&site, "m3s:datastore").await;
+        assert_ne!(operation(&site), first, "{attempt}");
+        let line = info(&request).command.unwrap().value.unwrap();
+        assert!(line.contains(&format!("before-{first}\"")), "{attempt}: {line}");
+        finish(&site, "failed first").await;
+        until_phase(&site, Some(Phase::Revert)).await;
+        finish(&site, "failed second").await;
+        until_phase(&site, Some(Phase::Held)).await;
+    }
+}
+
+/// The id of the operation under way.
+fn operation(site: &Site) -> String {
+    let view = site.views.get();
+    view.backup.operation.as_ref().unwrap().id.clone()
+}
