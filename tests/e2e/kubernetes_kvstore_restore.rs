@@ -98,9 +98,10 @@ async fn a_quorum_that_is_lost_for_good_is_replaced_from_a_backup() {
         let explained = site.get(&site.kubernetes("/explain")).await?;
         let waiting = explained["waiting"].to_string();
         let known = ["running: 1", "member 0 has", "member 1 has"];
-        match known.iter().all(|text| waiting.contains(text)) {
-            true => Ok(()),
-            false => Err(waiting),
+        if known.iter().all(|text| waiting.contains(text)) {
+            Ok(())
+        } else {
+            Err(waiting)
         }
     })
     .await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::autoscale::Autoscaled;
 use crate::backup::State;
-use crate::core::autoscale::Autoscaled;
 use crate::kind::{Kind, PerKind};
 
 /// What requests read.

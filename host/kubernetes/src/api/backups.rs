@@ -47,7 +47,7 @@ struct Entry<'a> {
     sha256: Option<&'a str>,
 }
 
-/// What is under way.
+/// The backup or restore under way.
 #[derive(Serialize)]
 pub(super) struct Progress<'a> {
     what: &'static str,

@@ -3,7 +3,7 @@
 use axum::response::Response;
 use http::Uri;
 
-use super::routes::{ALIAS, NEUTRAL, VERSION};
+use super::paths::{ALIAS, NEUTRAL, VERSION};
 use super::{document, is_alias};
 
 /// Neutral name and path, upstream's, and the method. The order is upstream's.

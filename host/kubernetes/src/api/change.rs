@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use transom_web::ApiError;
 
-use super::{Api, JSON, named_kind, number, routes, success};
+use super::{Api, JSON, named_kind, number, paths, success};
 use crate::core::command::{Command, Scope};
 use crate::kind::Kind;
 
@@ -56,7 +56,7 @@ pub(super) async fn adjust(
     Path((kind, resource, amount)): Path<(String, String, String)>,
 ) -> Result<Response, ApiError> {
     let kind = named_kind(&kind)?;
-    let (resource, limit) = routes::resource(&resource)
+    let (resource, limit) = paths::resource(&resource)
         .ok_or_else(|| ApiError::not_found(format!("Not found: the resource {resource}")))?;
     let amount = number::parse("amount", &amount)?;
     api.ask(|reply| Command::Adjust {

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::{Uri, header};
 use transom_web::ApiError;
 
-use super::routes::{ALIAS, NEUTRAL, VERSION};
+use super::paths::{ALIAS, NEUTRAL, VERSION};
 use super::{API_SERVICE, Api, JSON, PLAIN, is_alias, success};
 use crate::core::command::Command;
 

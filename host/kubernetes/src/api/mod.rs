@@ -22,6 +22,7 @@
 mod auth;
 mod backups;
 mod bootstrap;
+mod call;
 mod capabilities;
 mod change;
 mod client;
@@ -31,6 +32,7 @@ mod framework;
 pub(crate) mod instances;
 mod number;
 mod openapi;
+mod paths;
 mod routes;
 mod scale;
 mod status;
@@ -50,7 +52,8 @@ use serde::Serialize;
 use transom_framework::{Forwarding, Leader, RequestedUri, Route, ask};
 use transom_web::{ApiError, Credentials, Forwarder, RequestMetrics};
 
-use self::routes::{ALIAS, CALLS, Found, VERSION};
+use self::paths::{ALIAS, VERSION};
+use self::routes::{CALLS, Found};
 use crate::backup::delivery::Delivery;
 use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
@@ -187,7 +190,7 @@ fn is_alias(path: &str) -> bool {
 
 /// The kind with this name in a path.
 fn named_kind(name: &str) -> Result<Kind, ApiError> {
-    routes::kind(name).ok_or_else(|| ApiError::not_found(format!("Not found: the kind {name}")))
+    paths::kind(name).ok_or_else(|| ApiError::not_found(format!("Not found: the kind {name}")))
 }
 
 /// A successful response.

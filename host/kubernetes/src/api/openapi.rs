@@ -1,38 +1,30 @@
 //! `GET /openapi.json`: the description of the API, made from the table of calls.
 
-use std::sync::LazyLock;
-
 use axum::extract::Request;
 use axum::response::Response;
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::routes::{Body, CALLS, Call, KINDS, RESOURCES};
+use super::call::{Body, Call};
+use super::paths::{KINDS, RESOURCES};
 use super::{JSON, is_alias, success};
-
-/// The document as text.
-static TEXT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
 
 /// The errors that the port has for every path.
 const OF_THE_PORT: [u16; 3] = [403, 413, 421];
 
 /// See the module. Below the path of an instance the document has that path as its server.
-pub(super) async fn get(request: Request) -> Response {
-    let path = super::requested(&request).strip_suffix(request.uri().path());
-    match path.filter(|path| !path.is_empty()) {
-        None => success(JSON, TEXT.clone()),
-        Some(path) => {
-            let mut document = document();
-            document["servers"] = json!([{"url": path}]);
-            success(JSON, document.to_string())
-        }
+pub(super) fn get(calls: &[Call], request: &Request) -> Response {
+    let mut document = document(calls);
+    let path = super::requested(request).strip_suffix(request.uri().path());
+    if let Some(path) = path.filter(|path| !path.is_empty()) {
+        document["servers"] = json!([{"url": path}]);
     }
+    success(JSON, document.to_string())
 }
 
 /// The document.
-pub(super) fn document() -> Value {
+fn document(calls: &[Call]) -> Value {
     let mut paths = Map::new();
-    for call in &CALLS {
+    for call in calls {
         for path in call.paths() {
             // Several calls may have the same path.
             let item = paths

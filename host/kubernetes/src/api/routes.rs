@@ -5,156 +5,13 @@
 
 use std::sync::LazyLock;
 
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::extract::Request;
+use axum::routing::on;
 use http::Method;
 
-use super::{
-    Api, backups, bootstrap, capabilities, change, client, explain, framework, openapi, scale, status,
-};
-use crate::core::command::Resource;
-use crate::kind::Kind;
-
-/// The prefix of the neutral paths.
-pub(super) const NEUTRAL: &str = "/api/fw";
-/// The prefix of the paths with upstream's names.
-pub(super) const ALIAS: &str = "/api/m3s";
-/// The version of the API, a part of its paths and the header `Api-Service`.
-pub(super) const VERSION: &str = "v0";
-
-/// Where a call is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Below both prefixes with the version.
-    Both,
-    /// Below the neutral prefix with the version.
-    Neutral,
-    /// Below both prefixes without the version.
-    Unversioned,
-    /// Below no prefix.
-    Root,
-}
-
-/// What a successful response has.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Body {
-    /// A JSON document: the names of its schema on the neutral path and on the alias.
-    Json(&'static str, &'static str),
-    /// A text with this content type.
-    Text(&'static str),
-    /// A whole number: JSON for servers and agents, a text for the datastore, as upstream.
-    Number,
-    /// Nothing.
-    Empty,
-}
-
-/// One path with its methods.
-pub(super) struct Call {
-    place: Place,
-    path: &'static str,
-    pub(super) methods: &'static [Method],
-    handler: fn(MethodFilter) -> MethodRouter<Api>,
-    /// Whether it changes something, also with GET.
-    pub(super) changes: bool,
-    /// Whether it needs no credentials.
-    pub(super) open: bool,
-    /// Whether a standby answers it.
-    pub(super) local: bool,
-    pub(super) summary: &'static str,
-    pub(super) body: Body,
-    /// The status of a successful response.
-    pub(super) success: u16,
-    /// The statuses of its errors, those of the whole port not included.
-    pub(super) errors: &'static [u16],
-}
-
-const GET: &[Method] = &[Method::GET];
-const PUT: &[Method] = &[Method::PUT];
-/// The errors of a call that the leader answers.
-const LED: &[u16] = &[502, 503];
-
-impl Call {
-    /// A call that reads.
-    const fn read(path: &'static str, summary: &'static str, body: Body) -> Self {
-        Self {
-            place: Place::Both,
-            path,
-            methods: GET,
-            handler: |filter| on(filter, openapi::get),
-            changes: false,
-            open: false,
-            local: false,
-            summary,
-            body,
-            success: 200,
-            errors: LED,
-        }
-    }
-
-    /// A call that changes something.
-    const fn write(path: &'static str, summary: &'static str, body: Body, errors: &'static [u16]) -> Self {
-        let read = Self::read(path, summary, body);
-        Self {
-            methods: PUT,
-            changes: true,
-            errors,
-            ..read
-        }
-    }
-
-    const fn with(self, handler: fn(MethodFilter) -> MethodRouter<Api>) -> Self {
-        Self { handler, ..self }
-    }
-
-    const fn at(self, place: Place) -> Self {
-        Self { place, ..self }
-    }
-
-    /// Answered by a standby.
-    const fn local(self) -> Self {
-        Self {
-            local: true,
-            errors: &[],
-            ..self
-        }
-    }
-
-    /// Answered before it is carried out.
-    const fn accepted(self) -> Self {
-        Self { success: 202, ..self }
-    }
-
-    const fn open(self) -> Self {
-        Self { open: true, ..self }
-    }
-
-    const fn methods(self, methods: &'static [Method]) -> Self {
-        Self { methods, ..self }
-    }
-
-    const fn errors(self, errors: &'static [u16]) -> Self {
-        Self { errors, ..self }
-    }
-
-    /// The paths, with parameters in braces.
-    pub(super) fn paths(&self) -> Vec<String> {
-        let below = |prefix: &str| match self.place {
-            Place::Both | Place::Neutral => format!("{prefix}/{VERSION}{}", self.path),
-            Place::Unversioned => format!("{prefix}{}", self.path),
-            Place::Root => self.path.to_owned(),
-        };
-        match self.place {
-            Place::Both | Place::Unversioned => vec![below(NEUTRAL), below(ALIAS)],
-            Place::Neutral | Place::Root => vec![below(NEUTRAL)],
-        }
-    }
-
-    /// The handler for the methods.
-    pub(super) fn routed(&self) -> MethodRouter<Api> {
-        let filters = self.methods.iter().cloned().map(MethodFilter::try_from);
-        let filter = filters.flatten().reduce(MethodFilter::or);
-        filter.map_or_else(MethodRouter::new, self.handler)
-    }
-}
+use super::call::{Body, Call, LED, Place};
+use super::paths::{kind, resource};
+use super::{backups, bootstrap, capabilities, change, client, explain, framework, openapi, scale, status};
 
 /// All calls.
 pub(super) static CALLS: [Call; 28] = [
@@ -171,7 +28,7 @@ pub(super) static CALLS: [Call; 28] = [
         "This document",
         Body::Json("Document", "Document"),
     )
-    .with(|filter| on(filter, openapi::get))
+    .with(|filter| on(filter, async |request: Request| openapi::get(&CALLS, &request)))
     .at(Place::Neutral)
     .local(),
     Call::read(
@@ -400,36 +257,4 @@ fn segment_matches(expected: &str, found: &str) -> bool {
         _ if expected.starts_with('{') => !found.is_empty(),
         _ => expected == found,
     }
-}
-
-/// The names of the kinds in paths.
-pub(super) const KINDS: [(&str, Kind); 6] = [
-    ("server", Kind::Server),
-    ("agent", Kind::Agent),
-    ("kvstore", Kind::Datastore),
-    ("datastore", Kind::Datastore),
-    ("etcd", Kind::Datastore),
-    ("ds", Kind::Datastore),
-];
-
-/// The names of the resources in paths, and whether it is the limit.
-pub(super) const RESOURCES: [(&str, Resource, bool); 6] = [
-    ("cpus", Resource::Cpus, false),
-    ("cpusLimit", Resource::Cpus, true),
-    ("memory", Resource::Memory, false),
-    ("memoryLimit", Resource::Memory, true),
-    ("disk", Resource::Disk, false),
-    ("diskLimit", Resource::Disk, true),
-];
-
-/// The kind with a name.
-pub(super) fn kind(name: &str) -> Option<Kind> {
-    let found = KINDS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, kind)| *kind)
-}
-
-/// The resource with a name, and whether it is the limit.
-pub(super) fn resource(name: &str) -> Option<(Resource, bool)> {
-    let found = RESOURCES.iter().find(|(known, ..)| *known == name);
-    found.map(|(_, resource, limit)| (*resource, *limit))
 }

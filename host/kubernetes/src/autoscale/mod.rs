@@ -1,5 +1,4 @@
-//! How many agents there should be, by the pods that wait for a node and by idle agents: a pure
-//! function.
+//! The count of agents, by the pods that wait for a node and by idle agents: a pure function.
 //!
 //! # The rule
 //!
@@ -22,6 +21,7 @@ mod timers;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::config::AutoscaleConfig;
 use crate::orchestrator::Resources;
@@ -31,9 +31,9 @@ pub(crate) use timers::Timers;
 /// How many pods a sentence names.
 const NAMED: usize = 5;
 
-/// What the rule looks at.
+/// The input of the rule.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     /// The wanted count of agents.
     pub(crate) count: u32,
     /// The agents whose nodes take pods: ready and not cordoned.
@@ -61,6 +61,17 @@ pub(crate) struct Agent {
     pub(crate) since: Timestamp,
     /// Since when no pod on it would have to move; `None`: there are such pods.
     pub(crate) idle_since: Option<Timestamp>,
+}
+
+/// The last decision, stored with the count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Autoscaled {
+    pub(crate) at: Timestamp,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) reason: String,
+    /// The tasks of the agents that leave.
+    pub(crate) leaving: Vec<String>,
 }
 
 /// A pod that waits for a node.
@@ -92,10 +103,10 @@ pub(crate) struct Change {
 }
 
 /// See the module.
-pub(crate) fn decide(config: &AutoscaleConfig, seen: &Seen, now: Timestamp) -> Verdict {
+pub(crate) fn decide(config: &AutoscaleConfig, observed: &Observed, now: Timestamp) -> Verdict {
     let mut decision = Decision {
         config,
-        seen,
+        observed,
         now,
         verdict: Verdict::default(),
     };
@@ -105,24 +116,26 @@ pub(crate) fn decide(config: &AutoscaleConfig, seen: &Seen, now: Timestamp) -> V
 
 struct Decision<'a> {
     config: &'a AutoscaleConfig,
-    seen: &'a Seen,
+    observed: &'a Observed,
     now: Timestamp,
     verdict: Verdict,
 }
 
 impl<'a> Decision<'a> {
     fn decide(&mut self) {
-        let (count, min, max) = (self.seen.count, self.config.min, self.config.max);
+        let (count, min, max) = (self.observed.count, self.config.min, self.config.max);
         if count < min || count > max {
             let (bound, limit) = if count < min { ("min", min) } else { ("max", max) };
             return self.change(limit, Vec::new(), format!("`{bound}` is {limit}"));
         }
-        let Some(waiting) = &self.seen.waiting else {
+        let Some(waiting) = &self.observed.waiting else {
             return;
         };
-        let (waiting, too_large): (Vec<&Waiting>, Vec<&Waiting>) = waiting
-            .iter()
-            .partition(|pod| self.seen.empty.is_none_or(|empty| pod.requests.fits_in(empty)));
+        let (waiting, too_large): (Vec<&Waiting>, Vec<&Waiting>) = waiting.iter().partition(|pod| {
+            self.observed
+                .empty
+                .is_none_or(|empty| pod.requests.fits_in(empty))
+        });
         if !too_large.is_empty() {
             self.note(format!(
                 "left out, because no agent can hold their requests: {}",
@@ -148,22 +161,22 @@ impl<'a> Decision<'a> {
     }
 
     fn add_for(&mut self, pods: &[&Waiting]) {
-        let (config, seen) = (self.config, self.seen);
+        let (config, observed) = (self.config, self.observed);
         let why = format!(
             "pods unschedulable for {:?}: {}",
             config.scale_up_delay,
             names(pods)
         );
-        if seen.cordoned {
+        if observed.cordoned {
             return self.note(format!("{why}; the agents' nodes are cordoned by request"));
         }
-        let known = u32::try_from(seen.usable.len() + seen.closed).unwrap_or(u32::MAX);
-        let (idle, coming) = (self.idle().count(), seen.count.saturating_sub(known));
+        let known = u32::try_from(observed.usable.len() + observed.closed).unwrap_or(u32::MAX);
+        let (idle, coming) = (self.idle().count(), observed.count.saturating_sub(known));
         let there = u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(coming);
         let requests = pods.iter().map(|pod| pod.requests).collect();
         // More are not added anyway.
         let most = there.saturating_add(config.max);
-        let needed = seen
+        let needed = observed
             .empty
             .map_or(1, |empty| packing::agents_for(requests, empty, most));
         let missing = needed.saturating_sub(there);
@@ -176,7 +189,7 @@ impl<'a> Decision<'a> {
                  as a node selector, a taint or a volume"
             ));
         }
-        let room = config.max.saturating_sub(seen.count);
+        let room = config.max.saturating_sub(observed.count);
         if room == 0 {
             return self.note(format!("{why}; the count is `max`, {}", config.max));
         }
@@ -184,7 +197,7 @@ impl<'a> Decision<'a> {
             return self.note(format!("{why}; the cooldown has not passed"));
         }
         let added = missing.min(room).min(config.step);
-        self.change(seen.count + added, Vec::new(), why);
+        self.change(observed.count + added, Vec::new(), why);
     }
 
     fn remove_idle(&mut self, waiting: &[&Waiting]) {
@@ -201,7 +214,7 @@ impl<'a> Decision<'a> {
                     .is_some_and(|since| later(since, delay) <= self.now)
             })
             .collect();
-        let room = self.seen.count.saturating_sub(self.config.min) as usize;
+        let room = self.observed.count.saturating_sub(self.config.min) as usize;
         if room == 0 {
             return;
         }
@@ -213,7 +226,7 @@ impl<'a> Decision<'a> {
         if !waiting.is_empty() {
             return self.note(format!("{why}; pods wait for a node: {}", names(waiting)));
         }
-        if !self.seen.settled {
+        if !self.observed.settled {
             return self.note(format!("{why}; not every task runs and every node is ready"));
         }
         if self.cools_down() {
@@ -226,16 +239,19 @@ impl<'a> Decision<'a> {
             .map(|agent| agent.task.clone())
             .collect();
         let removed = u32::try_from(leaving.len()).unwrap_or(u32::MAX);
-        self.change(self.seen.count.saturating_sub(removed), leaving, why);
+        self.change(self.observed.count.saturating_sub(removed), leaving, why);
     }
 
     fn idle(&self) -> impl Iterator<Item = &'a Agent> + use<'a> {
-        self.seen.usable.iter().filter(|agent| agent.idle_since.is_some())
+        self.observed
+            .usable
+            .iter()
+            .filter(|agent| agent.idle_since.is_some())
     }
 
     /// Whether a change has to wait for the cooldown.
     fn cools_down(&mut self) -> bool {
-        let end = later(self.seen.changed_at, self.config.cooldown);
+        let end = later(self.observed.changed_at, self.config.cooldown);
         let cools_down = end > self.now;
         self.look_again(cools_down.then_some(end));
         cools_down

@@ -35,7 +35,7 @@ fn agents(count: u32) -> Vec<Agent> {
 }
 
 /// So many busy agents, and pods, each with its CPU and the seconds for which it is unschedulable.
-fn seen(count: u32, pods: &[(u64, Option<i64>)]) -> Seen {
+fn observed(count: u32, pods: &[(u64, Option<i64>)]) -> Observed {
     let pod = |(at_index, (cpu_millis, seconds)): (usize, &(u64, Option<i64>))| Waiting {
         name: format!("d/p{at_index}"),
         requests: Resources {
@@ -45,7 +45,7 @@ fn seen(count: u32, pods: &[(u64, Option<i64>)]) -> Seen {
         },
         unschedulable_since: seconds.map(|seconds| at(NOW - seconds)),
     };
-    Seen {
+    Observed {
         count,
         usable: agents(count),
         closed: 0,
@@ -58,26 +58,28 @@ fn seen(count: u32, pods: &[(u64, Option<i64>)]) -> Seen {
 }
 
 /// The same without pods, and agents that are idle for these seconds.
-fn idle(count: u32, idle: &[(usize, i64)]) -> Seen {
-    let mut seen = seen(count, &[]);
+fn idle(count: u32, idle: &[(usize, i64)]) -> Observed {
+    let mut observed = observed(count, &[]);
     for (agent, seconds) in idle {
-        seen.usable[*agent].idle_since = Some(at(NOW - seconds));
+        observed.usable[*agent].idle_since = Some(at(NOW - seconds));
     }
-    seen
+    observed
 }
 
-fn verdict(seen: &Seen) -> Verdict {
-    decide(&CONFIG, seen, at(NOW))
+fn verdict(observed: &Observed) -> Verdict {
+    decide(&CONFIG, observed, at(NOW))
 }
 
 /// The new count and the agents that end.
-fn change(seen: &Seen) -> Option<(u32, Vec<String>)> {
-    verdict(seen).change.map(|change| (change.count, change.leaving))
+fn change(observed: &Observed) -> Option<(u32, Vec<String>)> {
+    verdict(observed)
+        .change
+        .map(|change| (change.count, change.leaving))
 }
 
 /// The only reason why the count stays.
-fn note(seen: &Seen) -> String {
-    let verdict = verdict(seen);
+fn note(observed: &Observed) -> String {
+    let verdict = verdict(observed);
     assert_eq!(verdict.change, None);
     let [note] = &verdict.notes[..] else {
         panic!("{:?}", verdict.notes)
@@ -87,8 +89,8 @@ fn note(seen: &Seen) -> String {
 
 #[test]
 fn nothing_changes_without_a_reason() {
-    assert_eq!(verdict(&seen(3, &[])), Verdict::default());
-    let unknown = Seen {
+    assert_eq!(verdict(&observed(3, &[])), Verdict::default());
+    let unknown = Observed {
         waiting: None,
         ..idle(3, &[(0, 9999)])
     };
@@ -98,12 +100,12 @@ fn nothing_changes_without_a_reason() {
 #[test]
 fn a_count_outside_of_the_limits_becomes_the_nearer_limit() {
     for (count, expected) in [(0, Some(1)), (1, None), (6, None), (7, Some(6)), (100, Some(6))] {
-        let found = change(&seen(count, &[]));
+        let found = change(&observed(count, &[]));
         assert_eq!(found, expected.map(|count| (count, vec![])), "{count}");
     }
-    let unknown = Seen {
+    let unknown = Observed {
         waiting: None,
-        ..seen(9, &[])
+        ..observed(9, &[])
     };
     assert_eq!(change(&unknown), Some((6, vec![])), "whatever the pods");
 }
@@ -128,20 +130,20 @@ fn unschedulable_pods_ask_for_as_many_agents_as_hold_them() {
         (vec![(1001, long)], None),
         (vec![(1001, long), (1, long)], Some(2)),
     ] {
-        let found = change(&seen(1, &pods));
+        let found = change(&observed(1, &pods));
         assert_eq!(found, expected.map(|count| (count, vec![])), "{pods:?}");
     }
-    let found = verdict(&seen(1, &[(700, long)])).change.unwrap();
+    let found = verdict(&observed(1, &[(700, long)])).change.unwrap();
     assert_eq!(found.reason, "pods unschedulable for 30s: d/p0");
 }
 
 #[test]
 fn agents_that_are_idle_or_not_usable_yet_count_as_there() {
     let pods = [(900, Some(60)), (900, Some(60)), (900, Some(60))];
-    let mut one_idle = seen(3, &pods);
+    let mut one_idle = observed(3, &pods);
     one_idle.usable[0].idle_since = Some(at(NOW));
     assert_eq!(change(&one_idle), Some((5, vec![])));
-    let mut one_starts = seen(3, &pods);
+    let mut one_starts = observed(3, &pods);
     one_starts.usable.pop();
     assert_eq!(change(&one_starts), Some((5, vec![])));
     one_idle.usable[1].idle_since = Some(at(NOW));
@@ -162,21 +164,21 @@ fn agents_that_are_idle_or_not_usable_yet_count_as_there() {
 #[test]
 fn what_keeps_the_count_is_named() {
     let pods = [(100, Some(31))];
-    assert!(note(&seen(6, &pods)).contains("the count is `max`, 6"));
-    let cordoned = Seen {
+    assert!(note(&observed(6, &pods)).contains("the count is `max`, 6"));
+    let cordoned = Observed {
         cordoned: true,
-        ..seen(2, &pods)
+        ..observed(2, &pods)
     };
     assert!(note(&cordoned).contains("cordoned by request"));
-    let cools_down = Seen {
+    let cools_down = Observed {
         changed_at: at(NOW - 59),
-        ..seen(2, &pods)
+        ..observed(2, &pods)
     };
     assert!(note(&cools_down).contains("the cooldown has not passed"));
     assert_eq!(verdict(&cools_down).look_again, Some(at(NOW + 1)));
-    let large = note(&seen(2, &[(5000, Some(99))]));
+    let large = note(&observed(2, &[(5000, Some(99))]));
     assert_eq!(large, "left out, because no agent can hold their requests: d/p0");
-    let many = note(&seen(6, &[(1, Some(31)); 8]));
+    let many = note(&observed(6, &[(1, Some(31)); 8]));
     assert!(many.contains("d/p0, d/p1, d/p2, d/p3, d/p4 and 3 more"), "{many}");
 }
 
@@ -204,19 +206,19 @@ fn idle_agents_end_the_youngest_first() {
 
 #[test]
 fn idle_agents_stay_while_pods_wait_or_something_is_not_ready() {
-    let mut waits = seen(2, &[(1, None)]);
+    let mut waits = observed(2, &[(1, None)]);
     waits.usable[0].idle_since = Some(at(0));
     assert!(note(&waits).contains("pods wait for a node: d/p0"));
     // A pod that no agent can hold does not count.
-    let mut large = seen(2, &[(1001, Some(9999))]);
+    let mut large = observed(2, &[(1001, Some(9999))]);
     large.usable[0].idle_since = Some(at(0));
     assert_eq!(change(&large), Some((1, vec!["a0".to_owned()])));
-    let unsettled = Seen {
+    let unsettled = Observed {
         settled: false,
         ..idle(2, &[(0, 9999)])
     };
     assert!(note(&unsettled).contains("every node is ready"));
-    let cools_down = Seen {
+    let cools_down = Observed {
         changed_at: at(NOW - 1),
         ..idle(2, &[(0, 9999)])
     };
@@ -225,13 +227,13 @@ fn idle_agents_stay_while_pods_wait_or_something_is_not_ready() {
 
 #[test]
 fn the_next_look_is_when_the_first_delay_ends() {
-    for (seen, expected) in [
-        (seen(1, &[(1, Some(10)), (1, Some(20)), (1, None)]), Some(10)),
+    for (observed, expected) in [
+        (observed(1, &[(1, Some(10)), (1, Some(20)), (1, None)]), Some(10)),
         (idle(2, &[(0, 590), (1, 100)]), Some(10)),
         // Nothing can be removed.
         (idle(1, &[(0, 590)]), None),
     ] {
         let expected = expected.map(|seconds| at(NOW + seconds));
-        assert_eq!(verdict(&seen).look_again, expected, "{seen:?}");
+        assert_eq!(verdict(&observed).look_again, expected, "{observed:?}");
     }
 }

@@ -28,11 +28,11 @@ use serde::{Deserialize, Serialize};
 use crate::config::Engine;
 use crate::kvstore::KvstoreRecord;
 
-/// What is stored about backups and restores.
+/// The stored state of backups and restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct State {
-    /// What is under way.
+    /// The backup or restore under way.
     pub(crate) operation: Option<Operation>,
     /// How the last backup ended.
     pub(crate) last_backup: Option<Outcome>,

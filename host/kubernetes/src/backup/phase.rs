@@ -1,4 +1,4 @@
-//! What an operation does next: a pure function of its record and what is observed.
+//! What an operation does next: a pure function of its record and the observed state.
 
 use jiff::Timestamp;
 
@@ -11,9 +11,9 @@ const MAX_LOST: u32 = 3;
 /// How many tasks of the kvstore may fail with the backup, or with the former data.
 const MAX_FAILURES: u32 = 3;
 
-/// What is observed.
+/// The observed state of tasks and data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     /// Tasks of servers that have not ended.
     pub(crate) servers: usize,
     /// Tasks of the datastore that have not ended.
@@ -77,29 +77,31 @@ pub(crate) enum Next {
 }
 
 /// The next step of an operation.
-pub(crate) fn next(operation: &Operation, engine: Engine, seen: &Seen, now: Timestamp) -> Next {
+pub(crate) fn next(operation: &Operation, engine: Engine, observed: &Observed, now: Timestamp) -> Next {
     let overdue = operation.until <= now;
     let kvstore = engine == Engine::Kvstore;
     let failed = |problem: &str| Next::End(Err(problem.to_owned()));
     match operation.phase {
-        Phase::Dump => match progress(operation, seen, overdue) {
+        Phase::Dump => match progress(operation, observed, overdue) {
             Progress::Wait(next) => next,
             Progress::Done => Next::Enter(Phase::Read),
             Progress::Not(problem, _) => Next::End(Err(problem)),
         },
-        Phase::Read => match &seen.read {
+        Phase::Read => match &observed.read {
             Some(result) => Next::End(result.clone()),
             None if overdue => failed("the dump was not read within the timeout"),
             None => Next::Wait,
         },
-        Phase::Stop if seen.servers == 0 && (!kvstore || seen.datastores == 0) => Next::Enter(Phase::Load),
+        Phase::Stop if observed.servers == 0 && (!kvstore || observed.datastores == 0) => {
+            Next::Enter(Phase::Load)
+        }
         Phase::Stop if overdue => failed("the servers did not end within the timeout"),
-        Phase::Load if kvstore => load_kvstore(operation, seen, overdue),
-        Phase::Load => load_sql(operation, seen, overdue),
-        Phase::Withdraw if seen.datastores == 0 => Next::Enter(Phase::Revert),
+        Phase::Load if kvstore => load_kvstore(operation, observed, overdue),
+        Phase::Load => load_sql(operation, observed, overdue),
+        Phase::Withdraw if observed.datastores == 0 => Next::Enter(Phase::Revert),
         Phase::Withdraw if overdue => held(operation, "the kvstore did not end within the timeout"),
-        Phase::Revert => revert(operation, seen, overdue),
-        Phase::Resume if seen.answers => Next::End(Ok(())),
+        Phase::Revert => revert(operation, observed, overdue),
+        Phase::Resume if observed.answers => Next::End(Ok(())),
         Phase::Resume if overdue => failed("the data is restored, but no server answered within the timeout"),
         Phase::Stop | Phase::Withdraw | Phase::Resume | Phase::Held => Next::Wait,
     }
@@ -141,14 +143,14 @@ enum Left {
     Unknown,
 }
 
-fn progress(operation: &Operation, seen: &Seen, overdue: bool) -> Progress {
+fn progress(operation: &Operation, observed: &Observed, overdue: bool) -> Progress {
     // An earlier task may have changed something.
     let first = if operation.lost == 0 {
         Left::Unchanged
     } else {
         Left::Unknown
     };
-    match &seen.task {
+    match &observed.task {
         Task::Ended(Ending::Done(_)) => Progress::Done,
         Task::Ended(Ending::Failed(problem)) => Progress::Not(problem.clone(), first),
         Task::Ended(Ending::Undone(problem)) => {
@@ -171,16 +173,16 @@ fn progress(operation: &Operation, seen: &Seen, overdue: bool) -> Progress {
     }
 }
 
-fn load_sql(operation: &Operation, seen: &Seen, overdue: bool) -> Next {
+fn load_sql(operation: &Operation, observed: &Observed, overdue: bool) -> Next {
     let untouched = operation.task.is_none() && operation.lost == 0;
-    if seen.task == Task::Missing && !seen.healthy {
+    if observed.task == Task::Missing && !observed.healthy {
         return match (overdue, untouched) {
             (false, _) => Next::Wait,
             (true, true) => Next::End(Err("the datastore was not healthy within the timeout".to_owned())),
             (true, false) => held(operation, "the datastore was not healthy within the timeout"),
         };
     }
-    match progress(operation, seen, overdue) {
+    match progress(operation, observed, overdue) {
         Progress::Wait(next) => next,
         Progress::Done => Next::Enter(Phase::Resume),
         Progress::Not(problem, Left::Unchanged) => Next::End(Err(problem)),
@@ -188,8 +190,8 @@ fn load_sql(operation: &Operation, seen: &Seen, overdue: bool) -> Next {
     }
 }
 
-fn load_kvstore(operation: &Operation, seen: &Seen, overdue: bool) -> Next {
-    match health(operation, seen, overdue) {
+fn load_kvstore(operation: &Operation, observed: &Observed, overdue: bool) -> Next {
+    match health(operation, observed, overdue) {
         Progress::Wait(next) => next,
         Progress::Done => Next::Enter(Phase::Resume),
         Progress::Not(problem, _) => Next::Fail(
@@ -199,8 +201,8 @@ fn load_kvstore(operation: &Operation, seen: &Seen, overdue: bool) -> Next {
     }
 }
 
-fn revert(operation: &Operation, seen: &Seen, overdue: bool) -> Next {
-    match health(operation, seen, overdue) {
+fn revert(operation: &Operation, observed: &Observed, overdue: bool) -> Next {
+    match health(operation, observed, overdue) {
         Progress::Wait(next) => next,
         Progress::Done => {
             let problem = operation.problem.clone().unwrap_or_default();
@@ -211,18 +213,21 @@ fn revert(operation: &Operation, seen: &Seen, overdue: bool) -> Next {
 }
 
 /// Whether a kvstore that starts is healthy, as a one-off task finds out.
-fn health(operation: &Operation, seen: &Seen, overdue: bool) -> Progress {
-    if seen.failures >= MAX_FAILURES {
-        return Progress::Not(format!("its task failed {} times", seen.failures), Left::Unknown);
+fn health(operation: &Operation, observed: &Observed, overdue: bool) -> Progress {
+    if observed.failures >= MAX_FAILURES {
+        return Progress::Not(
+            format!("its task failed {} times", observed.failures),
+            Left::Unknown,
+        );
     }
-    if seen.task == Task::Missing && !seen.healthy {
+    if observed.task == Task::Missing && !observed.healthy {
         return if overdue {
             Progress::Not("it was not healthy within the timeout".to_owned(), Left::Unknown)
         } else {
             Progress::Wait(Next::Wait)
         };
     }
-    progress(operation, seen, overdue)
+    progress(operation, observed, overdue)
 }
 
 fn held(operation: &Operation, problem: &str) -> Next {

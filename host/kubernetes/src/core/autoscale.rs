@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use transom_common::error_chain;
 use transom_replicas::Condition;
@@ -13,7 +12,7 @@ use transom_replicas::Condition;
 use super::Core;
 use super::finding::Finding;
 use super::persist::Wanted;
-use crate::autoscale::{Agent, Change, Seen, Timers, Waiting, decide};
+use crate::autoscale::{Agent, Autoscaled, Change, Observed, Timers, Waiting, decide};
 use crate::kind::Kind;
 use crate::orchestrator::{Node, NodeLoad, Orchestrator, OrchestratorError, Pods, Resources};
 use crate::plan::Drain;
@@ -23,17 +22,6 @@ use crate::view::AutoscaleView;
 const LIST_INTERVAL: Duration = Duration::from_secs(10);
 /// The time to the next attempt after a decision could not be stored.
 const STORE_RETRY: Duration = Duration::from_secs(5);
-
-/// The last decision, stored with the count.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Autoscaled {
-    pub(crate) at: Timestamp,
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    pub(crate) reason: String,
-    /// The tasks of the agents that leave.
-    pub(crate) leaving: Vec<String>,
-}
 
 /// What the core knows for the rule.
 #[derive(Debug)]
@@ -92,8 +80,8 @@ impl Core {
             self.autoscaler
                 .forget(Some("the server's API does not answer".to_owned()));
         }
-        let seen = self.seen(settled, now);
-        let verdict = decide(config, &seen, now);
+        let observed = self.observe_agents(settled, now);
+        let verdict = decide(config, &observed, now);
         self.autoscaler.notes = verdict.notes;
         self.autoscaler.look_again = verdict.look_again;
         let problem = self.autoscaler.problem.as_ref();
@@ -112,7 +100,7 @@ impl Core {
     }
 
     /// What the rule looks at.
-    fn seen(&self, settled: bool, now: Timestamp) -> Seen {
+    fn observe_agents(&self, settled: bool, now: Timestamp) -> Observed {
         let timers = &self.autoscaler.timers;
         let (agents, closed) = (self.agents(), self.closed_agents());
         let waiting = self.autoscaler.pods.as_ref().map(|pods| {
@@ -123,7 +111,7 @@ impl Core {
             });
             waiting.collect()
         });
-        Seen {
+        Observed {
             count: self.wanted.counts.agent,
             usable: agents
                 .iter()

@@ -13,7 +13,7 @@ use super::{Core, ReadClientConfig};
 use crate::backup::receive::ReceiveError;
 use crate::bootstrap::{NotPrepared, Prepared};
 use crate::kind::Kind;
-use crate::kvstore::{KvstoreError, Seen};
+use crate::kvstore::{EtcdState, KvstoreError};
 use crate::orchestrator::{ClientConfig, Drained, Observation, Orchestrator, OrchestratorError, Pods};
 use crate::plan::Drain;
 use crate::task::{Metadata, Script};
@@ -56,7 +56,7 @@ pub(super) enum Finding {
     /// members were known before.
     Kvstore {
         changes: u64,
-        result: Result<Seen, KvstoreError>,
+        result: Result<EtcdState, KvstoreError>,
     },
     /// A member was removed from the etcd cluster, or not. `None`: there was none to ask.
     Dismissed {

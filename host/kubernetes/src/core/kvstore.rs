@@ -18,7 +18,7 @@ use super::finding::Finding;
 use super::members::Member;
 use crate::config::{Config, Engine};
 use crate::kind::Kind;
-use crate::kvstore::{KvstoreError, KvstoreRecord, Seen, Voter, observe};
+use crate::kvstore::{EtcdState, KvstoreError, KvstoreRecord, Voter, observe};
 use crate::plan::{self, Absent, Kvstore, Start};
 use crate::task::{Home, MemberStart, client_address, member_name};
 
@@ -33,7 +33,7 @@ pub(super) struct KvstoreState {
     /// As stored.
     pub(super) record: KvstoreRecord,
     /// The last answer; `None`: no member answers.
-    seen: Option<Seen>,
+    seen: Option<EtcdState>,
     /// Since when none does.
     silent_since: Option<Timestamp>,
     /// Counts the changes that this daemon has made, and of tasks.
@@ -78,7 +78,7 @@ impl KvstoreState {
     }
 
     /// The list of members, if one has answered with it.
-    fn listed(&self) -> Option<&Seen> {
+    fn listed(&self) -> Option<&EtcdState> {
         self.seen.as_ref().filter(|seen| !seen.members.is_empty())
     }
 
@@ -410,7 +410,7 @@ impl Core {
         });
     }
 
-    pub(super) fn kvstore_observed(&mut self, changes: u64, result: Result<Seen, KvstoreError>) {
+    pub(super) fn kvstore_observed(&mut self, changes: u64, result: Result<EtcdState, KvstoreError>) {
         let state = &mut self.kvstore;
         state.observing = false;
         if changes != state.changes {

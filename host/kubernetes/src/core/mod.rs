@@ -6,7 +6,7 @@
 //! beside it and are never started twice.
 
 mod act;
-pub(crate) mod autoscale;
+mod autoscale;
 mod backup;
 pub(crate) mod command;
 mod finding;

@@ -17,8 +17,8 @@ use transom_common::HostPort;
 use transom_store::typed::{Changes, TypedStore};
 use transom_store::{Expect, Store};
 
-use super::autoscale::Autoscaled;
 use super::command::Resource;
+use crate::autoscale::Autoscaled;
 use crate::backup;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::{Kind, PerKind};

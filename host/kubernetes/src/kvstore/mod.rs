@@ -63,7 +63,7 @@ pub(crate) struct MemberStatus {
 
 /// The cluster as its members answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct EtcdState {
     /// The members of the etcd cluster.
     pub(crate) members: Vec<EtcdMember>,
     /// By task: the members that answered.
@@ -90,9 +90,9 @@ pub(crate) trait Kvstore: Debug + Send + Sync {
 pub(crate) async fn observe(
     kvstore: &dyn Kvstore,
     addresses: &[(TaskId, HostPort)],
-) -> Result<Seen, KvstoreError> {
+) -> Result<EtcdState, KvstoreError> {
     let statuses = join_all(addresses.iter().map(|(_, address)| kvstore.status(address))).await;
-    let (mut seen, mut listed, mut failure) = (Seen::default(), false, None);
+    let (mut seen, mut listed, mut failure) = (EtcdState::default(), false, None);
     for ((task, address), status) in addresses.iter().zip(statuses) {
         match status {
             Ok(status) => {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 use transom_common::Backoff;
 
-use super::kube_api::is_name;
+use super::object_name::is_object_name;
 use super::pods::PodObject;
 use super::{Drained, KubeOrchestrator, OrchestratorError};
 
@@ -149,7 +149,7 @@ async fn until_empty(
 /// A missing version is 400 or 404 by the version of the API, and 404 is also a missing pod; so
 /// only the answer to both versions tells.
 async fn evict(api: &KubeOrchestrator, pod: &Pod) -> Result<Evicted, OrchestratorError> {
-    if !is_name(&pod.name) || !is_name(&pod.namespace) {
+    if !is_object_name(&pod.name) || !is_object_name(&pod.namespace) {
         return Ok(Evicted::Later("its name is invalid".to_owned()));
     }
     let beta = api.evicts_in_beta.load(Ordering::Relaxed);

@@ -20,6 +20,7 @@ use transom_common::HostPort;
 
 use super::drain::{self, Pod};
 use super::node::{DRAINING, NodeObject};
+use super::object_name::is_object_name;
 use super::pods::PodObject;
 use super::{Drained, Node, Observation, Orchestrator, OrchestratorError, Pods};
 
@@ -196,7 +197,7 @@ impl KubeOrchestrator {
         cordoned: bool,
         draining: bool,
     ) -> Result<(), OrchestratorError> {
-        if !is_name(node) {
+        if !is_object_name(node) {
             return Ok(());
         }
         // `null` removes a member, as `kubectl uncordon` does.
@@ -213,7 +214,7 @@ impl KubeOrchestrator {
 
     /// The pods of a node that a drain evicts.
     pub(super) async fn pods_to_evict(&self, node: &str) -> Result<Vec<Pod>, OrchestratorError> {
-        if !is_name(node) {
+        if !is_object_name(node) {
             return Ok(Vec::new());
         }
         let selector = format!("spec.nodeName={node}");
@@ -240,17 +241,6 @@ fn nonsense(path: &str, why: &str) -> OrchestratorError {
         request: format!("GET {}", path.split('?').next().unwrap_or_default()),
         why: super::client_config::bounded(why),
     }
-}
-
-/// Whether an object can have this name. Others would change the meaning of a path: without a
-/// name, `DELETE` would be a request to remove every node.
-pub(super) fn is_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    name.len() <= 253
-        && name.bytes().next().is_some_and(plain)
-        && name
-            .bytes()
-            .all(|byte| plain(byte) || matches!(byte, b'.' | b'-'))
 }
 
 /// A missing object is no error.
@@ -308,7 +298,7 @@ impl Orchestrator for KubeOrchestrator {
     }
 
     async fn remove_node(&self, node: &str) -> Result<(), OrchestratorError> {
-        if !is_name(node) {
+        if !is_object_name(node) {
             return Ok(());
         }
         unless_missing(

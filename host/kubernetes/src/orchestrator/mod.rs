@@ -12,6 +12,7 @@ mod drain;
 mod error;
 mod kube_api;
 mod node;
+mod object_name;
 mod pods;
 mod quantity;
 #[cfg(test)]

@@ -4,13 +4,12 @@ use transom_common::{HostPort, Secret};
 
 use super::Launch;
 use super::container;
+use super::ports::API_PORT;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
 
 /// The name of the orchestrator's database.
 pub(super) const DATABASE: &str = "k3s";
-/// The port of the server's API in its container.
-pub(super) const API_PORT: u16 = 6443;
 /// The folder of the certificates for the SQL server.
 const CERTIFICATES: &str = "/var/lib/rancher/k3s";
 

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use transom_launch::{Port, PortMapping};
 use transom_scheduler::PortRequest;
 
-use super::environment::API_PORT;
 use crate::config::Config;
 use crate::kind::Kind;
 
+/// The port of the server's API in its container.
+pub(super) const API_PORT: u16 = 6443;
 /// The port of the server's container for other purposes.
 const SERVER_HTTP_PORT: u16 = 8080;
 

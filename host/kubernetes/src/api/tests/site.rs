@@ -19,9 +19,9 @@ use transom_testkit::ScriptedScheduler;
 use transom_web::{Credentials, Forwarder, PortConfig, RequestMetrics};
 
 use crate::api::{Api, Shared, access_rules, router};
+use crate::autoscale::Autoscaled;
 use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
-use crate::core::autoscale::Autoscaled;
 use crate::core::command::{Command, Refusal};
 use crate::core::term::Handles;
 use crate::view::{AutoscaleView, NodeView, OrchestratorView, TaskView, View, Views};

@@ -14,19 +14,19 @@ fn operation(what: What, phase: Phase) -> Operation {
     Operation { phase, ..operation }
 }
 
-fn task(task: Task) -> Seen {
-    Seen {
+fn task(task: Task) -> Observed {
+    Observed {
         task,
         healthy: true,
-        ..Seen::default()
+        ..Observed::default()
     }
 }
 
-fn ended(ending: Ending) -> Seen {
+fn ended(ending: Ending) -> Observed {
     task(Task::Ended(ending))
 }
 
-fn done() -> Seen {
+fn done() -> Observed {
     ended(Ending::Done("d".to_owned()))
 }
 
@@ -40,8 +40,8 @@ fn fails(text: &str) -> Next {
 
 #[test]
 fn backup_dumps_then_reads() {
-    for (phase, seen, second, expected) in [
-        (Phase::Dump, Seen::default(), 1, Next::Start),
+    for (phase, observed, second, expected) in [
+        (Phase::Dump, Observed::default(), 1, Next::Start),
         (Phase::Dump, task(Task::Pending), 1, Next::Wait),
         (Phase::Dump, task(Task::Running), 1, Next::Wait),
         (
@@ -67,35 +67,35 @@ fn backup_dumps_then_reads() {
             100,
             fails("its task was lost: why"),
         ),
-        (Phase::Read, Seen::default(), 1, Next::Wait),
+        (Phase::Read, Observed::default(), 1, Next::Wait),
         (
             Phase::Read,
-            Seen::default(),
+            Observed::default(),
             100,
             fails("the dump was not read within the timeout"),
         ),
         (
             Phase::Read,
-            Seen {
+            Observed {
                 read: Some(Ok(())),
-                ..Seen::default()
+                ..Observed::default()
             },
             1,
             Next::End(Ok(())),
         ),
         (
             Phase::Read,
-            Seen {
+            Observed {
                 read: Some(Err(problem())),
-                ..Seen::default()
+                ..Observed::default()
             },
             1,
             fails("why"),
         ),
     ] {
         for engine in [Engine::Sql, Engine::Kvstore] {
-            let found = next(&operation(What::Backup, phase), engine, &seen, at(second));
-            assert_eq!(found, expected, "{phase:?} {seen:?} at {second}");
+            let found = next(&operation(What::Backup, phase), engine, &observed, at(second));
+            assert_eq!(found, expected, "{phase:?} {observed:?} at {second}");
         }
     }
     let lost = Operation {
@@ -108,34 +108,39 @@ fn backup_dumps_then_reads() {
 
 #[test]
 fn restore_waits_until_what_uses_the_data_has_ended() {
-    let seen = |servers, datastores| Seen {
+    let observed = |servers, datastores| Observed {
         servers,
         datastores,
-        ..Seen::default()
+        ..Observed::default()
     };
-    for (engine, seen, second, expected) in [
-        (Engine::Sql, seen(1, 1), 1, Next::Wait),
-        (Engine::Sql, seen(0, 1), 1, Next::Enter(Phase::Load)),
-        (Engine::Kvstore, seen(0, 1), 1, Next::Wait),
-        (Engine::Kvstore, seen(1, 0), 1, Next::Wait),
-        (Engine::Kvstore, seen(0, 0), 1, Next::Enter(Phase::Load)),
+    for (engine, observed, second, expected) in [
+        (Engine::Sql, observed(1, 1), 1, Next::Wait),
+        (Engine::Sql, observed(0, 1), 1, Next::Enter(Phase::Load)),
+        (Engine::Kvstore, observed(0, 1), 1, Next::Wait),
+        (Engine::Kvstore, observed(1, 0), 1, Next::Wait),
+        (Engine::Kvstore, observed(0, 0), 1, Next::Enter(Phase::Load)),
         (
             Engine::Sql,
-            seen(1, 1),
+            observed(1, 1),
             100,
             fails("the servers did not end within the timeout"),
         ),
     ] {
-        let found = next(&operation(What::Restore, Phase::Stop), engine, &seen, at(second));
-        assert_eq!(found, expected, "{engine:?} {seen:?}");
+        let found = next(
+            &operation(What::Restore, Phase::Stop),
+            engine,
+            &observed,
+            at(second),
+        );
+        assert_eq!(found, expected, "{engine:?} {observed:?}");
     }
 }
 
 #[test]
 fn sql_restore_ends_with_the_new_data_the_former_data_or_stopped_servers() {
     let stuck = |text: &str| Next::Fail(Phase::Held, text.to_owned());
-    let unhealthy = Seen::default();
-    for (lost, seen, second, expected) in [
+    let unhealthy = Observed::default();
+    for (lost, observed, second, expected) in [
         (0, unhealthy.clone(), 1, Next::Wait),
         (
             0,
@@ -184,29 +189,29 @@ fn sql_restore_ends_with_the_new_data_the_former_data_or_stopped_servers() {
             lost,
             ..operation(What::Restore, Phase::Load)
         };
-        let found = next(&operation, Engine::Sql, &seen, at(second));
-        assert_eq!(found, expected, "{lost} {seen:?} at {second}");
+        let found = next(&operation, Engine::Sql, &observed, at(second));
+        assert_eq!(found, expected, "{lost} {observed:?} at {second}");
     }
 }
 
 #[test]
 fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
     let fail = |phase, text: &str| Next::Fail(phase, text.to_owned());
-    let failures = |failures| Seen {
+    let failures = |failures| Observed {
         failures,
-        ..Seen::default()
+        ..Observed::default()
     };
-    let stopped = Seen {
+    let stopped = Observed {
         datastores: 0,
-        ..Seen::default()
+        ..Observed::default()
     };
-    let running = Seen {
+    let running = Observed {
         datastores: 1,
-        ..Seen::default()
+        ..Observed::default()
     };
     let prefix = "the kvstore did not start from the backup";
-    for (phase, seen, second, expected) in [
-        (Phase::Load, Seen::default(), 1, Next::Wait),
+    for (phase, observed, second, expected) in [
+        (Phase::Load, Observed::default(), 1, Next::Wait),
         (Phase::Load, task(Task::Missing), 1, Next::Start),
         (Phase::Load, done(), 1, Next::Enter(Phase::Resume)),
         (Phase::Load, failures(2), 1, Next::Wait),
@@ -224,7 +229,7 @@ fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
         ),
         (
             Phase::Load,
-            Seen::default(),
+            Observed::default(),
             100,
             fail(
                 Phase::Withdraw,
@@ -264,25 +269,30 @@ fn kvstore_that_does_not_start_from_a_backup_gets_its_former_data_back() {
             problem: Some("first".to_owned()),
             ..operation(What::Restore, phase)
         };
-        let found = next(&operation, Engine::Kvstore, &seen, at(second));
-        assert_eq!(found, expected, "{phase:?} {seen:?} at {second}");
+        let found = next(&operation, Engine::Kvstore, &observed, at(second));
+        assert_eq!(found, expected, "{phase:?} {observed:?} at {second}");
     }
 }
 
 #[test]
 fn restore_is_over_when_a_server_answers() {
-    let answers = Seen {
+    let answers = Observed {
         answers: true,
-        ..Seen::default()
+        ..Observed::default()
     };
     let text = "the data is restored, but no server answered within the timeout";
-    for (phase, seen, second, expected) in [
+    for (phase, observed, second, expected) in [
         (Phase::Resume, answers.clone(), 1, Next::End(Ok(()))),
-        (Phase::Resume, Seen::default(), 1, Next::Wait),
-        (Phase::Resume, Seen::default(), 100, fails(text)),
+        (Phase::Resume, Observed::default(), 1, Next::Wait),
+        (Phase::Resume, Observed::default(), 100, fails(text)),
         (Phase::Held, answers, 1000, Next::Wait),
     ] {
-        let found = next(&operation(What::Restore, phase), Engine::Sql, &seen, at(second));
+        let found = next(
+            &operation(What::Restore, phase),
+            Engine::Sql,
+            &observed,
+            at(second),
+        );
         assert_eq!(found, expected, "{phase:?}");
     }
 }

@@ -6,7 +6,7 @@ use transom_common::error_chain;
 use transom_replicas::Condition;
 
 use super::one_off::OneOff;
-use crate::backup::phase::{self, Ending, Next, Seen, Task};
+use crate::backup::phase::{self, Ending, Next, Observed, Task};
 use crate::backup::{Operation, Outcome, Phase, State, Success, What};
 use crate::core::Core;
 use crate::kind::Kind;
@@ -46,8 +46,8 @@ impl Core {
                 break;
             };
             self.read_sandbox(&operation);
-            let (seen, now) = (self.backup_seen(&operation), Timestamp::now());
-            let next = phase::next(&operation, self.config.datastore.engine, &seen, now);
+            let (observed, now) = (self.observe_backup(&operation), Timestamp::now());
+            let next = phase::next(&operation, self.config.datastore.engine, &observed, now);
             stored = match next {
                 Next::Wait => break,
                 Next::Start => self.start_job(operation, 0).await,
@@ -64,9 +64,9 @@ impl Core {
         self.service.delivery.set(delivered);
     }
 
-    fn backup_seen(&self, operation: &Operation) -> Seen {
+    fn observe_backup(&self, operation: &Operation) -> Observed {
         let job = self.backup.job.as_ref();
-        Seen {
+        Observed {
             servers: self.members.of(Kind::Server).len(),
             datastores: self.members.of(Kind::Datastore).len(),
             healthy: self.has_healthy_datastore(),

@@ -1,0 +1,43 @@
+//! The words in paths: prefixes, kinds and resources.
+
+use crate::core::command::Resource;
+use crate::kind::Kind;
+
+/// The prefix of the neutral paths.
+pub(super) const NEUTRAL: &str = "/api/fw";
+/// The prefix of the paths with upstream's names.
+pub(super) const ALIAS: &str = "/api/m3s";
+/// The version of the API, a part of its paths and the header `Api-Service`.
+pub(super) const VERSION: &str = "v0";
+
+/// The names of the kinds in paths.
+pub(super) const KINDS: [(&str, Kind); 6] = [
+    ("server", Kind::Server),
+    ("agent", Kind::Agent),
+    ("kvstore", Kind::Datastore),
+    ("datastore", Kind::Datastore),
+    ("etcd", Kind::Datastore),
+    ("ds", Kind::Datastore),
+];
+
+/// The names of the resources in paths, and whether it is the limit.
+pub(super) const RESOURCES: [(&str, Resource, bool); 6] = [
+    ("cpus", Resource::Cpus, false),
+    ("cpusLimit", Resource::Cpus, true),
+    ("memory", Resource::Memory, false),
+    ("memoryLimit", Resource::Memory, true),
+    ("disk", Resource::Disk, false),
+    ("diskLimit", Resource::Disk, true),
+];
+
+/// The kind with a name.
+pub(super) fn kind(name: &str) -> Option<Kind> {
+    let found = KINDS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, kind)| *kind)
+}
+
+/// The resource with a name, and whether it is the limit.
+pub(super) fn resource(name: &str) -> Option<(Resource, bool)> {
+    let found = RESOURCES.iter().find(|(known, ..)| *known == name);
+    found.map(|(_, resource, limit)| (*resource, *limit))
+}

@@ -1,0 +1,12 @@
+//! The names of objects in requests to Kubernetes.
+
+/// Whether an object can have this name. Others would change the meaning of a path: without a
+/// name, `DELETE` would be a request to remove every node.
+pub(super) fn is_object_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 253
+        && name.bytes().next().is_some_and(plain)
+        && name
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'.' | b'-'))
+}
