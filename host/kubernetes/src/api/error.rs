@@ -10,7 +10,7 @@ impl From<Refusal> for ApiError {
         match refusal {
             Refusal::AboveMaximum { count, maximum } => above_maximum(&count.to_string(), maximum),
             Refusal::OutsideAutoscale { count, min, max } => unprocessable(format!(
-                "The count {count} is outside of the limits of `kubernetes.agents.autoscale`: `min` is {min}, `max` is \
+                "The count {count} is outside of the limits of `agents.autoscale`: `min` is {min}, `max` is \
                  {max}."
             )),
             Refusal::EvenKvstore(count) => unprocessable(format!(

@@ -138,7 +138,7 @@ async fn refusals_have_their_status() {
                     max: 8,
                 },
                 422,
-                "`kubernetes.agents.autoscale`: `min` is 1, `max` is 8",
+                "`agents.autoscale`: `min` is 1, `max` is 8",
             ),
             (
                 Method::GET,
