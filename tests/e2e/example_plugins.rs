@@ -102,7 +102,7 @@ async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
     if left_out() {
         return;
     }
-    let site = Site::start_with("[plugins.use]\nmatcher = \"spread\"\n").await;
+    let site = Site::start_with("[plugins.use]\nmatcher = [\"attributes\", \"spread\"]\n").await;
     installed(&site, "spread", &Plugin::example("spread")).await;
     let app = |id: &str, instances: u32, constraints: Value| json!({"id": id, "cmd": "sleep 600", "cpus": 0.1, "mem": 16, "instances": instances, "constraints": constraints});
     site.post_app(&app("/apart", 3, json!([]))).await;
@@ -114,7 +114,7 @@ async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
     let tasks = site.running("/pinned", 2).await;
     let hosts: BTreeSet<&str> = tasks.iter().filter_map(|task| task["host"].as_str()).collect();
     assert_eq!(hosts, BTreeSet::from(["127.0.0.2"]), "{tasks:?}");
-    // An unknown operator is an error when the app is posted.
+    // An operator that one of the matchers does not know is an error when the app is posted.
     let answer = site
         .http
         .post(site.apps("/v2/apps"))
@@ -124,7 +124,10 @@ async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
         .expect("an answer");
     assert_eq!(answer.status().as_u16(), 422);
     let body = answer.text().await.expect("a body");
-    assert!(body.contains("expected IS with a value"), "{body}");
+    assert!(
+        body.contains("spread: ") && body.contains("expected IS with a value"),
+        "{body}"
+    );
     site.cluster.stop_after(site.daemon);
 }
 

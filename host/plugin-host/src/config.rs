@@ -10,10 +10,11 @@ use crate::{manifest::limits::Limits, observe::health::Probation};
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bindings {
-    /// Which agents may run a task.
-    pub matcher: String,
-    /// What a subscriber of the event stream sees.
-    pub filter: String,
+    /// Which agents may run a task: all of these matchers accept them. The first one chooses.
+    pub matchers: Vec<String>,
+    /// What a subscriber of the event stream sees: each filter gets the events that the one before
+    /// it passes.
+    pub filters: Vec<String>,
     /// What a container of the orchestration framework runs first.
     pub bootstrap: String,
     /// Checks of kind `http`.
@@ -27,8 +28,8 @@ pub struct Bindings {
 impl Default for Bindings {
     fn default() -> Self {
         Bindings {
-            matcher: "attributes".into(),
-            filter: "events".into(),
+            matchers: vec!["attributes".into()],
+            filters: vec!["events".into()],
             bootstrap: "bootstrap".into(),
             http: "check-http".into(),
             tcp: "check-tcp".into(),

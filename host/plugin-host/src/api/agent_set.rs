@@ -1,15 +1,17 @@
 //! [`AgentSet`]: matcher calls on a copy of the agents that the host keeps.
 //!
 //! The copy inside an instance is loaded at the first call, updated with the changes, and loaded
-//! again after the instance or the plugin is replaced.
+//! again after the instance or the plugin is replaced. With several matchers each instance of each
+//! of them has a copy.
 
 use std::sync::Arc;
 
-use super::extension_points::ExtensionPoints;
+use super::{agreement::Agreement, extension_points::ExtensionPoints};
 use crate::{
     error::CallError,
     runtime::{
-        engine::worlds::matcher::Question,
+        active_version::ActiveVersion,
+        engine::worlds::matcher::{Matcher, Question},
         shadow::calls::{Evaluate, Place, SelectKills},
     },
     worlds::{
@@ -23,18 +25,22 @@ use crate::{
 pub struct AgentSet {
     extension_points: Arc<ExtensionPoints>,
     copy: Arc<AgentMirror>,
+    refusals: Vec<(String, u32)>,
 }
+
+type Matchers<'a> = [(&'a str, ActiveVersion<Matcher>)];
 
 impl AgentSet {
     pub(crate) fn new(extension_points: Arc<ExtensionPoints>, home_region: Option<String>) -> AgentSet {
         AgentSet {
             extension_points,
             copy: Arc::new(AgentMirror::new(home_region)),
+            refusals: Vec::new(),
         }
     }
 
-    /// Adds agents or replaces those with the same handle, and removes `gone`. The component
-    /// receives the changes with the next call.
+    /// Adds agents or replaces those with the same handle, and removes `gone`. The components
+    /// receive the changes with the next call.
     pub fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         self.copy.update(changed, gone);
     }
@@ -49,14 +55,24 @@ impl AgentSet {
         self.len() == 0
     }
 
-    /// For each candidate, in order, whether one more instance may go there.
+    /// How many candidates of the last [`Self::evaluate`] each of several matchers has refused, in
+    /// their order; empty with one matcher.
+    pub fn refusals(&self) -> &[(String, u32)] {
+        &self.refusals
+    }
+
+    /// For each candidate, in order, whether one more instance may go there. A matcher judges the
+    /// candidates that those before it accept.
     pub async fn evaluate(
         &mut self,
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, CallError> {
-        let active = self.extension_points.matcher()?;
-        active.ask(Evaluate(self.question(task, candidates))).await
+        let matchers = self.extension_points.matchers()?;
+        let (verdicts, refusals) = self.judge(&matchers, task, candidates).await?;
+        let several = matchers.len() > 1;
+        self.refusals = if several { refusals } else { Vec::new() };
+        Ok(verdicts)
     }
 
     /// Chooses agents (by handle) for up to `count` further instances; fewer when no more fit.
@@ -66,17 +82,93 @@ impl AgentSet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let active = self.extension_points.matcher()?;
-        let question = self.question(task, candidates);
-        active.ask(Place { question, count }).await
+        let matchers = self.extension_points.matchers()?;
+        let [(_, first), others @ ..] = &*matchers else {
+            return Ok(Vec::new());
+        };
+        if others.is_empty() {
+            return self.choose(first, task, candidates, count).await;
+        }
+        let (verdicts, _) = self.judge(&matchers, task, candidates).await?;
+        let accepted = verdicts.iter().zip(candidates);
+        let accepted: Vec<Candidate> = accepted
+            .filter(|(verdict, _)| **verdict == Verdict::Fits)
+            .map(|(_, candidate)| *candidate)
+            .collect();
+        if accepted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut agreement = Agreement::new(matchers.len(), accepted.clone(), count);
+        let chosen = loop {
+            let Agreement {
+                next,
+                candidates,
+                count,
+                ..
+            } = &agreement;
+            let chosen = self.choose(&matchers[*next].1, task, candidates, *count).await?;
+            if let Some(agreed) = agreement.chosen(chosen) {
+                break agreed;
+            }
+        };
+        if !chosen.is_empty() {
+            return Ok(chosen);
+        }
+        // They agree on no group, but on every single one of these.
+        self.choose(first, task, &accepted, count.min(1)).await
     }
 
     /// Chooses which `count` of the placed instances to kill, as indices into [`Task::placed`]; with
-    /// fewer the host chooses the others.
+    /// fewer the host chooses the others. Of several matchers the first one chooses.
     pub async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
-        let active = self.extension_points.matcher()?;
+        let matchers = self.extension_points.matchers()?;
+        let Some((_, first)) = matchers.first() else {
+            return Ok(Vec::new());
+        };
         let question = self.question(task, &[]);
-        active.ask(SelectKills { question, count }).await
+        first.ask(SelectKills { question, count }).await
+    }
+
+    /// The verdicts, and how many candidates each matcher has refused.
+    async fn judge(
+        &self,
+        matchers: &Matchers<'_>,
+        task: &Task,
+        candidates: &[Candidate],
+    ) -> Result<(Vec<Verdict>, Vec<(String, u32)>), CallError> {
+        let mut verdicts = vec![Verdict::Fits; candidates.len()];
+        let mut refusals = Vec::with_capacity(matchers.len());
+        for (at, (name, matcher)) in matchers.iter().enumerate() {
+            let left: Vec<usize> = (0..candidates.len())
+                .filter(|index| verdicts[*index] == Verdict::Fits)
+                .collect();
+            // The first one is asked anyway, so that its faults are seen.
+            if left.is_empty() && at > 0 {
+                break;
+            }
+            let asked: Vec<Candidate> = left.iter().map(|index| candidates[*index]).collect();
+            let judged = matcher.ask(Evaluate(self.question(task, &asked))).await?;
+            let mut refused = 0;
+            for (index, verdict) in left.into_iter().zip(judged) {
+                refused += u32::from(verdict != Verdict::Fits);
+                verdicts[index] = verdict;
+            }
+            if refused > 0 {
+                refusals.push(((*name).to_owned(), refused));
+            }
+        }
+        Ok((verdicts, refusals))
+    }
+
+    async fn choose(
+        &self,
+        matcher: &ActiveVersion<Matcher>,
+        task: &Task,
+        candidates: &[Candidate],
+        count: u32,
+    ) -> Result<Vec<u32>, CallError> {
+        let question = self.question(task, candidates);
+        matcher.ask(Place { question, count }).await
     }
 
     fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {

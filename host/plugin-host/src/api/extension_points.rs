@@ -13,6 +13,7 @@ use crate::{
     runtime::{
         active_version::ActiveVersion,
         engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        shadow::Comparable,
     },
     worlds::probe::Kind,
 };
@@ -33,17 +34,21 @@ impl std::fmt::Debug for ExtensionPoints {
 }
 
 type Found<W> = Result<ActiveVersion<W>, CallError>;
+/// The plugins of an extension point, with their names.
+type Chain<'a, W> = Result<Vec<(&'a str, ActiveVersion<W>)>, CallError>;
 
 impl ExtensionPoints {
-    pub(crate) fn matcher(&self) -> Found<Matcher> {
-        self.find("matcher", &self.config.bindings.matcher, |it| match it {
+    /// The matchers in order. All of them must serve.
+    pub(crate) fn matchers(&self) -> Chain<'_, Matcher> {
+        self.chain("matcher", &self.config.bindings.matchers, |it| match it {
             Serving::Matcher(version) => Some(version.clone()),
             _ => None,
         })
     }
 
-    pub(crate) fn filter(&self) -> Found<Filter> {
-        self.find("filter", &self.config.bindings.filter, |it| match it {
+    /// The filters in order. All of them must serve.
+    pub(crate) fn filters(&self) -> Chain<'_, Filter> {
+        self.chain("filter", &self.config.bindings.filters, |it| match it {
             Serving::Filter(version) => Some(version.clone()),
             _ => None,
         })
@@ -73,6 +78,16 @@ impl ExtensionPoints {
             Serving::Probe(version) => Some(version.clone()),
             _ => None,
         })
+    }
+
+    fn chain<'a, W: Comparable>(
+        &self,
+        point: &'static str,
+        names: &'a [String],
+        of_world: impl Fn(&Serving) -> Option<ActiveVersion<W>>,
+    ) -> Chain<'a, W> {
+        let found = |name: &'a String| Ok((&**name, self.find(point, name, &of_world)?));
+        names.iter().map(found).collect()
     }
 
     fn find<V>(

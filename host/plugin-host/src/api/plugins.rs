@@ -210,21 +210,38 @@ impl Plugins {
         AgentSet::new(Arc::clone(&self.0.extension_points), home_region)
     }
 
-    /// Validates these constraints. Empty: they are valid.
+    /// Validates these constraints. Empty: they are valid. Of several matchers each one validates
+    /// all of them, and its name is in the messages.
     pub async fn validate_constraints(
         &self,
         constraints: &[matcher::Constraint],
     ) -> Result<Vec<matcher::ConstraintError>, CallError> {
-        let active = self.0.extension_points.matcher()?;
-        active.ask(Validate(constraints.to_vec())).await
+        let matchers = self.0.extension_points.matchers()?;
+        let mut errors = Vec::new();
+        for (name, matcher) in &matchers {
+            let found = matcher.ask(Validate(constraints.to_vec())).await?;
+            errors.extend(found.into_iter().map(|error| match matchers.len() {
+                1 => error,
+                _ => matcher::ConstraintError {
+                    message: format!("{name}: {}", error.message),
+                    ..error
+                },
+            }));
+        }
+        Ok(errors)
     }
 
-    /// Opens a view of a query. Equal queries share one guest resource.
+    /// Opens a view of a query in each filter. Equal queries share one guest resource.
     pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
-        let active = self.0.extension_points.filter()?;
+        let filters = self.0.extension_points.filters()?;
         let opened = self.opened(query);
-        let answer = active.ask(Open(Arc::clone(&opened))).await?;
-        answer.map_err(OpenError::Refused)?;
+        for (name, filter) in &filters {
+            let answer = filter.ask(Open(Arc::clone(&opened))).await?;
+            answer.map_err(|refusal| match filters.len() {
+                1 => OpenError::Refused(refusal),
+                _ => OpenError::Refused(format!("{name}: {refusal}")),
+            })?;
+        }
         Ok(View::new(Arc::clone(&self.0.extension_points), opened))
     }
 

@@ -10,7 +10,11 @@ use std::{
 
 use super::extension_points::ExtensionPoints;
 use crate::{
-    runtime::{engine::worlds::events::SharedQuery, shadow::calls::Decide},
+    runtime::{
+        active_version::ActiveVersion,
+        engine::worlds::events::{Filter, SharedQuery},
+        shadow::calls::Decide,
+    },
     worlds::events::{Decision, Event, OpenError, Query},
 };
 
@@ -37,14 +41,55 @@ impl View {
     /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the
     /// plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
-        let active = self.extension_points.filter()?;
-        let decide = Decide {
-            view: Arc::clone(&self.opened),
-            events: events.into(),
+        let filters = self.extension_points.filters()?;
+        let Some(((_, first), others)) = filters.split_first() else {
+            return Ok(vec![Decision::Pass; events.len()]);
         };
-        let decisions = active.ask(decide).await?;
+        let mut decisions = self.ask(first, events.into()).await?;
+        for (_, filter) in others {
+            let (left, passed): (Vec<usize>, Vec<Event>) = left(events, &decisions).unzip();
+            if left.is_empty() {
+                break;
+            }
+            let next = self.ask(filter, passed.into()).await?;
+            for (index, decision) in left.into_iter().zip(next) {
+                // What an earlier filter has put in its place stays, if this one passes it.
+                if decision != Decision::Pass {
+                    decisions[index] = decision;
+                }
+            }
+        }
+        Ok(decisions)
+    }
+
+    async fn ask(
+        &self,
+        filter: &ActiveVersion<Filter>,
+        events: Arc<[Event]>,
+    ) -> Result<Vec<Decision>, OpenError> {
+        let view = Arc::clone(&self.opened);
+        let decisions = filter.ask(Decide { view, events }).await?;
         decisions.map_err(OpenError::Refused)
     }
+}
+
+/// The events that the next filter gets, with their places.
+fn left<'a>(events: &'a [Event], decisions: &'a [Decision]) -> impl Iterator<Item = (usize, Event)> {
+    let decided = events.iter().zip(decisions).enumerate();
+    decided.filter_map(|(index, (event, decision))| match decision {
+        Decision::Drop => None,
+        Decision::Pass => Some((index, event.clone())),
+        Decision::Replace(body) => {
+            let body = body.clone();
+            Some((
+                index,
+                Event {
+                    body,
+                    ..event.clone()
+                },
+            ))
+        }
+    })
 }
 
 /// The queries in use.

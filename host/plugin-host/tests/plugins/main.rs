@@ -12,6 +12,7 @@
 )]
 
 mod admission;
+mod chain;
 mod compiling;
 mod counted;
 mod directory;

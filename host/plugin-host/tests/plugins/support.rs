@@ -71,7 +71,7 @@ impl Site {
         let mut registry = Registry::default();
         let token = CancellationToken::new();
         let mut config = Config::new(dir.path());
-        config.bindings.filter = "odd-events".into();
+        config.bindings.filters = vec!["odd-events".into()];
         change(&mut config);
         let plugins = config.start(&mut registry, token.clone()).await.unwrap();
         Site {

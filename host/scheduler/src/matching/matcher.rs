@@ -10,6 +10,10 @@ use transom_plugin_host::{CallError, Change, Plugins};
 pub(crate) trait Matcher: Send {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
     async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError>;
+    /// See [`AgentSet::refusals`].
+    fn refusals(&self) -> &[(String, u32)] {
+        &[]
+    }
     async fn place(
         &mut self,
         task: &Task,
@@ -37,6 +41,10 @@ impl Matcher for AgentSet {
 
     async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
         AgentSet::evaluate(self, task, candidates).await
+    }
+
+    fn refusals(&self) -> &[(String, u32)] {
+        AgentSet::refusals(self)
     }
 
     async fn place(

@@ -67,6 +67,11 @@ impl MatcherClient {
         verdicts.map_err(|error| self.failed(error_chain(&error)))
     }
 
+    /// How many candidates each of several matchers has refused.
+    pub(crate) fn refusals(&self) -> Vec<(String, u32)> {
+        self.matcher.refusals().to_vec()
+    }
+
     /// Whether questions which instances to kill may be asked. A matcher that fails on them may
     /// still place tasks, so they have their own backoff.
     pub(crate) fn takes_kill_choices(&self) -> bool {

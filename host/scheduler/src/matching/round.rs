@@ -96,6 +96,8 @@ type Refused = HashMap<Vec<Constraint>, Vec<bool>>;
 struct Judged {
     survey: CandidateScan,
     verdicts: Vec<Verdict>,
+    /// By each of several matchers.
+    refusals: Vec<(String, u32)>,
 }
 
 /// The search for placements of one batch.
@@ -267,13 +269,20 @@ impl Round {
     async fn judge(&mut self, search: &Search<'_>, matcher: &mut MatcherClient) -> Result<Judged, String> {
         let survey = self.offers.scan(&search.need, search.count, self.now);
         if survey.candidates.is_empty() {
-            let verdicts = Vec::new();
-            return Ok(Judged { survey, verdicts });
+            return Ok(Judged {
+                survey,
+                verdicts: Vec::new(),
+                refusals: Vec::new(),
+            });
         }
         let task = self.question(search.spec);
         let verdicts = matcher.judge(&task, &as_candidates(&survey.candidates)).await?;
         matcher.succeeded();
-        let judged = Judged { survey, verdicts };
+        let judged = Judged {
+            survey,
+            verdicts,
+            refusals: matcher.refusals(),
+        };
         // Rejections caused by placed instances do not hold for other run specs.
         if task.placed.is_empty() {
             self.remember(task.constraints, &judged);
@@ -363,7 +372,14 @@ impl Judged {
                 by_own_rule += 1;
             }
         }
-        if by_own_rule > 0 {
+        let by_matcher = self
+            .refusals
+            .iter()
+            .map(|(name, count)| format!("{name}: {count}"));
+        let by_matcher: Vec<String> = by_matcher.collect();
+        if !by_matcher.is_empty() {
+            failure.message = Some(format!("agents rejected by matcher: {}", by_matcher.join(", ")));
+        } else if by_own_rule > 0 {
             failure.message = Some(format!(
                 "agents rejected by a rule of the matcher itself, for example the home region: {by_own_rule}"
             ));

@@ -224,7 +224,7 @@ fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
 
 /// Reports all missing keys of `[workflow]` together, and names that two frameworks have.
 fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
-    let mut gaps = Vec::new();
+    let mut gaps = settings.plugins.bindings.problems();
     if let Some(workflow) = &settings.workflow {
         gaps.extend(workflow.gaps());
         // Another matcher may have another constraint syntax.

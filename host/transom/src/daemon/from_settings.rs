@@ -231,8 +231,8 @@ pub(super) fn plugins_config(
         store,
         prefix: prefix.unwrap_or_default(),
         bindings: transom_plugin_host::Bindings {
-            matcher: bindings.matcher,
-            filter: bindings.filter,
+            matchers: bindings.matcher.names().to_vec(),
+            filters: bindings.filter.names().to_vec(),
             bootstrap: bindings.bootstrap,
             http: bindings.http,
             tcp: bindings.tcp,

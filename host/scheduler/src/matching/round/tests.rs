@@ -23,6 +23,8 @@ use crate::testing::{offer, spec, wanted};
 struct Classes {
     /// Goes to the class that has the fewest, and not to the first candidate that passes.
     spreads: bool,
+    /// As of several matchers.
+    refusals: Vec<(String, u32)>,
     log: Arc<Mutex<Log>>,
 }
 
@@ -70,6 +72,10 @@ impl Matcher for Classes {
         log.candidates += candidates.len();
         log.verdicts = candidates.iter().map(verdict).collect();
         Ok(log.verdicts.clone())
+    }
+
+    fn refusals(&self) -> &[(String, u32)] {
+        &self.refusals
     }
 
     async fn place(
@@ -344,9 +350,9 @@ async fn run_specs_with_equal_constraints_share_rejections() {
     assert_eq!(log.lock().unwrap().candidates, 16 + world.bins.len() + 10);
 }
 
-/// The matcher's own rule is a reason too, but no condition's.
-#[tokio::test]
-async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
+/// The failure of a task that agent 5 may not run by a rule of the matcher's own, and agent 6 by the
+/// task's constraint.
+async fn failure_of(matcher: Classes) -> MatchFailure {
     let mut queue = Queue::default();
     let conditioned = RunSpec {
         constraints: vec![Constraint::Expression("class-1".to_owned())],
@@ -360,12 +366,18 @@ async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
         batches: batches(&queue),
         cpus: HashMap::new(),
     };
-    let (mut matcher, mut rng) = (client(Classes::default()), StdRng::seed_from_u64(1));
+    let (mut matcher, mut rng) = (client(matcher), StdRng::seed_from_u64(1));
     let failure = world
         .round(SHORTLIST)
         .place(&world.batches[0], &mut matcher, &mut rng)
-        .await
-        .unwrap();
+        .await;
+    failure.unwrap()
+}
+
+/// The matcher's own rule is a reason too, but no condition's.
+#[tokio::test]
+async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
+    let failure = failure_of(Classes::default()).await;
     assert_eq!(
         failure.reasons,
         BTreeMap::from([(Reason::UnfulfilledConstraint, 2)])
@@ -376,4 +388,17 @@ async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
         message.ends_with("region: 1") && message.contains("a rule of the matcher"),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn rejections_by_several_matchers_name_them() {
+    let refusals = vec![("attributes".to_owned(), 1), ("ours".to_owned(), 1)];
+    let failure = failure_of(Classes {
+        refusals,
+        ..Classes::default()
+    })
+    .await;
+    let expected = "agents rejected by matcher: attributes: 1, ours: 1";
+    assert_eq!(failure.message.as_deref(), Some(expected));
+    assert_eq!(failure.constraints, BTreeMap::from([(0, 1)]));
 }

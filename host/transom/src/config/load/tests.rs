@@ -163,6 +163,36 @@ fn other_matchers_may_use_other_attribute_forms() {
 }
 
 #[test]
+fn several_plugins_of_one_extension_point_are_distinct_and_few() {
+    let plugins = |text: &str| read(&format!("[plugins.use]\n{text}\n"));
+    let settings = plugins("matcher = [\"attributes\", \"ours\"]").expect("valid");
+    assert_eq!(settings.plugins.bindings.matcher.names(), ["attributes", "ours"]);
+    assert_eq!(settings.plugins.bindings.filter.names(), ["events"]);
+    let names: Vec<String> = (0..9).map(|number| format!("\"p{number}\"")).collect();
+    for (text, expected) in [
+        (
+            "matcher = []".to_owned(),
+            "`plugins.use.matcher` has 0 plugins; expected 1 to 8",
+        ),
+        (
+            format!("filter = [{}]", names.join(", ")),
+            "`plugins.use.filter` has 9 plugins; expected 1 to 8",
+        ),
+        (
+            "filter = [\"a\", \"b\", \"a\"]".to_owned(),
+            "`plugins.use.filter` has \"a\" twice",
+        ),
+        (
+            "matcher = 5".to_owned(),
+            "expected the name of a plugin or a list of names",
+        ),
+    ] {
+        let error = format!("{:#}", plugins(&text).expect_err(&text));
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn is_setting_recognises_variables_of_sections() {
     for (variable, expected) in [
         ("APPS_PORT", true),
