@@ -89,6 +89,8 @@ struct Core {
     /// With it servers and agents join.
     join_token: Secret,
     client_config: Option<ReadClientConfig>,
+    /// The change of the served client configuration that is under way.
+    hand_over: Option<HandOver>,
     members: Members,
     /// Live tasks that are no members any more; the scheduler kills them.
     orphans: BTreeSet<TaskId>,
@@ -119,6 +121,14 @@ impl ReadClientConfig {
         let served = config.map(|config| config.served(&stored.address).into());
         Self { stored, served }
     }
+}
+
+/// Clients get the client configuration of another server, because theirs is about to end.
+#[derive(Debug)]
+struct HandOver {
+    /// The other server.
+    to: TaskId,
+    since: Timestamp,
 }
 
 /// The jobs under way.
@@ -176,6 +186,7 @@ pub(crate) fn start(
         wanted: stored.wanted,
         join_token,
         client_config: stored.client_config.map(ReadClientConfig::new),
+        hand_over: None,
         orphans: BTreeSet::new(),
         orchestrator: OrchestratorState::default(),
         kvstore: KvstoreState::new(stored.kvstore),

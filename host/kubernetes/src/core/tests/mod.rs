@@ -5,6 +5,7 @@ mod backups;
 mod etcd;
 mod kvstore;
 mod rolling;
+mod servers;
 mod site;
 
 use std::time::Duration;
@@ -248,7 +249,7 @@ async fn a_stopped_cluster_starts_again_with_its_counts() {
         Kind::ALL.into_iter().all(|kind| site.tasks(kind).is_empty())
     })
     .await;
-    assert!(!site.world.done().iter().any(|what| what.starts_with("drain")));
+    assert_eq!(site.world.drains(), [""; 0]);
     let refused = site
         .ask(|reply| Command::Restart {
             scope: Scope::All,
@@ -307,13 +308,7 @@ async fn a_restart_replaces_every_task_of_its_kinds() {
     })
     .await;
     assert_eq!(site.tasks(Kind::Server), before.server);
-    let drains = site
-        .world
-        .done()
-        .iter()
-        .filter(|what| what.starts_with("drain"))
-        .count();
-    assert_eq!(drains, 2);
+    assert_eq!(site.world.drains().len(), 2);
 }
 
 #[tokio::test]
