@@ -116,7 +116,7 @@ async fn until_three(
 }
 
 /// The id of the agent on a host.
-async fn agent_on(site: &Site, host: &str) -> Value {
+pub(crate) async fn agent_on(site: &Site, host: &str) -> Value {
     let listed = site.get(&format!("http://{}/slaves", site.cluster.master)).await;
     let listed = listed.expect("agents");
     let agents = listed["slaves"].as_array().expect("a list");
@@ -124,7 +124,8 @@ async fn agent_on(site: &Site, host: &str) -> Value {
     found.unwrap_or_else(|| panic!("{host} in {listed}"))["id"].clone()
 }
 
-async fn drain(site: &Site, host: &str) {
+/// Drains the agent on a host, as an operator does.
+pub(crate) async fn drain(site: &Site, host: &str) {
     let call = json!({
         "type": "DRAIN_AGENT",
         "drain_agent": {"agent_id": {"value": agent_on(site, host).await}, "max_grace_period": {"seconds": 5}},
