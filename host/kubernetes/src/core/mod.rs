@@ -199,6 +199,8 @@ pub(crate) fn start(
         config,
     };
     core.rebuild();
+    // Requests are answered from now on, and the first turn takes a while.
+    core.show();
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
@@ -234,8 +236,8 @@ pub(crate) fn start(
             core.act().await;
         }
         core.service.delivery.set(None);
+        // The last view stays: it answers requests that arrived before the handles are withdrawn.
         core.service.metrics.step_down();
-        core.service.views.publish(crate::view::View::default());
     });
     ended.cancelled_owned()
 }

@@ -8,6 +8,7 @@ mod rolling;
 mod servers;
 mod site;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use transom_cluster::v1::TaskState;
@@ -51,7 +52,11 @@ async fn scaled_counts_survive_a_restart_unless_the_configured_count_changes() {
     site.until("three agents", |view| view.running(Kind::Agent) == 3)
         .await;
     let before = site.tasks(Kind::Agent);
+    let former = Arc::clone(&site.views);
     let site = site.restarted(|_| {}).await;
+    // No request sees other counts, neither while a daemon stops leading nor when one begins to.
+    assert_eq!(former.get().wanted, counts(1, 1, 3));
+    assert_eq!(site.views.get().wanted, counts(1, 1, 3));
     site.until_settled().await;
     assert_eq!(site.views.get().wanted, counts(1, 1, 3));
     assert_eq!(site.tasks(Kind::Agent), before, "no task was restarted");
