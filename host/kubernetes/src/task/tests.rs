@@ -354,7 +354,7 @@ fn several_servers_run_on_different_agents_unless_they_are_pinned() {
         let spec = launch.run_spec("v".to_owned(), wanted);
         let operators = spec.constraints.into_iter().map(|constraint| match constraint {
             Constraint::Field { operator, .. } => operator,
-            other => panic!("{other:?}"),
+            other @ Constraint::Expression(_) => panic!("{other:?}"),
         });
         operators.collect::<Vec<_>>()
     };
