@@ -58,7 +58,7 @@ async fn served(http: &reqwest::Client, url: &str, file: &Path) -> Result<String
     kubectl(file, &["config", "view", path])
 }
 
-/// Reads the ConfigMap over and over, each time with the client configuration that is served then.
+/// Reads the `ConfigMap` over and over, each time with the client configuration that is served then.
 struct Reader {
     end: CancellationToken,
     task: JoinHandle<Reads>,
@@ -202,7 +202,7 @@ async fn two_servers_move_one_by_one_and_clients_go_on_reading() {
     let lost = &first[&current];
     let reader = Reader::start(&site, reader_file.clone());
     drain(&site, &lost.host).await;
-    let (second, next) = until_two(&site, &file, &[current.clone()]).await;
+    let (second, next) = until_two(&site, &file, std::slice::from_ref(&current)).await;
     assert!(
         second.values().all(|server| server.host != lost.host),
         "{second:?}"
@@ -216,7 +216,7 @@ async fn two_servers_move_one_by_one_and_clients_go_on_reading() {
     let reader = Reader::start(&site, reader_file.clone());
     let agent = agent_on(&site, &lost.host).await;
     site.fault(&json!({"fault": "kill-agent", "agent": agent})).await;
-    let (third, present) = until_two(&site, &file, &[next.clone()]).await;
+    let (third, present) = until_two(&site, &file, std::slice::from_ref(&next)).await;
     assert!(third.values().all(|server| server.host != lost.host), "{third:?}");
     reader.stop(Some(&lost.address), &third[&present].address).await;
 
