@@ -135,7 +135,8 @@ pub(crate) async fn agent_on(site: &Site, host: &str) -> Value {
     found.unwrap_or_else(|| panic!("{host} in {listed}"))["id"].clone()
 }
 
-async fn drain(site: &Site, host: &str) {
+/// Drains the agent on a host, as an operator does.
+pub(crate) async fn drain(site: &Site, host: &str) {
     let call = json!({
         "type": "DRAIN_AGENT",
         "drain_agent": {"agent_id": {"value": agent_on(site, host).await}, "max_grace_period": {"seconds": 5}},

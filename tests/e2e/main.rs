@@ -47,6 +47,8 @@ mod kubernetes_instances;
 mod kubernetes_kvstore;
 mod kubernetes_kvstore_restore;
 mod kubernetes_real;
+mod kubernetes_rolling;
+mod kubernetes_servers;
 mod kubernetes_standby;
 mod large_group;
 mod leadership;

@@ -4,8 +4,9 @@
 //! plane; agents register their nodes there. A task of a kind that is held waits before it does
 //! anything.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use reqwest::Method;
 use serde_json::Value;
@@ -35,8 +36,10 @@ impl Tasks {
         let folder = tempfile::tempdir().expect("a directory");
         let tasks = Tasks { folder, server };
         let held = tasks.folder().join("hold-$K3SFRAMEWORK_TYPE");
+        let shared = tasks.shared();
+        let shared = shared.display();
         let script = format!(
-            "#!/bin/sh\n{exports}while [ -e {} ]; do sleep 0.05; done\nexec \"$@\"\n",
+            "#!/bin/sh\n{exports}export TRANSOM_ORCHESTRATOR_SHARED='{shared}'\nwhile [ -e {} ]; do sleep 0.05; done\nexec \"$@\"\n",
             held.display()
         );
         fs::write(tasks.script(), script).expect("written");
@@ -48,8 +51,53 @@ impl Tasks {
         self.folder.path()
     }
 
-    fn script(&self) -> std::path::PathBuf {
+    fn script(&self) -> PathBuf {
         self.folder().join("bootstrap.sh")
+    }
+
+    /// What servers share: with an API that has nodes only, the nodes.
+    fn shared(&self) -> PathBuf {
+        self.folder().join("shared")
+    }
+
+    /// Gives each node a pod that no drain may evict, where the API has nodes only.
+    pub fn keep_pods(&self) {
+        fs::write(self.shared().join("keep-pods"), "").expect("written");
+    }
+
+    /// Takes these pods away.
+    pub fn drop_pods(&self) {
+        fs::remove_file(self.shared().join("keep-pods")).expect("kept");
+    }
+
+    /// The nodes that are registered and take pods, where the API has nodes only.
+    pub fn open_nodes(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.shared().join("nodes"))
+            .expect("nodes")
+            .flatten();
+        let open = |path: &Path| {
+            // Absent: it was removed meanwhile.
+            let node: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).expect("a node");
+            (node["spec"]["unschedulable"] != true).then_some(())
+        };
+        let nodes = entries.map(|entry| entry.path());
+        nodes
+            .filter(|path| path.extension().is_some_and(|it| it == "json") && open(path).is_some())
+            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+            .collect()
+    }
+
+    /// How many of the servers that ever answered accept connections.
+    pub fn answering_servers(&self) -> usize {
+        let announced = fs::read_dir(self.shared().join("servers")).expect("servers");
+        let urls = announced
+            .flatten()
+            .filter_map(|file| fs::read_to_string(file.path()).ok());
+        let answers = |url: &String| {
+            let address = url.strip_prefix("https://").unwrap_or_default();
+            std::net::TcpStream::connect(address).is_ok()
+        };
+        urls.filter(answers).count()
     }
 
     /// Holds the tasks of a kind that start from now on. A datastore that is held fails.

@@ -30,6 +30,8 @@
 //! * A kvstore of several members keeps its quorum: one at a time joins, leaves or is replaced, and
 //!   only while the others have the quorum.
 //! * One running task at a time is replaced, and the next one only when every node is ready.
+//! * Of several servers the one that clients use is replaced last, when another one's client
+//!   configuration is served.
 //! * An agent's node is drained before its task ends, for at most the drain timeout; a silent API
 //!   delays a removal as long.
 //! * One backup or restore at a time is under way; it goes on after a crash. While a restore changes

@@ -277,7 +277,6 @@ impl Site {
             if ended.is_some() {
                 restarts += 1;
                 self.start_daemon(daemon).await?;
-                tokio::time::sleep(Duration::from_millis(200)).await;
             }
             tokio::time::sleep(POLL).await;
         }

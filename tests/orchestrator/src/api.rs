@@ -6,6 +6,8 @@ use anyhow::Context;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
+use crate::shared::announced;
+
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(250);
@@ -40,6 +42,16 @@ impl Api {
     pub(crate) async fn ready(&self) {
         while !self.is_ready().await {
             tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Goes on with the next API that is announced, after one that does not answer.
+    pub(crate) fn change(&mut self) {
+        let all = announced();
+        let here = all.iter().position(|url| *url == self.url);
+        let next = here.map_or(0, |here| here + 1) % all.len().max(1);
+        if let Some(url) = all.into_iter().nth(next) {
+            self.url = url;
         }
     }
 

@@ -1,5 +1,5 @@
-//! The authority, and what it signs. The authority stays in the data folder, so that a server that
-//! is started again keeps it.
+//! The authority, and what it signs. The authority stays in the shared folder, so that the servers of
+//! a cluster have the same, and one that is started again keeps it.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::certificates::{Authority, Signed, service_accounts, write_secret};
+use crate::shared::SharedFolder;
 use crate::{Arguments, address, url, variable};
 
 /// How long a program may take to end after SIGTERM.
@@ -30,14 +31,15 @@ impl ControlPlane {
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         let path = |name: &str| folder.join(name).display().to_string();
 
-        let authority = Authority::in_folder(folder)?;
+        let shared = SharedFolder::of(arguments)?;
+        let authority = Authority::in_folder(shared.path())?;
         let host = address(arguments).to_string();
         let mut names = arguments.tls_san.clone();
         names.extend(["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"].map(str::to_owned));
         let server = authority.server(names)?;
         fs::write(path("server.crt"), &server.certificate)?;
         write_secret(&folder.join("server.key"), &server.key)?;
-        let (private, public) = service_accounts(folder)?;
+        let (private, public) = service_accounts(shared.path())?;
         let (private, public) = (private.display(), public.display());
         // The framework has one token for every agent: no user of a single node.
         write_secret(
@@ -53,7 +55,8 @@ impl ControlPlane {
         )?;
         let own = own.display();
 
-        let (cert, authority) = (path("server.crt"), path("authority.crt"));
+        let cert = path("server.crt");
+        let authority = shared.path().join("authority.crt").display().to_string();
         let mut plane = Self { programs: Vec::new() };
         plane.spawn(
             "kube-apiserver",
@@ -136,7 +139,7 @@ impl ControlPlane {
 
 /// Writes the client configuration where k3s would, with the address that k3s writes.
 pub(crate) fn write_client_config(arguments: &Arguments) -> anyhow::Result<()> {
-    let authority = Authority::in_folder(&arguments.data_dir)?;
+    let authority = Authority::in_folder(SharedFolder::of(arguments)?.path())?;
     let url = format!("https://127.0.0.1:{}", arguments.https_listen_port);
     let text = client_config(&authority, &authority.administrator()?, &url);
     let path = variable("K3S_KUBECONFIG_OUTPUT").or_else(|_| variable("KUBECONFIG"))?;

@@ -7,13 +7,14 @@
 //!
 //! Arguments and variables are those that the framework gives to k3s; further options are ignored.
 //! The control plane's programs are in the folder `TRANSOM_KUBERNETES`. They end with this one,
-//! however it ends.
+//! however it ends. Several servers need a folder that they share: `TRANSOM_ORCHESTRATOR_SHARED`.
 
 mod api;
 mod certificates;
 mod control_plane;
 mod node;
 mod nodes_api;
+mod shared;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
@@ -28,6 +29,7 @@ use crate::api::Api;
 use crate::control_plane::ControlPlane;
 use crate::node::Node;
 use crate::nodes_api::NodesApi;
+use crate::shared::SharedFolder;
 
 /// The arguments that are read; the framework passes more.
 #[derive(Debug, Parser)]
@@ -109,7 +111,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
             outcome
         }
         "agent" => {
-            let api = Api::new(&variable("K3S_URL")?, &token)?;
+            let mut api = Api::new(&variable("K3S_URL")?, &token)?;
             let id = arguments.with_node_id.as_deref();
             let mut node = Node::new(
                 "agent",
@@ -118,7 +120,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
             );
             tokio::select! {
                 _ = ended.recv() => Ok(()),
-                () = node.keep(&api) => Ok(()),
+                () = node.keep(&mut api) => Ok(()),
             }
         }
         role => bail!("unknown role {role}; expected server or agent"),
@@ -127,12 +129,14 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 /// The server's part after its programs have started.
 async fn serve(arguments: &Arguments, url: &str, token: &str) -> anyhow::Result<()> {
-    let api = Api::new(url, token)?;
+    let mut api = Api::new(url, token)?;
     api.ready().await;
+    let id = variable("MESOS_TASK_ID")?;
+    SharedFolder::of(arguments)?.announce(&id, url)?;
     control_plane::write_client_config(arguments)?;
     println!("the API answers at {url}");
-    let mut node = Node::new("server", &variable("MESOS_TASK_ID")?, &arguments.node_label);
-    node.keep(&api).await;
+    let mut node = Node::new("server", &id, &arguments.node_label);
+    node.keep(&mut api).await;
     Ok(())
 }
 

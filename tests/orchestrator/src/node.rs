@@ -24,6 +24,8 @@ pub(crate) struct Node {
     name: String,
     labels: Map<String, Value>,
     registered: bool,
+    /// An agent may use the API of any server.
+    is_agent: bool,
     since: Timestamp,
 }
 
@@ -41,12 +43,13 @@ impl Node {
             name: format!("{role}-{id}"),
             labels,
             registered: false,
+            is_agent: role == "agent",
             since: Timestamp::now(),
         }
     }
 
     /// Registers it, then keeps it ready. A node that was deleted is not registered again.
-    pub(crate) async fn keep(&mut self, api: &Api) {
+    pub(crate) async fn keep(&mut self, api: &mut Api) {
         let mut silent = false;
         let mut renewals = tokio::time::interval(INTERVAL);
         renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -54,11 +57,15 @@ impl Node {
             renewals.tick().await;
             match self.renew(api).await {
                 Ok(()) => silent = false,
-                Err(error) if !silent => {
+                Err(error) => {
+                    if !silent {
+                        println!("node {}: {error:#}; retrying", self.name);
+                    }
                     silent = true;
-                    println!("node {}: {error:#}; retrying", self.name);
+                    if self.is_agent {
+                        api.change();
+                    }
                 }
-                Err(_) => {}
             }
         }
     }

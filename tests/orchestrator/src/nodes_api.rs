@@ -2,18 +2,21 @@
 //! those that the framework and the agents make.
 //!
 //! It takes what the control plane takes: the authority's certificates and the agents' token. Nodes
-//! stay in the data folder, as they stay in a datastore; a node whose agent is silent is not ready.
+//! stay in the shared folder, as they stay in a datastore; a node whose agent is silent is not ready.
+//!
+//! While the shared folder has a file `keep-pods`, each node has a pod that no drain may evict.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use axum::extract::connect_info::Connected;
-use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::extract::{ConnectInfo, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -33,6 +36,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::certificates::Authority;
 use crate::node::VERSION;
+use crate::shared::SharedFolder;
 use crate::{Arguments, address};
 
 /// How long a node stays ready without a renewal, as the control plane is configured here.
@@ -51,8 +55,10 @@ struct Shared {
     token: String,
     /// A file for each node, written at each renewal. Servers of one cluster share the folder.
     folder: PathBuf,
-    /// Held while a node is changed.
-    changing: Mutex<()>,
+    /// While it exists, each node has a pod that stays.
+    kept_pods: PathBuf,
+    /// Locked while a node is changed, also by the other servers.
+    lock: PathBuf,
 }
 
 /// The other end of a connection.
@@ -65,8 +71,8 @@ struct Peer {
 
 impl NodesApi {
     pub(crate) async fn bind(arguments: &Arguments, token: &str) -> anyhow::Result<Self> {
-        let folder = &arguments.data_dir;
-        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        let folder = SharedFolder::of(arguments)?;
+        let folder = folder.path();
         let tls = tls(&Authority::in_folder(folder)?, arguments)?;
         let bound = TcpListener::bind((address(arguments), arguments.https_listen_port));
         let listener = Secure::new(bound.await.context("binding the API's port")?, tls)?;
@@ -75,7 +81,8 @@ impl NodesApi {
         let shared = Arc::new(Shared {
             token: token.to_owned(),
             folder: nodes,
-            changing: Mutex::default(),
+            kept_pods: folder.join("keep-pods"),
+            lock: folder.join("nodes.lock"),
         });
         Ok(Self {
             listener,
@@ -119,8 +126,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/nodes", get(list).post(register))
         .route("/api/v1/nodes/{name}", patch(change).delete(remove))
         .route("/api/v1/nodes/{name}/status", patch(renew))
-        // No node runs a pod.
-        .route("/api/v1/pods", get(async || Json(json!({"items": []}))))
+        .route("/api/v1/pods", get(pods))
+        .route("/api/v1/namespaces/{namespace}/pods/{name}/eviction", post(evict))
         // The status tells as much as the lease.
         .route(LEASES, post(async || StatusCode::CREATED))
         .route(&format!("{LEASES}/{{name}}"), patch(async || StatusCode::OK))
@@ -189,7 +196,7 @@ async fn list(State(shared): State<Arc<Shared>>) -> Answer<Json<Value>> {
 }
 
 async fn register(State(shared): State<Arc<Shared>>, Json(node): Json<Value>) -> Answer<StatusCode> {
-    let _changing = shared.changing();
+    let _changing = shared.changing()?;
     let path = shared.path(node["metadata"]["name"].as_str().unwrap_or_default())?;
     if path.exists() {
         return Ok(StatusCode::CONFLICT);
@@ -212,18 +219,57 @@ async fn change(
     Json(mut change): Json<Value>,
 ) -> Answer<StatusCode> {
     let value = change["spec"]["unschedulable"].take();
-    shared.change(&name, |node| node["spec"]["unschedulable"] = value)
+    shared.change(&name, |node| {
+        node["spec"]["unschedulable"] = value;
+        // No other annotation is ever made.
+        if let Some(annotations) = change["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|_, value| !value.is_null());
+            node["metadata"]["annotations"] = json!(annotations);
+        }
+    })
 }
 
 async fn remove(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<StatusCode> {
-    let _changing = shared.changing();
+    let _changing = shared.changing()?;
     fs::remove_file(shared.path(&name)?)?;
     Ok(StatusCode::OK)
 }
 
+/// The pods of one node. Others are never asked for where pods are kept.
+async fn pods(
+    State(shared): State<Arc<Shared>>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Json<Value> {
+    let selector = query.get("fieldSelector");
+    let node = selector.and_then(|selector| selector.strip_prefix("spec.nodeName="));
+    let node = node.filter(|_| shared.kept_pods.exists());
+    let pods: Vec<Value> = node
+        .into_iter()
+        .map(|node| {
+            json!({
+                "metadata": {"name": format!("kept-{node}"), "namespace": "default", "uid": node},
+                "spec": {"nodeName": node}, "status": {"phase": "Running"},
+            })
+        })
+        .collect();
+    Json(json!({"kind": "PodList", "apiVersion": "v1", "items": pods}))
+}
+
+/// As the control plane answers where a disruption budget keeps the pod.
+async fn evict(State(shared): State<Arc<Shared>>) -> StatusCode {
+    if shared.kept_pods.exists() {
+        StatusCode::TOO_MANY_REQUESTS
+    } else {
+        StatusCode::NOT_FOUND
+    }
+}
+
 impl Shared {
-    fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the nodes until the file is dropped.
+    fn changing(&self) -> io::Result<fs::File> {
+        let file = fs::File::create(&self.lock)?;
+        file.lock()?;
+        Ok(file)
     }
 
     /// The file of a node.
@@ -236,7 +282,7 @@ impl Shared {
     }
 
     fn change(&self, name: &str, change: impl FnOnce(&mut Value)) -> Answer<StatusCode> {
-        let _changing = self.changing();
+        let _changing = self.changing()?;
         let path = self.path(name)?;
         let mut node = read(&path)?;
         change(&mut node);

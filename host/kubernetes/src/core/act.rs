@@ -10,10 +10,10 @@ use transom_common::HostPort;
 use transom_replicas::Condition;
 use transom_scheduler::TaskRequest;
 
-use super::Core;
 use super::finding::{Finding, NodeChange};
 use super::members::ScriptState;
 use super::version::IMPORTED;
+use super::{Core, HandOver};
 use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain, Goal, Node, Observed, Plan, Policy, Step, next_steps};
 use crate::task::{Endpoints, Launch, MemberStart, Metadata, Script};
@@ -39,6 +39,7 @@ impl Core {
         if self.autoscale(self.plan.settled, now).await {
             self.plan = self.next_plan(&versions, now);
         }
+        let handing_over = self.hand_over.take();
         for step in std::mem::take(&mut self.plan.steps) {
             tracing::debug!(framework = self.config.name, ?step, "next step");
             match step {
@@ -53,6 +54,14 @@ impl Core {
                     tracing::info!(framework = self.config.name, %kind, number, ?why, "ending a task");
                     let outcomes = self.members.remove(kind, number, now);
                     self.outcomes(outcomes);
+                }
+                Step::HandOver { number } => {
+                    let since = handing_over.as_ref().map_or(now, |known| known.since);
+                    let to = self.members.of(Kind::Server).get(&number);
+                    self.hand_over = to.map(|member| HandOver {
+                        to: member.task.clone(),
+                        since,
+                    });
                 }
                 Step::Drain { number, node } => self.drain(number, node),
                 Step::CancelDrain { number, node } => {
@@ -122,7 +131,9 @@ impl Core {
         let observation = self.orchestrator.observation.as_ref();
         let members = PerKind::from_fn(|kind| {
             let mut members = self.members.planned(kind, versions.of(kind));
+            let served = self.client_config.as_ref().map(|known| &*known.stored.task);
             for member in &mut members {
+                member.serving = kind == Kind::Server && served == Some(&*member.task);
                 member.chosen = self.autoscaled_away().contains(&member.task);
                 // A daemon that led before has begun to drain it.
                 let mut nodes = observation.iter().flat_map(|it| &it.nodes);
@@ -163,6 +174,7 @@ impl Core {
             silent_since: self.orchestrator.silent_since,
             backoff: PerKind::from_fn(|kind| self.members.backoff(kind, now)),
             kvstore: self.planned_kvstore(),
+            hand_over_since: self.hand_over.as_ref().map(|known| known.since),
         }
     }
 
@@ -218,19 +230,33 @@ impl Core {
     /// served, so that it stays the same while another one moves; else the one with the lowest
     /// number.
     pub(super) fn running_server(&self) -> Option<(TaskId, HostPort)> {
-        let servers = self.members.of(Kind::Server).values();
-        let mut running = servers.filter_map(|member| {
-            let record = member.record.as_ref()?;
-            let runs = member.replica.condition == Condition::Running;
-            let address = HostPort::new(&record.agent.hostname, *record.host_ports.first()?);
-            runs.then(|| (member.task.clone(), address))
-        });
         let known = self
             .client_config
             .as_ref()
             .map(|known| known.stored.task.as_str());
-        let served = running.clone().find(|(task, _)| Some(task.as_str()) == known);
+        let mut running = self.running_servers();
+        let served = self
+            .running_servers()
+            .find(|(task, _)| Some(task.as_str()) == known);
         served.or_else(|| running.next())
+    }
+
+    /// The server whose client configuration is to be served.
+    pub(super) fn server_for_clients(&self) -> Option<(TaskId, HostPort)> {
+        let to = self.hand_over.as_ref().map(|known| &known.to);
+        let next = self.running_servers().find(|(task, _)| Some(task) == to);
+        next.or_else(|| self.running_server())
+    }
+
+    /// The running servers, and where their APIs can be reached.
+    fn running_servers(&self) -> impl Iterator<Item = (TaskId, HostPort)> {
+        let servers = self.members.of(Kind::Server).values();
+        servers.filter_map(|member| {
+            let record = member.record.as_ref()?;
+            let runs = member.replica.condition == Condition::Running;
+            let address = HostPort::new(&record.agent.hostname, *record.host_ports.first()?);
+            runs.then(|| (member.task.clone(), address))
+        })
     }
 
     /// Adds a task and requests it, when it needs no script; returns its id.
@@ -446,15 +472,15 @@ impl Core {
         self.uncordoning = !done;
     }
 
-    /// Reads the client configuration of the running server, when it is another one than before or
-    /// its API does not answer.
+    /// Reads the client configuration of the server that clients are to use, when it is another one
+    /// than before or its API does not answer.
     fn read_client_config(&mut self) {
         let now = Instant::now();
         if self.jobs.reading {
             return;
         }
         self.jobs.read_at = None;
-        let Some((task, address)) = self.running_server() else {
+        let Some((task, address)) = self.server_for_clients() else {
             return;
         };
         let known = self.client_config.as_ref().map(|known| &known.stored);

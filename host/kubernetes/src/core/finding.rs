@@ -219,7 +219,10 @@ impl Core {
             }
         };
         // The server may have ended meanwhile.
-        if self.running_server().is_none_or(|(running, _)| running != *task) {
+        if self
+            .server_for_clients()
+            .is_none_or(|(server, _)| server != *task)
+        {
             return;
         }
         let stored = StoredClientConfig {
@@ -373,6 +376,8 @@ impl Core {
         if was_current {
             self.orchestrator.client = None;
             self.orchestrator.observation = None;
+            // Clients cannot use what is served until another one's is read.
+            self.jobs.read_after = None;
         }
     }
 }

@@ -203,9 +203,18 @@ impl Members {
     /// Handles the passing of time.
     pub(super) fn tick(&mut self, now: Timestamp) -> Vec<Outcome> {
         let all: Vec<(Kind, u32)> = self.iter().map(|(kind, number, _)| (kind, number)).collect();
-        all.into_iter()
-            .flat_map(|(kind, number)| self.step(kind, number, Input::Tick, now))
-            .collect()
+        let mut outcomes = Vec::new();
+        for (kind, number) in all {
+            outcomes.extend(self.step(kind, number, Input::Tick, now));
+            // Another server or agent takes its place, and a change that waits until every node is
+            // ready must not wait for this one. A datastore's task has the data and may return.
+            let member = self.of(kind).get(&number);
+            let inactive = |member: &Member| member.replica.condition == Condition::UnreachableInactive;
+            if kind != Kind::Datastore && member.is_some_and(inactive) {
+                outcomes.extend(self.remove(kind, number, now));
+            }
+        }
+        outcomes
     }
 
     /// Until when tasks of a kind are not launched.
@@ -273,6 +282,7 @@ impl Members {
                 drain: member.drain,
                 chosen: false,
                 unready_since: member.unready_since,
+                serving: false,
                 voter: false,
                 etcd: None,
             })

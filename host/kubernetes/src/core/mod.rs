@@ -89,6 +89,8 @@ struct Core {
     /// With it servers and agents join.
     join_token: Secret,
     client_config: Option<ReadClientConfig>,
+    /// The change of the served client configuration that is under way.
+    hand_over: Option<HandOver>,
     members: Members,
     /// Live tasks that are no members any more; the scheduler kills them.
     orphans: BTreeSet<TaskId>,
@@ -119,6 +121,14 @@ impl ReadClientConfig {
         let served = config.map(|config| config.served(&stored.address).into());
         Self { stored, served }
     }
+}
+
+/// Clients get the client configuration of another server, because theirs is about to end.
+#[derive(Debug)]
+struct HandOver {
+    /// The other server.
+    to: TaskId,
+    since: Timestamp,
 }
 
 /// The jobs under way.
@@ -176,6 +186,7 @@ pub(crate) fn start(
         wanted: stored.wanted,
         join_token,
         client_config: stored.client_config.map(ReadClientConfig::new),
+        hand_over: None,
         orphans: BTreeSet::new(),
         orchestrator: OrchestratorState::default(),
         kvstore: KvstoreState::new(stored.kvstore),
@@ -188,6 +199,8 @@ pub(crate) fn start(
         config,
     };
     core.rebuild();
+    // Requests are answered from now on, and the first turn takes a while.
+    core.show();
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
@@ -223,8 +236,8 @@ pub(crate) fn start(
             core.act().await;
         }
         core.service.delivery.set(None);
+        // The last view stays: it answers requests that arrived before the handles are withdrawn.
         core.service.metrics.step_down();
-        core.service.views.publish(crate::view::View::default());
     });
     ended.cancelled_owned()
 }

@@ -6,7 +6,7 @@
 //! node reaches no other.
 //!
 //! The members of a kvstore are one etcd cluster, which must keep its quorum: [`kvstore`] has their
-//! rules.
+//! rules. [`servers`] has those for the server that clients use.
 //!
 //! [`next_steps`] is called after every event and at each heartbeat. Its steps are started, not
 //! waited for: what is under way is part of what is observed.
@@ -20,6 +20,7 @@ use crate::kind::{Kind, PerKind};
 
 mod kvstore;
 mod nodes;
+mod servers;
 
 pub(crate) use kvstore::{Absent, Kvstore, Start};
 
@@ -45,6 +46,8 @@ pub(crate) struct Observed {
     pub(crate) backoff: PerKind<Option<Timestamp>>,
     /// The datastore's etcd cluster, if it may have several members.
     pub(crate) kvstore: Option<Kvstore>,
+    /// Since when the client configuration of another server is being read.
+    pub(crate) hand_over_since: Option<Timestamp>,
 }
 
 /// A task of the framework.
@@ -69,6 +72,8 @@ pub(crate) struct Member {
     pub(crate) chosen: bool,
     /// Since when its node is missing or not ready, as the API last said.
     pub(crate) unready_since: Option<Timestamp>,
+    /// Whether it is the server whose client configuration is served.
+    pub(crate) serving: bool,
     /// Of a kvstore: whether it votes in the etcd cluster.
     pub(crate) voter: bool,
     /// Of a kvstore: its id in the etcd cluster, if the cluster lists it.
@@ -118,6 +123,8 @@ pub(crate) enum Step {
     LaunchMember { number: u32, start: Start },
     /// Removes a member from the etcd cluster.
     Dismiss { etcd: u64 },
+    /// Serves the client configuration of this server, in place of another one's.
+    HandOver { number: u32 },
     /// Moves the pods away from an agent's node.
     Drain { number: u32, node: String },
     /// Makes a drained node schedulable again, because its task stays.
@@ -251,6 +258,9 @@ impl<'a> Planner<'a> {
         };
         if let (Kind::Datastore, Some(kvstore)) = (kind, &self.observed.kvstore) {
             return self.remove_member(kvstore, member, why);
+        }
+        if (kind, why) == (Kind::Server, Why::Changed) {
+            return self.remove_changed_server(member);
         }
         let cluster_ends = self.wanted(Kind::Server) == 0;
         if kind != Kind::Agent || cluster_ends {
@@ -477,7 +487,8 @@ impl<'a> Planner<'a> {
         let oldest = members
             .iter()
             .filter(|it| it.old)
-            .min_by_key(|it| it.since)
+            // So clients get another server once, not with each replacement.
+            .min_by_key(|it| (it.serving, it.since))
             .cloned();
         if let Some(member) = oldest {
             self.remove(kind, &member, Why::Changed);
@@ -531,7 +542,8 @@ fn later(since: Timestamp, duration: Duration) -> Timestamp {
     since.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
-/// Those that are pending before those that run, and the youngest first.
+/// Those that are pending before those that run, and the youngest first. The server that clients use
+/// is the last.
 fn in_order_of_removal(members: &[Member]) -> Vec<&Member> {
     let mut order: Vec<&Member> = members.iter().filter(|member| !member.leaving).collect();
     let candidate = |member: &Member| Candidate {
@@ -543,7 +555,10 @@ fn in_order_of_removal(members: &[Member]) -> Vec<&Member> {
         selected: member.drain != Drain::NotStarted || member.chosen,
     };
     order.sort_by(|a, b| {
-        kill_order(&candidate(a), &candidate(b), KillSelection::YoungestFirst).then(b.number.cmp(&a.number))
+        let by_use = a.serving.cmp(&b.serving);
+        by_use
+            .then_with(|| kill_order(&candidate(a), &candidate(b), KillSelection::YoungestFirst))
+            .then(b.number.cmp(&a.number))
     });
     order
 }

@@ -25,6 +25,7 @@ pub(super) fn member(number: u32) -> Member {
         drain: Drain::NotStarted,
         chosen: false,
         unready_since: None,
+        serving: false,
         voter: false,
         etcd: None,
     }

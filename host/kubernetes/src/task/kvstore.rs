@@ -77,14 +77,7 @@ fn address(
 /// Members on different agents, if there are as many. One that returns goes where its data are.
 pub(super) fn constraints(host: Option<&str>, member: &MemberStart) -> Vec<Constraint> {
     let home = member.home.as_ref().map(|home| home.host.as_str());
-    match home.or(host) {
-        Some(host) => super::constraints(Some(host)),
-        None => vec![Constraint::Field {
-            field: "@hostname".to_owned(),
-            operator: "GROUP_BY".to_owned(),
-            operand: None,
-        }],
-    }
+    super::pinned_or_spread(home.or(host))
 }
 
 /// The program of a member.

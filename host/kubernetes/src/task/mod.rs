@@ -123,6 +123,9 @@ impl Launch {
             volumes: Vec::new(),
             constraints: match &self.member {
                 Some(member) => kvstore::constraints(settings.constraint.as_deref(), member),
+                None if kind == Kind::Server && wanted > 1 => {
+                    pinned_or_spread(settings.constraint.as_deref())
+                }
                 None => constraints(settings.constraint.as_deref()),
             },
             roles: Vec::new(),
@@ -301,6 +304,18 @@ fn constraints(host: Option<&str>) -> Vec<Constraint> {
         }
     };
     host.map(pattern).into_iter().collect()
+}
+
+/// This host; without one, different agents, if there are as many.
+fn pinned_or_spread(host: Option<&str>) -> Vec<Constraint> {
+    match host {
+        Some(host) => constraints(Some(host)),
+        None => vec![Constraint::Field {
+            field: "@hostname".to_owned(),
+            operator: "GROUP_BY".to_owned(),
+            operand: None,
+        }],
+    }
 }
 
 #[cfg(test)]

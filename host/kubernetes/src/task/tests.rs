@@ -329,3 +329,36 @@ fn without_containers_the_script_is_a_process_and_learns_its_ports() {
     assert_eq!(variables(&datastore)["PORT0"], "31002");
     assert_eq!(datastore["health_check"], Value::Null);
 }
+
+#[test]
+fn several_servers_run_on_different_agents_unless_they_are_pinned() {
+    let constraints = |wanted: u32, host: Option<&str>| {
+        let config = config_with(|config| {
+            config.kinds.server.constraint = host.map(str::to_owned);
+        });
+        let settings = config.kinds.server.clone();
+        let launch = Launch {
+            config: Arc::clone(&config),
+            settings,
+            metadata: Metadata {
+                kind: Kind::Server,
+                number: 1,
+                incarnation: 1,
+            },
+            token: "tok".into(),
+            endpoints: Endpoints::default(),
+            script: None,
+            member: None,
+            preparation: None,
+        };
+        let spec = launch.run_spec("v".to_owned(), wanted);
+        let operators = spec.constraints.into_iter().map(|constraint| match constraint {
+            Constraint::Field { operator, .. } => operator,
+            other @ Constraint::Expression(_) => panic!("{other:?}"),
+        });
+        operators.collect::<Vec<_>>()
+    };
+    assert_eq!(constraints(2, None), ["GROUP_BY"]);
+    assert_eq!(constraints(2, Some("agent1.test")), ["LIKE"]);
+    assert!(constraints(1, None).is_empty());
+}

@@ -6,8 +6,10 @@ mod etcd;
 mod kvstore;
 mod restores;
 mod rolling;
+mod servers;
 mod site;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use transom_cluster::v1::TaskState;
@@ -51,7 +53,11 @@ async fn scaled_counts_survive_a_restart_unless_the_configured_count_changes() {
     site.until("three agents", |view| view.running(Kind::Agent) == 3)
         .await;
     let before = site.tasks(Kind::Agent);
+    let former = Arc::clone(&site.views);
     let site = site.restarted(|_| {}).await;
+    // No request sees other counts, neither while a daemon stops leading nor when one begins to.
+    assert_eq!(former.get().wanted, counts(1, 1, 3));
+    assert_eq!(site.views.get().wanted, counts(1, 1, 3));
     site.until_settled().await;
     assert_eq!(site.views.get().wanted, counts(1, 1, 3));
     assert_eq!(site.tasks(Kind::Agent), before, "no task was restarted");
@@ -249,7 +255,7 @@ async fn a_stopped_cluster_starts_again_with_its_counts() {
         Kind::ALL.into_iter().all(|kind| site.tasks(kind).is_empty())
     })
     .await;
-    assert!(!site.world.done().iter().any(|what| what.starts_with("drain")));
+    assert_eq!(site.world.drains(), [""; 0]);
     let refused = site
         .ask(|reply| Command::Restart {
             scope: Scope::All,
@@ -308,13 +314,7 @@ async fn a_restart_replaces_every_task_of_its_kinds() {
     })
     .await;
     assert_eq!(site.tasks(Kind::Server), before.server);
-    let drains = site
-        .world
-        .done()
-        .iter()
-        .filter(|what| what.starts_with("drain"))
-        .count();
-    assert_eq!(drains, 2);
+    assert_eq!(site.world.drains().len(), 2);
 }
 
 #[tokio::test]

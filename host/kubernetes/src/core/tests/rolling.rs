@@ -14,10 +14,22 @@ async fn changed(broken: bool) -> (Site, Vec<String>) {
     site.until_settled().await;
     let before = site.tasks(Kind::Agent);
     site.world.no_new_nodes.store(broken, Ordering::SeqCst);
-    let site = site
-        .restarted(|config| config.orchestrator.agent_command += " --debug")
-        .await;
-    (site, before)
+    (with_other_command(site).await, before)
+}
+
+/// The agents' command has changed.
+async fn with_other_command(site: Site) -> Site {
+    site.restarted(|config| config.orchestrator.agent_command += " --debug")
+        .await
+}
+
+/// The former command is back.
+async fn with_former_command(site: Site) -> Site {
+    site.restarted(|config| {
+        let command = &mut config.orchestrator.agent_command;
+        *command = command.trim_end_matches(" --debug").to_owned();
+    })
+    .await
 }
 
 fn kept(site: &Site, before: &[String]) -> usize {
@@ -44,21 +56,10 @@ async fn a_change_that_breaks_agents_takes_one_and_its_revocation_mends_it() {
         .unwrap()
         .extend(site.tasks(Kind::Agent));
     site.world.no_new_nodes.store(false, Ordering::SeqCst);
-    let site = site
-        .restarted(|config| {
-            let command = &mut config.orchestrator.agent_command;
-            *command = command.trim_end_matches(" --debug").to_owned();
-        })
-        .await;
+    let site = with_former_command(site).await;
     site.until_settled().await;
     assert_eq!(kept(&site, &before), 2);
-    let drains = site
-        .world
-        .done()
-        .iter()
-        .filter(|what| what.starts_with("drain"))
-        .count();
-    assert_eq!(drains, 1);
+    assert_eq!(site.world.drains().len(), 1);
 }
 
 #[tokio::test]
@@ -80,22 +81,14 @@ async fn a_drain_that_another_daemon_began_is_finished() {
     let site = Site::start(|config| config.kinds.agent.count = 3).await;
     site.until_settled().await;
     *site.world.stuck_drains.lock().unwrap() = true;
-    let site = site
-        .restarted(|config| config.orchestrator.agent_command += " --debug")
-        .await;
-    let drained = |site: &Site| {
-        let done = site.world.done();
-        done.into_iter()
-            .filter(|what| what.starts_with("drain"))
-            .collect::<Vec<_>>()
-    };
-    wait_for("a drain", async || !drained(&site).is_empty()).await;
-    let first = drained(&site);
+    let site = with_other_command(site).await;
+    wait_for("a drain", async || !site.world.drains().is_empty()).await;
+    let first = site.world.drains();
     *site.world.stuck_drains.lock().unwrap() = false;
     let site = site.restarted(|_| {}).await;
     site.until_settled().await;
-    wait_for("all drains", async || drained(&site).len() == 4).await;
-    assert_eq!(drained(&site)[1], first[0], "the same node goes on");
+    wait_for("all drains", async || site.world.drains().len() == 4).await;
+    assert_eq!(site.world.drains()[1], first[0], "the same node goes on");
     site.until_settled().await;
 }
 
@@ -105,9 +98,7 @@ async fn a_drain_that_another_daemon_began_is_lifted_if_the_agent_stays() {
     site.until_settled().await;
     let before = site.tasks(Kind::Agent);
     *site.world.stuck_drains.lock().unwrap() = true;
-    let site = site
-        .restarted(|config| config.orchestrator.agent_command += " --debug")
-        .await;
+    let site = with_other_command(site).await;
     let drained = |site: &Site, node: &str| site.world.done().contains(&format!("drain {node}"));
     let nodes: Vec<String> = before.iter().map(|task| format!("node-{task}")).collect();
     wait_for("a drain", async || nodes.iter().any(|node| drained(&site, node))).await;
@@ -119,12 +110,7 @@ async fn a_drain_that_another_daemon_began_is_lifted_if_the_agent_stays() {
         .get_mut(by_hand)
         .unwrap()
         .cordoned = true;
-    let site = site
-        .restarted(|config| {
-            let command = &mut config.orchestrator.agent_command;
-            *command = command.trim_end_matches(" --debug").to_owned();
-        })
-        .await;
+    let site = with_former_command(site).await;
     wait_for("the node to be schedulable", async || {
         let nodes = site.world.nodes.lock().unwrap();
         nodes

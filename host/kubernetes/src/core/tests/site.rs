@@ -79,6 +79,8 @@ pub(super) struct World {
     pub(super) failing_drains: Mutex<u32>,
     /// Files in sandboxes, by task and name.
     pub(super) files: Mutex<BTreeMap<(String, String), Vec<u8>>>,
+    /// Whether servers have not written their client configuration.
+    pub(super) unwritten: AtomicBool,
     /// Whether the master lists the framework.
     pub(super) listed: Mutex<bool>,
     /// The cluster of the datastore's members.
@@ -172,6 +174,13 @@ impl World {
     pub(super) fn done(&self) -> Vec<String> {
         self.done.lock().unwrap().clone()
     }
+
+    /// The drains that have begun, as `drain NODE`.
+    pub(super) fn drains(&self) -> Vec<String> {
+        let mut done = self.done();
+        done.retain(|what| what.starts_with("drain"));
+        done
+    }
 }
 
 #[async_trait]
@@ -258,6 +267,9 @@ impl Cluster for Outside {
         file: &str,
     ) -> transom_cluster::Result<Option<Vec<u8>>> {
         assert_eq!(file, "k3s.yaml");
+        if self.0.unwritten.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
         Ok(Some(format!("{CLIENT_CONFIG}# {task}\n").into_bytes()))
     }
 

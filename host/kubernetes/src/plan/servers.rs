@@ -1,0 +1,46 @@
+//! The servers: clients use one of them, whose client configuration is served.
+
+use super::{Kind, Member, Planner, Step, Why, later};
+
+impl Planner<'_> {
+    /// Ends a server that has another configuration than is wanted. If clients use it, they get the
+    /// client configuration of another one before, unless that takes longer than the drain timeout.
+    pub(super) fn remove_changed_server(&mut self, member: &Member) {
+        if let Some(number) = self.successor(member) {
+            let since = self.observed.hand_over_since;
+            let until = later(since.unwrap_or(self.now), self.policy.drain_timeout);
+            if until > self.now {
+                self.look_again(until);
+                self.plan.steps.push(Step::HandOver { number });
+                return self.wait(
+                    Kind::Server,
+                    format!(
+                        "server {} ends when the client configuration of server {number} is served",
+                        member.number
+                    ),
+                );
+            }
+        }
+        self.plan.steps.push(Step::Remove {
+            kind: Kind::Server,
+            number: member.number,
+            why: Why::Changed,
+        });
+    }
+
+    /// The server that clients use after this one; `None`: they do not use this one, or there is no
+    /// other.
+    fn successor(&self, member: &Member) -> Option<u32> {
+        if !member.serving || !self.is_ready(Kind::Server, member) {
+            return None;
+        }
+        let others = self.members(Kind::Server).iter();
+        let ready = others
+            .filter(|other| !other.serving && !other.leaving && self.is_ready(Kind::Server, other))
+            .min_by_key(|other| (other.old, other.number));
+        ready.map(|other| other.number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The daemon is killed in each phase of a rolling change: while a node is drained, while its task
+//! ends, while the replacement is launched, while that is not ready, and at the servers' turn.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_testkit::eventually;
+use transom_tests::gate::Gate;
+use transom_tests::kubernetes::{Api, Tasks, ids};
+use transom_tests::site::Site;
+
+const AGENTS: usize = 3;
+const SERVERS: usize = 2;
+
+/// Where the daemon is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A disruption budget keeps a pod on the node.
+    Draining,
+    /// The node is drained and deleted; the kill is on its way to the master.
+    Ending,
+    /// The launch of the replacement is on its way to the master.
+    Launching,
+    /// The replacement runs, and its node is not ready.
+    Unready,
+    /// The same of a server.
+    ServersTurn,
+}
+
+/// A site, and what holds a change in a phase.
+struct Trial {
+    site: Site,
+    gate: Gate,
+    tasks: Arc<Tasks>,
+}
+
+impl Trial {
+    async fn start() -> Trial {
+        let tasks = Arc::new(Tasks::with_nodes_only());
+        // A drain that is held goes on for as long as it is held.
+        let section = tasks
+            .section(3)
+            .replace("drain_timeout = \"10s\"", "drain_timeout = \"10m\"");
+        let (site, gate) = Site::start_gated(&format!("{section}orch_server_count = {SERVERS}\n")).await;
+        Trial { site, gate, tasks }
+    }
+
+    fn api(&self) -> Api {
+        Api::new(self.site.kubernetes(""))
+    }
+
+    /// The ids of all tasks that were ever launched. Each was launched once.
+    fn launched(&self) -> BTreeSet<String> {
+        let launches = self.site.cluster.launches();
+        assert!(launches.values().all(|times| *times == 1), "{launches:?}");
+        launches.into_keys().collect()
+    }
+
+    /// What `explain` shows when all nodes are ready and nothing waits.
+    async fn settled(&self) -> Value {
+        let api = self.api();
+        eventually("every node to be ready, and nothing to wait", || async {
+            let seen = api.settled(AGENTS).await;
+            let rests = seen["waiting"].as_array().is_some_and(Vec::is_empty);
+            let whole = rests && ids(&seen, "server").len() == SERVERS;
+            if whole { Ok(seen) } else { Err(seen.to_string()) }
+        })
+        .await
+    }
+
+    /// Changes the command of a kind, and restarts the daemon with it.
+    async fn change(&mut self, kind: &str, value: &str) {
+        let file = self.site.config();
+        let text = fs::read_to_string(&file).expect("a configuration");
+        let key = format!("orch_{kind}_string = ");
+        let changed = text.lines().map(|line| {
+            if !line.starts_with(&key) {
+                return line.to_owned();
+            }
+            let command = line.trim_end_matches('"').split(" --disable").next();
+            format!("{} --disable {value}\"", command.expect("a command"))
+        });
+        let changed: Vec<String> = changed.collect();
+        fs::write(&file, changed.join("\n") + "\n").expect("written");
+        self.restart().await;
+    }
+
+    /// kill -9, and another daemon.
+    async fn restart(&mut self) {
+        self.site.kill_daemon();
+        self.site.start_daemon().await;
+    }
+
+    fn accepts(&self) -> usize {
+        self.gate.calls().iter().filter(|call| *call == "ACCEPT").count()
+    }
+
+    fn hold(&self, phase: Phase) {
+        match phase {
+            Phase::Draining => self.tasks.keep_pods(),
+            Phase::Ending => self.gate.hold("KILL"),
+            Phase::Launching => self.gate.hold("ACCEPT"),
+            Phase::Unready => self.tasks.hold("agent"),
+            Phase::ServersTurn => self.tasks.hold("server"),
+        }
+    }
+
+    fn release(&self, phase: Phase) {
+        match phase {
+            Phase::Draining => self.tasks.drop_pods(),
+            Phase::Ending | Phase::Launching => self.gate.release(),
+            Phase::Unready => self.tasks.release("agent"),
+            Phase::ServersTurn => self.tasks.release("server"),
+        }
+    }
+
+    /// Waits until the daemon reports the phase; `accepts`: the launches before the change.
+    async fn reported(&self, phase: Phase, before: &Value, accepts: usize) -> Value {
+        let reports = |seen: &Value| {
+            let waits = |text: &str| seen["waiting"].to_string().contains(text);
+            match phase {
+                Phase::Draining => waits("is being drained"),
+                Phase::Ending => waits("a changed configuration waits until a leaving agent has ended"),
+                Phase::Launching => fresh(seen, before, "agent", false) && self.accepts() > accepts,
+                Phase::Unready => fresh(seen, before, "agent", true) && waits("is not ready"),
+                Phase::ServersTurn => fresh(seen, before, "server", true) && waits("is not ready"),
+            }
+        };
+        self.api()
+            .explained(&format!("the phase {phase:?}"), reports)
+            .await
+    }
+
+    /// The nodes that take pods.
+    fn open(&self) -> BTreeSet<String> {
+        self.tasks.open_nodes()
+    }
+}
+
+/// Whether one task of the kind is not one of the former ones, and it runs or it does not.
+fn fresh(seen: &Value, before: &Value, kind: &str, runs: bool) -> bool {
+    let known = ids(before, kind);
+    let tasks = seen["tasks"][kind].as_array().into_iter().flatten();
+    let fresh: Vec<&Value> = tasks
+        .filter(|task| known.iter().all(|id| task["id"] != **id))
+        .collect();
+    matches!(fresh.as_slice(), [task] if (task["state"] == "TASK_RUNNING") == runs)
+}
+
+/// Looks at the nodes and servers, until it is stopped; returns what was wrong.
+struct Watch {
+    end: CancellationToken,
+    task: JoinHandle<Vec<String>>,
+}
+
+impl Watch {
+    fn start(tasks: &Arc<Tasks>) -> Watch {
+        let (end, tasks) = (CancellationToken::new(), Arc::clone(tasks));
+        let ended = end.clone();
+        let task = tokio::spawn(async move {
+            let mut wrong = Vec::new();
+            let mut looks = tokio::time::interval(Duration::from_millis(20));
+            while ended.run_until_cancelled(looks.tick()).await.is_some() {
+                // A list of files that change may lack one of them: only the second look counts.
+                let open = || {
+                    let open = tasks.open_nodes();
+                    let agents = open.iter().filter(|node| node.starts_with("agent-")).count();
+                    (agents + 1 < AGENTS).then(|| format!("agents' nodes that take pods: {open:?}"))
+                };
+                wrong.extend(open().and_then(|_| open()));
+                if tasks.answering_servers() == 0 {
+                    wrong.push("no server answers".to_owned());
+                }
+            }
+            wrong
+        });
+        Watch { end, task }
+    }
+
+    async fn stop(self) {
+        self.end.cancel();
+        let wrong = self.task.await.expect("no panic");
+        assert!(wrong.is_empty(), "{} times: {:?}", wrong.len(), wrong.first());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemon_that_is_killed_in_each_phase_of_a_rolling_change_replaces_every_node_once() {
+    let mut trial = Trial::start().await;
+    let mut before = trial.settled().await;
+    let watch = Watch::start(&trial.tasks);
+    let phases = [
+        Phase::Draining,
+        Phase::Ending,
+        Phase::Launching,
+        Phase::Unready,
+        Phase::ServersTurn,
+    ];
+    for phase in phases {
+        let (known, accepts, nodes) = (trial.launched(), trial.accepts(), trial.open());
+        let kind = if phase == Phase::ServersTurn {
+            "server"
+        } else {
+            "agent"
+        };
+        trial.hold(phase);
+        trial.change(kind, &format!("{phase:?}").to_lowercase()).await;
+        let reported = trial.reported(phase, &before, accepts).await;
+        let away: Vec<String> = nodes.difference(&trial.open()).cloned().collect();
+        trial.site.kill_daemon();
+        if matches!(phase, Phase::Ending | Phase::Launching) {
+            // The call arrives without the daemon.
+            trial.release(phase);
+            trial.site.start_daemon().await;
+        } else {
+            trial.site.start_daemon().await;
+            let again = trial.reported(phase, &before, accepts).await;
+            for kind in ["server", "agent"] {
+                assert_eq!(ids(&again, kind), ids(&reported, kind), "{phase:?}");
+            }
+            let still: Vec<String> = nodes.difference(&trial.open()).cloned().collect();
+            assert_eq!(still, away, "{phase:?}: the same node");
+            trial.release(phase);
+        }
+        if phase == Phase::Draining {
+            assert_eq!(away.len(), 1, "one node is drained");
+        }
+
+        // Without names that containers resolve, agents are started with a server's address.
+        let kinds: &[&str] = if kind == "server" {
+            &["server", "agent"]
+        } else {
+            &["agent"]
+        };
+        let replaced = |seen: &Value| {
+            kinds.iter().all(|kind| {
+                let left = ids(&before, kind);
+                ids(seen, kind).iter().all(|id| !left.contains(id))
+            })
+        };
+        trial.api().explained("other tasks", replaced).await;
+        let after = trial.settled().await;
+        let expected: BTreeSet<String> = kinds.iter().flat_map(|kind| ids(&after, kind)).collect();
+        if kind == "agent" {
+            assert_eq!(ids(&after, "server"), ids(&before, "server"), "{phase:?}");
+        }
+        assert_eq!(ids(&after, "datastore"), ids(&before, "datastore"), "{phase:?}");
+        let launched: BTreeSet<String> = trial.launched().difference(&known).cloned().collect();
+        assert_eq!(
+            launched, expected,
+            "{phase:?}: each was replaced once, and nothing else started"
+        );
+        before = after;
+    }
+    watch.stop().await;
+    trial.site.cluster.stop_after(trial.site.daemon);
+}

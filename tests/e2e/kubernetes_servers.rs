@@ -1,0 +1,239 @@
+//! Two servers with a real control plane each, on one etcd outside of the framework: they move one by
+//! one, and clients of the served configuration go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_testkit::{eventually, free_ports};
+use transom_tests::http;
+use transom_tests::kubernetes::{Api, Tasks, ids};
+use transom_tests::site::Site;
+
+use super::kubernetes_kvstore::{agent_on, drain};
+use super::kubernetes_real::{create, kubectl, programs};
+
+const NAME: &str = "written-before";
+const VALUE: &str = "kept";
+
+/// A datastore of the operator's own. It ends with the handle.
+async fn etcd(folder: &Path) -> (Child, String) {
+    let port = free_ports(2);
+    let address = format!("127.0.0.1:{port}");
+    let url = format!("http://{address}");
+    let child = Command::new("etcd")
+        .arg("--data-dir")
+        .arg(folder.join("etcd"))
+        .args(["--unsafe-no-fsync", "--listen-client-urls", &url])
+        .args(["--advertise-client-urls", &url])
+        .args(["--listen-peer-urls", &format!("http://127.0.0.1:{}", port + 1)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("etcd, of Debian's package etcd-server");
+    eventually("etcd to listen", || async {
+        let connected = TcpStream::connect(&address).await;
+        connected.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    (child, url)
+}
+
+/// The address in the client configuration that is served now. It is stored in the file.
+async fn served(http: &reqwest::Client, url: &str, file: &Path) -> Result<String, String> {
+    let answer = http.get(url).send().await.map_err(|error| error.to_string())?;
+    let status = answer.status();
+    let text = answer.text().await.map_err(|error| error.to_string())?;
+    if !status.is_success() {
+        return Err(format!("{status} {text}"));
+    }
+    std::fs::write(file, text).expect("written");
+    let path = "--output=jsonpath={.clusters[0].cluster.server}";
+    kubectl(file, &["config", "view", path])
+}
+
+/// Reads the `ConfigMap` over and over, each time with the client configuration that is served then.
+struct Reader {
+    end: CancellationToken,
+    task: JoinHandle<Reads>,
+}
+
+/// How it went.
+#[derive(Debug, Default)]
+struct Reads {
+    /// Reads that succeeded, by address.
+    good: BTreeMap<String, usize>,
+    /// Those that failed because another server's configuration was served meanwhile.
+    overtaken: usize,
+    /// The errors of the others, by address.
+    failed: BTreeMap<String, Vec<String>>,
+    /// What the daemon said while it ran no server, or served no configuration.
+    without: Vec<String>,
+}
+
+impl Reader {
+    fn start(site: &Site, file: PathBuf) -> Reader {
+        let end = CancellationToken::new();
+        let (ended, config, http) = (end.clone(), site.kubernetes("/server/config"), http());
+        let api = Api::new(site.kubernetes(""));
+        let task = tokio::spawn(async move {
+            let mut reads = Reads::default();
+            while !ended.is_cancelled() {
+                let seen = api.get("/explain").await.unwrap_or_else(Value::String);
+                if running(&seen).is_empty() {
+                    reads.without.push(seen.to_string());
+                }
+                let address = match served(&http, &config, &file).await {
+                    Ok(address) => address,
+                    Err(error) => {
+                        reads.without.push(error);
+                        continue;
+                    }
+                };
+                let path = "--output=jsonpath={.data.key}";
+                match kubectl(&file, &["get", "configmap", NAME, path]).as_deref() {
+                    Ok(VALUE) => *reads.good.entry(address).or_default() += 1,
+                    other => {
+                        let error = format!("{other:?}");
+                        // The server may have ended since its configuration was read.
+                        if served(&http, &config, &file).await == Ok(address.clone()) {
+                            reads.failed.entry(address).or_default().push(error);
+                        } else {
+                            reads.overtaken += 1;
+                        }
+                    }
+                }
+            }
+            reads
+        });
+        Reader { end, task }
+    }
+
+    /// Stops it. Only an address in `lost` may have failed, and the present one must have worked.
+    async fn stop(self, lost: Option<&str>, present: &str) {
+        self.end.cancel();
+        let reads = self.task.await.expect("no panic");
+        println!(
+            "reads that succeeded: {:?}, failed: {:?}",
+            reads.good, reads.failed
+        );
+        assert!(reads.without.is_empty(), "{:?}", reads.without);
+        let failed = reads.failed.keys().find(|address| Some(address.as_str()) != lost);
+        assert_eq!(failed, None, "{:?}", reads.failed);
+        assert!(reads.good.contains_key(present), "{present}: {reads:?}");
+    }
+}
+
+/// A server as `explain` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Server {
+    host: String,
+    /// `https://host:port`
+    address: String,
+}
+
+/// The running servers by task.
+fn running(seen: &Value) -> BTreeMap<String, Server> {
+    let servers = seen["tasks"]["server"].as_array().into_iter().flatten();
+    let running = servers.filter(|task| task["state"] == "TASK_RUNNING");
+    running
+        .map(|task| {
+            let host = task["host"].as_str().expect("a host").to_owned();
+            let address = format!("https://{host}:{}", task["ports"][0]);
+            (
+                task["id"].as_str().expect("an id").to_owned(),
+                Server { host, address },
+            )
+        })
+        .collect()
+}
+
+/// Two servers whose nodes are ready, of which none is one of `former`, and the one whose client
+/// configuration is served.
+async fn until_two(site: &Site, file: &Path, former: &[String]) -> (BTreeMap<String, Server>, String) {
+    let api = Api::new(site.kubernetes(""));
+    let (http, config) = (http(), site.kubernetes("/server/config"));
+    eventually("two servers, and the configuration of one of them", || async {
+        let seen = api.settled(0).await;
+        let servers = running(&seen);
+        let address = served(&http, &config, file).await?;
+        let current = servers.iter().find(|(_, server)| server.address == address);
+        let fresh = former.iter().all(|task| !servers.contains_key(task));
+        match current {
+            Some((task, _)) if servers.len() == 2 && fresh => Ok((servers.clone(), task.clone())),
+            _ => Err(format!("{address} {former:?} {seen}")),
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn two_servers_move_one_by_one_and_clients_go_on_reading() {
+    let Some(programs) = programs("kubernetes_servers") else {
+        return;
+    };
+    let tasks = Tasks::with_control_plane(&programs);
+    let (_etcd, url) = etcd(tasks.folder()).await;
+    // A lost server is replaced before the test's wait ends, and one that starts slowly is not.
+    let section = tasks.section(0);
+    let section = section.replace("orch_node_timeout = \"30s\"", "orch_node_timeout = \"25s\"");
+    let site = Site::start_on(
+        &["--agents", "5", "--agent-timeout", "2"],
+        &format!("{section}ds_count = 0\nds_endpoint = \"{url}\"\norch_server_count = 2\n"),
+    )
+    .await;
+    let file = tasks.folder().join("kubeconfig");
+    let (first, current) = until_two(&site, &file, &[]).await;
+    let hosts: BTreeSet<&str> = first.values().map(|server| &*server.host).collect();
+    assert_eq!(hosts.len(), 2, "on different agents: {first:?}");
+    create(
+        &file,
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": {"key": VALUE}}),
+    );
+    let reader_file = tasks.folder().join("reader");
+
+    // An operator drains the agent of the server that clients use.
+    let lost = &first[&current];
+    let reader = Reader::start(&site, reader_file.clone());
+    drain(&site, &lost.host).await;
+    let (second, next) = until_two(&site, &file, std::slice::from_ref(&current)).await;
+    assert!(
+        second.values().all(|server| server.host != lost.host),
+        "{second:?}"
+    );
+    let stayed = first.iter().find(|(task, _)| **task != current).expect("another");
+    assert_eq!(second.get(stayed.0), Some(stayed.1), "the other one stays");
+    reader.stop(Some(&lost.address), &second[&next].address).await;
+
+    // That of the other one is lost.
+    let lost = &second[&next];
+    let reader = Reader::start(&site, reader_file.clone());
+    let agent = agent_on(&site, &lost.host).await;
+    site.fault(&json!({"fault": "kill-agent", "agent": agent})).await;
+    let (third, present) = until_two(&site, &file, std::slice::from_ref(&next)).await;
+    assert!(third.values().all(|server| server.host != lost.host), "{third:?}");
+    reader.stop(Some(&lost.address), &third[&present].address).await;
+
+    // Both are replaced: clients get another server before theirs ends.
+    let reader = Reader::start(&site, reader_file);
+    Api::new(site.kubernetes("")).put("/server/restart").await;
+    let former: Vec<String> = third.keys().cloned().collect();
+    let (fourth, present) = until_two(&site, &file, &former).await;
+    reader.stop(None, &fourth[&present].address).await;
+    let seen = site.get(&site.kubernetes("/explain")).await.expect("an answer");
+    assert_eq!(ids(&seen, "server").len(), 2, "{seen}");
+    let launches = site.cluster.launches();
+    assert!(launches.values().all(|times| *times == 1), "{launches:?}");
+    assert_eq!(
+        launches.len(),
+        6,
+        "two, two that moved, and two replacements: {launches:?}"
+    );
+    site.cluster.stop_after(site.daemon);
+}

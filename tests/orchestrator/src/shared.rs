@@ -1,0 +1,55 @@
+//! What the servers of a cluster share, as those of k3s share it in their datastore: the authority,
+//! the addresses of their APIs, and the nodes of an API without a control plane.
+//!
+//! It is in the folder `TRANSOM_ORCHESTRATOR_SHARED`, or in the data folder of a server that is
+//! alone.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::Arguments;
+
+const VARIABLE: &str = "TRANSOM_ORCHESTRATOR_SHARED";
+
+/// The shared folder.
+pub(crate) struct SharedFolder(PathBuf);
+
+impl SharedFolder {
+    /// The folder of a server, which is made if it is missing.
+    pub(crate) fn of(arguments: &Arguments) -> anyhow::Result<Self> {
+        let folder = env::var_os(VARIABLE).map_or_else(|| arguments.data_dir.clone(), PathBuf::from);
+        let shared = Self(folder);
+        let servers = shared.servers();
+        fs::create_dir_all(&servers).with_context(|| format!("creating {}", servers.display()))?;
+        Ok(shared)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn servers(&self) -> PathBuf {
+        self.0.join("servers")
+    }
+
+    /// Lets agents find the API of the server with this id.
+    pub(crate) fn announce(&self, id: &str, url: &str) -> anyhow::Result<()> {
+        let path = self.servers().join(id);
+        fs::write(&path, url).with_context(|| format!("writing {}", path.display()))
+    }
+}
+
+/// The APIs that servers have announced, those that have ended included. An agent of k3s knows the
+/// other servers as well.
+pub(crate) fn announced() -> Vec<String> {
+    let folder = env::var_os(VARIABLE).map(|folder| Path::new(&folder).join("servers"));
+    let entries = folder.and_then(|folder| fs::read_dir(folder).ok());
+    let files = entries.into_iter().flatten().flatten();
+    files
+        .filter_map(|file| fs::read_to_string(file.path()).ok())
+        .filter(|url| !url.is_empty())
+        .collect()
+}
