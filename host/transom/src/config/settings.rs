@@ -327,6 +327,9 @@ impl Default for Bindings {
     }
 }
 
+/// The default of `admin.port`, where `transom plugin` looks for a daemon.
+pub(crate) const ADMIN_PORT: u16 = 9990;
+
 /// `[admin]`: health, metrics and plugins.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -357,7 +360,7 @@ impl Default for Admin {
     fn default() -> Self {
         Admin {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 9990,
+            port: ADMIN_PORT,
             username: None,
             password: None,
             read_only_username: None,
