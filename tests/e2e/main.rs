@@ -53,6 +53,7 @@ mod load_balancer;
 mod maintenance;
 mod monitoring;
 mod plugin_admin;
+mod plugin_cache;
 mod plugin_cli;
 mod plugin_sources;
 mod plugins_readme;

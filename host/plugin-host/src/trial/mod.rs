@@ -1,10 +1,12 @@
 //! A component under test, without a daemon: the admission stage by stage, and single instances
 //! that run recorded cases or direct calls. `transom-plugin-tools` is made of this.
 //!
-//! Everything goes through the linker, the limits and the self-tests that a daemon uses. Nothing is
-//! stored, and nothing does input or output: a case contains the answers to a probe's steps.
+//! Everything goes through the linker, the limits and the self-tests that a daemon uses. Nothing
+//! does input or output: a case contains the answers to a probe's steps. Only compiled components
+//! are stored, in a [`CompileCache`] where there is one.
 
 mod case;
+mod compile_cache;
 mod direct_matcher;
 
 use std::{sync::Arc, time::Duration};
@@ -43,6 +45,7 @@ pub use crate::{
     self_test::{Answer, differs, named, text},
 };
 pub use case::{Case, CaseInstance, Usage};
+pub use compile_cache::CompileCache;
 pub use direct_matcher::DirectMatcher;
 
 /// Maximum instances: they are created one after the other.
@@ -175,6 +178,13 @@ impl TrialHost {
         })
     }
 
+    /// The same that keeps compiled components.
+    pub fn caching(mut self, cache: CompileCache) -> TrialHost {
+        let context = &mut self.admission_context;
+        context.cache = context.cache.kept_in(cache.into_artifacts());
+        self
+    }
+
     /// Runs the stages of admission, except for the manifest's self-tests.
     pub async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, Refused> {
         let mut steps = Steps::default();
@@ -228,6 +238,11 @@ impl TrialComponent {
             Ok(()) => Ok(stages(steps, None)),
             Err(error) => Err(Refused::new(steps, &error)),
         }
+    }
+
+    /// The stages so far.
+    pub fn stages(&self) -> Vec<StageResult> {
+        stages(self.steps.clone(), None)
     }
 
     /// Its description.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod build;
+mod cache;
 mod check;
 mod check_source;
 mod new;

@@ -5,8 +5,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use transom_plugin_tools::workbench::{Examination, Workbench};
 
+use super::cache::CacheArgs;
 use super::registry::RegistryArgs;
-use super::work::Component;
+use super::work::{Component, stage_row};
 use super::{check_source, flatten};
 use crate::output::{self, Output};
 
@@ -21,6 +22,8 @@ pub(in crate::cli) struct Check {
     component: Component,
     #[command(flatten)]
     registry: RegistryArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -37,7 +40,8 @@ impl Check {
             return output::print(self.output, &verdict, &["key", "value"], rows);
         }
         let work = self.component.read()?;
-        let examination = Workbench::trusting(&signatures)?.examine(&work).await;
+        let bench = self.cache.apply(Workbench::trusting(&signatures)?)?;
+        let examination = bench.examine(&work).await;
         output::print(
             self.output,
             &document(&examination)?,
@@ -63,13 +67,7 @@ fn document(examination: &Examination) -> anyhow::Result<Value> {
 }
 
 fn rows(examination: &Examination) -> Vec<Vec<String>> {
-    let stages = examination.stages.iter().map(|it| {
-        let stage = serde_json::to_value(it.stage).ok();
-        let stage = stage.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let verdict = if it.ok { "ok" } else { "refused" };
-        vec![stage.to_owned(), verdict.to_owned(), it.detail.clone()]
-    });
-    let mut rows: Vec<_> = stages.collect();
+    let mut rows: Vec<_> = examination.stages.iter().map(stage_row).collect();
     if let Some(facts) = &examination.component {
         for (name, document) in [("grants", &facts.grants), ("limits", &facts.limits)] {
             let mut found = Vec::new();
