@@ -55,6 +55,7 @@ mod monitoring;
 mod plugin_admin;
 mod plugin_cache;
 mod plugin_cli;
+mod plugin_upgrade;
 mod plugin_sources;
 mod plugins_readme;
 mod pods;

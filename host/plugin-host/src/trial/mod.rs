@@ -22,8 +22,9 @@ use crate::{
     error::Error,
     lifecycle::admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
     manifest::{
+        Manifest,
         files::{Files, ManifestFile},
-        to_json,
+        imports, to_json,
     },
     observe::{metrics::Metrics, version_metrics::VersionMetrics},
     runtime::{
@@ -133,6 +134,21 @@ pub struct ComponentSummary {
     pub grants: serde_json::Value,
     /// Its limits.
     pub limits: serde_json::Value,
+    #[serde(skip)]
+    manifest: Arc<Manifest>,
+}
+
+impl ComponentSummary {
+    /// The interfaces that it imports and a version with the imports `before` does not.
+    pub fn added_imports(&self, before: &[String]) -> Vec<String> {
+        imports::added(&self.imports, before)
+    }
+
+    /// Why a daemon would not admit it in place of a version with the imports `before`.
+    pub fn refusal_as_upgrade(&self, before: &[String]) -> Option<String> {
+        let checked = imports::check(&self.imports, Some(before), &self.manifest.grants);
+        checked.err().map(|error| error.to_string())
+    }
 }
 
 impl ComponentFiles {
@@ -257,6 +273,7 @@ impl TrialComponent {
                 imports: info.imports.clone(),
                 grants: admission_record::grants(&manifest.grants),
                 limits: admission_record::limits(&manifest.limits),
+                manifest: Arc::clone(manifest),
             }
         }
         in_world!(&self.inner, trial => of(trial))
