@@ -6,6 +6,7 @@ mod cache;
 mod check;
 mod check_source;
 mod connection;
+mod dev;
 mod new;
 mod push;
 mod registry;
@@ -21,6 +22,7 @@ use bench::Bench;
 use build::Build;
 use check::Check;
 use connection::Connection;
+use dev::Dev;
 use new::New;
 use push::Push;
 use test::Test;
@@ -49,6 +51,7 @@ pub(super) enum PluginCommand {
     Push(Push),
     Test(Test),
     Bench(Bench),
+    Dev(Dev),
 }
 
 /// Which daemon, and how to show what it says.
@@ -117,6 +120,7 @@ impl PluginCommand {
             PluginCommand::Push(push) => push.run().await,
             PluginCommand::Test(test) => test.run().await,
             PluginCommand::Bench(bench) => bench.run().await,
+            PluginCommand::Dev(dev) => Box::pin(dev.run()).await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }

@@ -51,7 +51,15 @@ impl Connection {
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
         let config = self.config.as_deref();
-        self.admin.ask_with(config, method, path, body).await
+        self.admin.ask_with(config, method, path, &[], body).await
+    }
+
+    /// The document at a path below `/v1/plugins`, with a query.
+    pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> anyhow::Result<Value> {
+        let config = self.config.as_deref();
+        self.admin
+            .ask_with(config, reqwest::Method::GET, path, query, None)
+            .await
     }
 }
 
@@ -106,11 +114,12 @@ impl Admin {
         config: Option<&Path>,
         method: reqwest::Method,
         path: &[&str],
+        query: &[(&str, String)],
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
         let client = Client::new(self.place(config).context(Misconfigured)?, TIMEOUT)?;
         let path = ["v1", "plugins"].iter().chain(path).copied();
-        let mut request = client.request(method, path);
+        let mut request = client.request(method, path).query(query);
         if let Some(body) = body {
             request = request.json(&body);
         }

@@ -36,7 +36,7 @@ pub(super) async fn serving(
     name: &str,
     upgrade: &ComponentSummary,
 ) -> anyhow::Result<Comparison> {
-    let get = async |path: &[&str]| admin.ask_with(config, Method::GET, path, None).await;
+    let get = async |path: &[&str]| admin.ask_with(config, Method::GET, path, &[], None).await;
     let document = get(&[]).await?;
     let plugins = document["plugins"].as_array().map_or(&[][..], Vec::as_slice);
     let status = plugins.iter().find(|it| it["name"] == name);
