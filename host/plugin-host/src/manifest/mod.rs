@@ -280,15 +280,16 @@ fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
 /// A list, whose entries may also be profiles, or the name of one profile.
 fn granted_imports(it: &mut Section) -> Result<Vec<String>, ManifestError> {
     const KEY: &str = "imports";
+    let owned = |packages: &[&str]| packages.iter().map(|it| (*it).to_owned()).collect();
     let listed = match it.take(KEY) {
         None => return Ok(Vec::new()),
-        Some(Value::String(profile)) => match imports::profile(&profile) {
-            Some(packages) => return Ok(packages.iter().map(|it| (*it).to_owned()).collect()),
-            None => {
-                let expected = format!("a list, or one of the profiles {}", imports::profiles());
-                return Err(it.wrong(KEY, profile, expected));
-            }
-        },
+        Some(Value::String(profile)) => {
+            let expected = || format!("a list, or one of the profiles {}", imports::profiles());
+            let packages = imports::profile(&profile);
+            return packages
+                .map(owned)
+                .ok_or_else(|| it.wrong(KEY, &profile, expected()));
+        }
         Some(Value::Array(list)) => list,
         Some(other) => return Err(it.mistyped(KEY, &other, "a list of strings, or a profile")),
     };
@@ -298,7 +299,7 @@ fn granted_imports(it: &mut Section) -> Result<Vec<String>, ManifestError> {
             return Err(it.mistyped(KEY, &entry, "a list of strings, or a profile"));
         };
         if let Some(packages) = imports::profile(&entry) {
-            granted.extend(packages.iter().map(|it| (*it).to_owned()));
+            granted.extend::<Vec<String>>(owned(packages));
         } else if imports::is_pattern(&entry) {
             granted.push(entry);
         } else {

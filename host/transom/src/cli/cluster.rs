@@ -161,16 +161,14 @@ impl Shape {
     /// The attributes of an agent, counted from 0.
     fn attributes(&self, index: u8) -> Vec<(String, String)> {
         let mut given = self.attributes.iter().cycle();
-        match given.nth(usize::from(index)) {
-            Some(Attributes(attributes)) => attributes.clone(),
-            None => {
-                let zone = if index.is_multiple_of(2) { "a" } else { "b" };
-                vec![
-                    ("rack".to_owned(), format!("r{}", index + 1)),
-                    ("zone".to_owned(), zone.to_owned()),
-                ]
-            }
+        if let Some(Attributes(attributes)) = given.nth(usize::from(index)) {
+            return attributes.clone();
         }
+        let zone = if index.is_multiple_of(2) { "a" } else { "b" };
+        vec![
+            ("rack".to_owned(), format!("r{}", index + 1)),
+            ("zone".to_owned(), zone.to_owned()),
+        ]
     }
 
     fn disks(&self, dir: &Path) -> Vec<Disk> {

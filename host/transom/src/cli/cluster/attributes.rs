@@ -56,7 +56,10 @@ mod tests {
             let found: Vec<_> = found.iter().map(|(name, value)| (&**name, &**value)).collect();
             assert_eq!(found, expected, "{text}");
         }
-        let many = |count: usize| (0..count).map(|it| format!("a{it}:x;")).collect::<String>();
+        let many = |count: usize| {
+            let attributes: Vec<String> = (0..count).map(|it| format!("a{it}:x")).collect();
+            attributes.join(";")
+        };
         assert!(many(MAX).parse::<Attributes>().is_ok());
         for (text, message) in [
             ("rack", "`rack` is no attribute such as rack:a"),

@@ -1,13 +1,16 @@
 //! The compiled components that the commands without a daemon keep.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use transom_plugin_tools::workbench::{CompileCache, Workbench};
 
 use crate::exit::Misconfigured;
+
+/// A daemon limits the number of its files and not their size.
+const DAEMONS_BYTES: u64 = u64::MAX;
 
 /// Compiling a component of Python takes half a minute, loading its compiled form less than a
 /// second.
@@ -24,6 +27,18 @@ pub(super) struct CacheArgs {
 }
 
 impl CacheArgs {
+    /// The workbench with the cache of the daemon that serves this plugin directory, if that is
+    /// this user's and no other one is named: then a component is compiled once for both.
+    pub(super) fn apply_for(&self, plugins: &Path, bench: Workbench) -> anyhow::Result<Workbench> {
+        let private = plugins.join(".transom");
+        // Not created here: it would not belong to the daemon's user.
+        let shared = self.cache_dir.is_none() && !self.no_cache && private.join("compiled").is_dir();
+        if shared && let Ok(cache) = CompileCache::open(&private, DAEMONS_BYTES) {
+            return Ok(bench.caching(cache));
+        }
+        self.apply(bench)
+    }
+
     /// The workbench with this cache. A default directory that cannot be used is reported and not
     /// used.
     pub(super) fn apply(&self, bench: Workbench) -> anyhow::Result<Workbench> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use transom_plugin_tools::workbench::{Examination, Workbench};
 
 use super::cache::CacheArgs;
-use super::connection::Admin;
+use super::connection::AdminPort;
 use super::registry::RegistryArgs;
 use super::work::{Component, stage_row};
 use super::{check_source, flatten};
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Check {
     #[arg(long, value_enum, value_name = "VERSION")]
     against: Option<Against>,
     #[command(flatten)]
-    admin: Admin,
+    admin: AdminPort,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,

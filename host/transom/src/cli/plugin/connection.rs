@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 #[derive(Debug, Args)]
 pub(super) struct Connection {
     #[command(flatten)]
-    admin: Admin,
+    admin: AdminPort,
     /// The daemon's configuration file; its section [admin] gives the address and credentials that
     /// no option sets.
     #[arg(long, env = "TRANSOM_CONFIG", value_name = "FILE")]
@@ -29,7 +29,7 @@ pub(super) struct Connection {
 
 /// The admin port and its credentials.
 #[derive(Debug, Args)]
-pub(super) struct Admin {
+pub(super) struct AdminPort {
     /// URL of the daemon's admin port. Default: `http://127.0.0.1:9990`, or what `--config` names.
     #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
     admin: Option<String>,
@@ -63,7 +63,7 @@ impl Connection {
     }
 }
 
-impl Admin {
+impl AdminPort {
     /// From the options, then from the daemon's own configuration.
     fn place(&self, config: Option<&Path>) -> anyhow::Result<Place> {
         let section = config.map(config::admin).transpose()?.unwrap_or_default();

@@ -58,7 +58,7 @@ impl Dev {
         let project = Project::find(&self.dir).context(Misconfigured)?;
         let name = self.name.clone().unwrap_or_else(|| project.name.clone());
         let daemon = Daemon::find(self.connection, name, self.plugins.as_deref()).await?;
-        let workbench = self.cache.apply(Workbench::new()?)?;
+        let workbench = self.cache.apply_for(&daemon.dir, Workbench::new()?)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;
         say(format_args!(

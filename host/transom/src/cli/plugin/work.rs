@@ -65,12 +65,13 @@ impl Subject {
         let candidate = admitted.with_context(|| self.shown())?;
         if self.verbose {
             let stages = candidate.stages();
+            // The detail last: a list of imports is wider than a terminal.
             let rows = stages.iter().map(|it| {
                 let mut row = stage_row(it);
-                row.push(micros(it.millis * 1000.0));
+                row.insert(2, micros(it.millis * 1000.0));
                 row
             });
-            eprintln!("{}\n", output::table(&["stage", "", "what", "time"], rows));
+            eprintln!("{}\n", output::table(&["stage", "", "time", "what"], rows));
         }
         Ok(candidate)
     }

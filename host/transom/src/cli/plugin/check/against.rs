@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use transom_plugin_tools::workbench::ComponentSummary;
 
-use crate::cli::plugin::connection::Admin;
+use crate::cli::plugin::connection::AdminPort;
 
 /// An upgrade beside the version that serves.
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ pub(super) struct Comparison {
 
 /// Asks the daemon for the serving version of the plugin.
 pub(super) async fn serving(
-    admin: &Admin,
+    admin: &AdminPort,
     config: Option<&Path>,
     name: &str,
     upgrade: &ComponentSummary,

@@ -1,6 +1,7 @@
 //! Shows the log and the calls of the plugin while nothing is built.
 
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,7 +17,7 @@ pub(super) struct Follower<'a> {
     daemon: &'a Daemon,
     /// The last line of its log that was shown.
     after: u64,
-    calls: Calls,
+    calls: Counts,
     last_trap: Value,
     /// Whether the last look failed, which is said once.
     away: bool,
@@ -24,7 +25,7 @@ pub(super) struct Follower<'a> {
 
 /// Since the activation of the version that serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Calls {
+struct Counts {
     calls: u64,
     traps: u64,
     timeouts: u64,
@@ -40,7 +41,7 @@ impl<'a> Follower<'a> {
         Ok(Follower {
             daemon,
             after: lines.last().map_or(0, sequence),
-            calls: Calls::of(&status),
+            calls: Counts::of(&status),
             last_trap: status["last_trap"].clone(),
             away: false,
         })
@@ -71,7 +72,7 @@ impl<'a> Follower<'a> {
             let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
             say(format_args!("log: {} {}", text("level"), shown(&text("message"))));
         }
-        let calls = Calls::of(&status);
+        let calls = Counts::of(&status);
         if calls != self.calls {
             say(calls.since(self.calls, &status));
             self.calls = calls;
@@ -90,10 +91,10 @@ impl<'a> Follower<'a> {
     }
 }
 
-impl Calls {
-    fn of(status: &Value) -> Calls {
+impl Counts {
+    fn of(status: &Value) -> Counts {
         let number = |key: &str| status[key].as_u64().unwrap_or(0);
-        Calls {
+        Counts {
             calls: number("calls"),
             traps: number("traps"),
             timeouts: number("timeouts"),
@@ -103,7 +104,7 @@ impl Calls {
 
     /// One line. `before`: what was shown last, perhaps of an earlier version, whose counts are
     /// higher.
-    fn since(self, before: Calls, status: &Value) -> String {
+    fn since(self, before: Counts, status: &Value) -> String {
         let new = if self.calls >= before.calls {
             self.calls - before.calls
         } else {
@@ -111,7 +112,7 @@ impl Calls {
         };
         let mut line = format!("calls: {} (+{new})", self.calls);
         if let Some(micros) = status["p99_micros"].as_u64() {
-            line.push_str(&format!(", p99 {micros} us"));
+            let _ = write!(line, ", p99 {micros} us");
         }
         for (name, count) in [
             ("traps", self.traps),
@@ -119,7 +120,7 @@ impl Calls {
             ("denials", self.denials),
         ] {
             if count > 0 {
-                line.push_str(&format!(", {name} {count}"));
+                let _ = write!(line, ", {name} {count}");
             }
         }
         line
@@ -139,21 +140,21 @@ mod tests {
     #[test]
     fn line_about_calls_counts_from_the_last_one() {
         let status = json!({"calls": 7, "traps": 0, "timeouts": 2, "denials": 0, "p99_micros": 30});
-        let calls = Calls::of(&status);
-        let before = Calls {
+        let calls = Counts::of(&status);
+        let before = Counts {
             calls: 5,
-            ..Calls::default()
+            ..Counts::default()
         };
         assert_eq!(
             calls.since(before, &status),
             "calls: 7 (+2), p99 30 us, timeouts 2"
         );
         // Another version serves, and counts from 0.
-        let before = Calls {
+        let before = Counts {
             calls: 50,
-            ..Calls::default()
+            ..Counts::default()
         };
         let status = json!({"calls": 1});
-        assert_eq!(Calls::of(&status).since(before, &status), "calls: 1 (+1)");
+        assert_eq!(Counts::of(&status).since(before, &status), "calls: 1 (+1)");
     }
 }

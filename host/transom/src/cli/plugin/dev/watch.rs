@@ -98,12 +98,10 @@ fn collect(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (Option<Syste
         }
         // Links are not followed: a folder may be in itself.
         match fs::symlink_metadata(&path) {
-            Ok(meta) if is_input(&path) && meta.is_dir() => {
-                if depth > 0 {
-                    collect(&path, depth - 1, found);
-                }
+            Ok(meta) if is_input(&path) && meta.is_dir() && depth > 0 => {
+                collect(&path, depth - 1, found);
             }
-            Ok(meta) if is_input(&path) => {
+            Ok(meta) if is_input(&path) && !meta.is_dir() => {
                 found.insert(path, (meta.modified().ok(), meta.len()));
             }
             _ => {}
