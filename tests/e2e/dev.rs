@@ -8,43 +8,53 @@ use transom_testkit::eventually;
 use transom_tests::http;
 use transom_tests::process::{Transom, components};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dev_starts_serves_and_leaves_no_process_behind() {
-    let dir = tempfile::tempdir().expect("a directory");
+/// `transom dev` in `dir`, with free ports for itself and these for tasks.
+fn start(dir: &Path, ports: &str, more: &[&str]) -> Transom {
     let components = components();
-    let arguments = [
+    let components = components.to_string_lossy();
+    let mut arguments = vec![
         "dev",
         "--state",
         "state",
         "--components",
-        &components.to_string_lossy(),
+        &components,
         "--ports",
-        "14000-14299",
-        "--port",
+        ports,
+    ];
+    for port in [
         "apps=0",
-        "--port",
         "dns=0",
-        "--port",
         "discovery=0",
-        "--port",
         "workflow=0",
-        "--port",
         "admin=0",
-        "--port",
         "cluster=0",
-    ]
-    .map(str::to_owned);
-    let mut dev = Transom::start(dir.path(), arguments);
+    ] {
+        arguments.extend(["--port", port]);
+    }
+    arguments.extend(more);
+    Transom::start(dir, arguments)
+}
+
+/// The address of a service in the greeting, before this path.
+fn address(dev: &mut Transom, name: &str, path: &str) -> String {
+    dev.line(name, |line| {
+        let address = line.trim().strip_prefix(name)?.trim().strip_suffix(path)?;
+        Some(address.to_owned())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_starts_serves_and_leaves_no_process_behind() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut dev = start(dir.path(), "14000-14299", &[]);
     dev.line("the greeting", |line| {
         line.contains("Transom is ready").then_some(())
     });
-    let apps: String = dev.line("the address of apps", |line| {
-        line.trim()
-            .strip_prefix("apps")?
-            .trim()
-            .strip_suffix("/v2/apps")
-            .map(str::to_owned)
-    });
+    let apps = address(&mut dev, "apps", "/v2/apps");
+    // The port was moved, and `transom plugin` has to be told.
+    let admin = address(&mut dev, "export", "").replace("TRANSOM_ADMIN_URL=", "");
+    let plugins = address(&mut dev, "admin", "/v1/plugins");
+    assert_eq!(admin, plugins);
 
     // A task that ignores SIGTERM and has a child: both must end.
     let pids = dir.path().join("pids");
@@ -92,6 +102,74 @@ async fn dev_starts_serves_and_leaves_no_process_behind() {
     for pid in &pids {
         assert!(!alive(*pid), "{pid} was left behind:\n{output}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_of_dev_have_the_given_attributes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let agents = [
+        "--agents",
+        "4",
+        "--attributes",
+        "rack:a;cores:8",
+        "--attributes",
+        "rack:b",
+    ];
+    let mut dev = start(dir.path(), "14600-14799", &agents);
+    let cluster = address(&mut dev, "cluster", "/state");
+    let apps = address(&mut dev, "apps", "/v2/apps");
+    let client = http();
+    let state: Value = eventually("four agents", || async {
+        let answer = client.get(format!("{cluster}/slaves")).send().await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let state: Value = answer.json().await.map_err(|error| error.to_string())?;
+        match state["slaves"].as_array().map(Vec::len) {
+            Some(4) => Ok(state),
+            _ => Err(state.to_string()),
+        }
+    })
+    .await;
+    let mut found: Vec<(String, Value)> = Vec::new();
+    for agent in state["slaves"].as_array().expect("agents") {
+        let host = agent["hostname"].as_str().expect("a name").to_owned();
+        found.push((host, agent["attributes"].clone()));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    let (odd, even) = (json!({"rack": "a", "cores": 8.0}), json!({"rack": "b"}));
+    let expected = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"].map(str::to_owned);
+    let expected: Vec<(String, Value)> = expected
+        .into_iter()
+        .zip([&odd, &even, &odd, &even])
+        .map(|(host, attributes)| (host, attributes.clone()))
+        .collect();
+    assert_eq!(found, expected);
+
+    // The matcher is seen at work.
+    let app = json!({
+        "id": "/picky", "cmd": "sleep 600", "cpus": 0.1, "mem": 32, "instances": 2,
+        "constraints": [["rack", "IS", "b"], ["hostname", "UNIQUE"]],
+    });
+    let answer = client.post(format!("{apps}/v2/apps")).json(&app).send().await;
+    assert_eq!(answer.expect("an answer").status().as_u16(), 201);
+    let hosts = eventually("two tasks", || async {
+        let answer = client.get(format!("{apps}/v2/tasks")).send().await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let tasks: Value = answer.json().await.map_err(|error| error.to_string())?;
+        let hosts = tasks["tasks"].as_array().into_iter().flatten();
+        let mut hosts: Vec<String> = hosts
+            .filter_map(|it| it["host"].as_str().map(str::to_owned))
+            .collect();
+        hosts.sort();
+        if hosts.len() == 2 {
+            Ok(hosts)
+        } else {
+            Err(tasks.to_string())
+        }
+    })
+    .await;
+    assert_eq!(hosts, ["127.0.0.2", "127.0.0.4"]);
+    let (status, output) = dev.interrupt();
+    assert!(status.success(), "{output}");
 }
 
 /// Whether a process runs; one that ended and was not yet reaped does not.

@@ -44,13 +44,15 @@ pub fn equip(command: &mut Command) {
         || components().with_file_name("authors").join("cargo"),
         PathBuf::from,
     );
-    command.env("CARGO_TARGET_DIR", target);
     // The settings of the outer cargo must not reach the inner one.
     command.env_remove("LD_LIBRARY_PATH").env_remove("RUSTFLAGS");
     let inherited = std::env::vars().map(|(name, _)| name);
     for name in inherited.filter(|name| name.starts_with("TRANSOM_") || name.starts_with("CARGO_PKG")) {
         command.env_remove(name);
     }
+    // Kept from one test to the next, and apart from the user's own.
+    command.env("TRANSOM_CACHE_DIR", target.with_file_name("compiled"));
+    command.env("CARGO_TARGET_DIR", target);
 }
 
 /// Whether this machine has no Python or no Node.js, as `cargo xtask test` reported.

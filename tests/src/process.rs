@@ -87,16 +87,20 @@ impl Transom {
         S: AsRef<std::ffi::OsStr>,
     {
         let mut command = Command::new(binary());
-        command
-            .args(arguments)
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(arguments).current_dir(dir);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
             command.env_remove(name);
         }
         command.envs(variables.iter().copied());
+        Transom::spawn(command)
+    }
+
+    /// Starts this command and collects its output.
+    pub fn spawn(mut command: Command) -> Transom {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("transom starts");
         let output = Arc::new(Mutex::new(Vec::new()));
         let streams: [Box<dyn Read + Send>; 2] = [

@@ -4,6 +4,8 @@
 //! added here. Times are not asserted: ratios within one run are comparable, times of different
 //! machines are not.
 
+mod authors;
+
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -11,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::components::{self, Scope};
-use crate::steps::{cargo, root, step, target};
+use crate::steps::{self, cargo, root, step, target};
 
 /// Name, which is also the target's, and package. All need the feature `bench` and the components.
 const BENCHES: [(&str, &str); 8] = [
@@ -24,13 +26,19 @@ const BENCHES: [(&str, &str); 8] = [
     ("plugins", "transom-tests"),
     ("workflow", "transom-tests"),
 ];
+/// No target of a package: it runs the commands of authors.
+const AUTHORS: &str = "authors";
 /// The benchmarks that start the daemon.
 const WITH_A_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "workflow"];
 
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
+    if name == AUTHORS {
+        return print(name, profile, &authors(profile)?);
+    }
     let Some((_, package)) = BENCHES.iter().find(|(known, _)| *known == name) else {
-        let known: Vec<&str> = BENCHES.iter().map(|(known, _)| *known).collect();
+        let known = BENCHES.iter().map(|(known, _)| *known);
+        let known: Vec<&str> = known.chain([AUTHORS]).collect();
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
     let components = components::step(None, Scope::All)?;
@@ -69,6 +77,35 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     ensure!(output.status.success(), "{name} failed ({})", output.status);
     let figures: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{name} did not print a JSON document"))?;
+    print(name, profile, &figures)
+}
+
+/// Builds the daemon and the components, and measures the documented commands.
+fn authors(profile: &str) -> anyhow::Result<Value> {
+    let components = components::step(None, Scope::FirstParty)?;
+    if folder(profile) == "debug" {
+        steps::build("daemon", &["--bin", "transom"])?;
+    } else {
+        let mut build = cargo();
+        build.args(["build", "--package", "transom", "--bin", "transom"]);
+        step("the daemon", build.args(["--profile", optimised_as(profile)]))?;
+    }
+    let variables = components::toolchain()?;
+    let variables: Vec<(String, String)> = variables
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    eprintln!("==> {AUTHORS}, profile {profile}");
+    authors::figures(
+        &target().join(folder(profile)).join("transom"),
+        &components,
+        &variables,
+    )
+}
+
+/// Prints the document, with the common fields.
+fn print(name: &str, profile: &str, figures: &Value) -> anyhow::Result<()> {
     let document = json!({
         "benchmark": name,
         "profile": optimised_as(profile),

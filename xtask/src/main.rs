@@ -55,7 +55,7 @@ enum Xtask {
     /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON
     /// document.
     Bench {
-        /// Which: `apps`, `discovery`, `events`, `framework`, `leader`, `plugins`, `scheduler`, `workflow`.
+        /// Which: `apps`, `authors`, `discovery`, `events`, `framework`, `leader`, `plugins`, `scheduler`, `workflow`.
         name: String,
         /// Cargo's profile; `bench` is the release profile.
         #[arg(long, default_value = "bench")]

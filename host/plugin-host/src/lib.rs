@@ -53,6 +53,7 @@ pub use error::{CallError, CommandError, Error, Result};
 pub use manifest::limits::{Instances, Limits};
 pub use observe::{
     health::Probation,
+    recent_log::LogLine,
     status::{Change, Difference, Shadow, State, Status, Trap},
 };
 pub use storage::{

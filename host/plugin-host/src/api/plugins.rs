@@ -1,8 +1,11 @@
 //! [`Plugins`]: starts the host and passes each call to an instance.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use prometheus_client::registry::Registry;
@@ -26,6 +29,7 @@ use crate::{
     },
     observe::{
         metrics::Metrics,
+        recent_log::LogLine,
         status::{Change, Status},
     },
     runtime::{
@@ -139,6 +143,17 @@ impl Plugins {
     pub fn list(&self) -> Vec<Status> {
         let table = self.0.extension_points.table.load();
         table.status(&self.0.metrics, &self.0.sources)
+    }
+
+    /// The plugin directory, as configured.
+    pub fn dir(&self) -> &Path {
+        &self.0.extension_points.config.dir
+    }
+
+    /// The newest lines of the log of the version that serves, oldest first, with a sequence number
+    /// over `after`. None: no version of the plugin serves or is disabled.
+    pub fn log(&self, name: &str, after: u64) -> Option<Vec<LogLine>> {
+        self.0.extension_points.table.load().log(name, after)
     }
 
     /// Subscribes to changes from now on. A slow subscriber receives the number of missed changes.

@@ -11,6 +11,7 @@ use transom_registry::{SourceStatus, Sources};
 use crate::{
     observe::{
         metrics::Metrics,
+        recent_log::LogLine,
         status::{Shadow as ShadowStatus, State, Status},
         version_metrics::{Times, VersionMetrics},
     },
@@ -134,6 +135,13 @@ impl ShadowBuilder<'_> {
 }
 
 impl Table {
+    /// The newest log lines of the version that serves or is disabled, after this number.
+    pub(crate) fn log(&self, name: &str, after: u64) -> Option<Vec<LogLine>> {
+        let serving = self.serving.get(name).map(|it| it.parts().0);
+        let context = serving.or_else(|| self.disabled.get(name).map(|it| &it.context))?;
+        Some(context.metrics.recent_log().after(after))
+    }
+
     pub(crate) fn status(&self, metrics: &Metrics, sources: &Sources) -> Vec<Status> {
         let fetched = sources.names();
         let mut names: Vec<&String> = self

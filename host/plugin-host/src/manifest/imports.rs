@@ -16,7 +16,9 @@ pub(crate) enum ImportError {
     #[error("it imports `{import}`, which the manifest denies (grants.{grant} = false)")]
     Withdrawn { import: String, grant: &'static str },
     #[error(
-        "it imports {}, which the serving version does not: grant them with grants.imports", list(.0)
+        "it imports {}, which the serving version does not: grant them with grants.imports{}",
+        list(.0),
+        profile_for(.0)
     )]
     New(Vec<String>),
 }
@@ -24,6 +26,13 @@ pub(crate) enum ImportError {
 fn list(imports: &[String]) -> String {
     let quoted: Vec<String> = imports.iter().map(|it| format!("`{it}`")).collect();
     quoted.join(", ")
+}
+
+/// A hint if one profile grants all of them.
+fn profile_for(imports: &[String]) -> String {
+    let grants_all = |packages: &[&str]| imports.iter().all(|it| packages.contains(&package(it)));
+    let found = PROFILES.iter().find(|(_, packages)| grants_all(packages));
+    found.map(|(name, _)| format!(" = {name:?}")).unwrap_or_default()
 }
 
 /// Interfaces without their version: another one of the same is no other import.
@@ -60,21 +69,53 @@ pub(crate) fn check(
         }
     }
     let Some(before) = before else { return Ok(()) };
-    let new: Vec<String> = interfaces(imports)
-        .into_iter()
-        .filter(|it| package(it) != OWN && !before.contains(it))
-        .filter(|it| {
-            !grants
-                .imports
-                .iter()
-                .any(|granted| granted == it || granted == package(it))
-        })
-        .collect();
+    let granted = |it: &String| {
+        let mut granted = grants.imports.iter();
+        granted.any(|granted| granted == it || granted == package(it))
+    };
+    let mut new = added(imports, before);
+    new.retain(|it| !granted(it));
     if new.is_empty() {
         Ok(())
     } else {
         Err(ImportError::New(new))
     }
+}
+
+/// The interfaces that need a grant in an upgrade of a version with the imports `before`.
+pub(crate) fn added(imports: &[String], before: &[String]) -> Vec<String> {
+    let mut new = interfaces(imports);
+    new.retain(|it| package(it) != OWN && !before.contains(it));
+    new
+}
+
+/// Named lists of imports, for `grants.imports`.
+const PROFILES: [(&str, &[&str]); 1] = [
+    // What the libraries of Python and JavaScript import, whether they use it or not. There is
+    // nothing behind files and sockets; clocks, randomness and variables have grants of their own.
+    (
+        "wasi-guest",
+        &[
+            "wasi:cli",
+            "wasi:clocks",
+            "wasi:filesystem",
+            "wasi:io",
+            "wasi:random",
+            "wasi:sockets",
+        ],
+    ),
+];
+
+/// The packages of a profile.
+pub(crate) fn profile(name: &str) -> Option<&'static [&'static str]> {
+    let found = PROFILES.iter().find(|(known, _)| *known == name);
+    found.map(|(_, packages)| *packages)
+}
+
+/// The names of all profiles, for a message.
+pub(crate) fn profiles() -> String {
+    let names: Vec<String> = PROFILES.iter().map(|(name, _)| format!("{name:?}")).collect();
+    names.join(", ")
 }
 
 /// Whether a text can stand in `grants.imports`: `wasi:clocks` or `wasi:clocks/wall-clock`.
@@ -141,6 +182,39 @@ mod tests {
             };
             assert_eq!(found, expected, "{imports:?} {before:?} {granted:?}");
         }
+    }
+
+    #[test]
+    fn profile_grants_what_wasi_guests_import() {
+        let granted = profile("wasi-guest").unwrap();
+        assert!(granted.iter().all(|it| is_pattern(it)));
+        assert_eq!(profile("wasi"), None);
+        assert_eq!(profiles(), "\"wasi-guest\"");
+        let grants = Grants {
+            imports: texts(granted),
+            ..Grants::default()
+        };
+        let guest = texts(&["wasi:cli/environment@0.2.0", "wasi:sockets/tcp@0.2.0"]);
+        assert_eq!(check(&guest, Some(&[]), &grants), Ok(()));
+        let http = texts(&["wasi:http/types@0.2.0"]);
+        let refused = Err(ImportError::New(texts(&["wasi:http/types"])));
+        assert_eq!(check(&http, Some(&[]), &grants), refused);
+        for (imports, ending) in [
+            (&["wasi:cli/exit"][..], "grants.imports = \"wasi-guest\""),
+            (&["wasi:cli/exit", "wasi:http/types"], "grants.imports"),
+        ] {
+            let error = ImportError::New(texts(imports)).to_string();
+            assert!(error.ends_with(ending), "{error}");
+        }
+        let clockless = Grants {
+            clock: false,
+            ..grants
+        };
+        let clock = texts(&["wasi:clocks/wall-clock@0.2.0"]);
+        assert!(
+            check(&clock, Some(&[]), &clockless).is_err(),
+            "a denial goes first"
+        );
     }
 
     #[test]

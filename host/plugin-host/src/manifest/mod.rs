@@ -13,7 +13,7 @@
 //! clock = true                     # false: what imports wasi:clocks is refused
 //! random = true                    # false: what imports wasi:random is refused
 //! environment = ["TZ"]             # variables of the daemon's that a WASI guest sees
-//! imports = ["wasi:sockets"]       # what an upgrade may import beyond the version before it
+//! imports = ["wasi:sockets"]       # what an upgrade may import beyond the version before it; or "wasi-guest"
 //! [limits]                         # see `Limits`; sizes "64MiB", durations "50ms"
 //! instances = 2                    # kept; or "per-call": a fresh one for each call, see below
 //! [probation]                      # see `Probation`
@@ -255,11 +255,7 @@ fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
     {
         return Err(it.wrong("environment", wrong, "names of variables"));
     }
-    let imports = it.strings("imports")?;
-    if let Some(wrong) = imports.iter().find(|it| !imports::is_pattern(it)) {
-        let expected = "a package or an interface without version, such as \"wasi:clocks\"";
-        return Err(it.wrong("imports", wrong, expected));
-    }
+    let imports = granted_imports(&mut it)?;
     let grants = Grants {
         network,
         command: it.flag("command", false)?,
@@ -279,6 +275,42 @@ fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
         "imports",
     ])?;
     Ok(grants)
+}
+
+/// A list, whose entries may also be profiles, or the name of one profile.
+fn granted_imports(it: &mut Section) -> Result<Vec<String>, ManifestError> {
+    const KEY: &str = "imports";
+    let owned = |packages: &[&str]| packages.iter().map(|it| (*it).to_owned()).collect();
+    let listed = match it.take(KEY) {
+        None => return Ok(Vec::new()),
+        Some(Value::String(profile)) => {
+            let expected = || format!("a list, or one of the profiles {}", imports::profiles());
+            let packages = imports::profile(&profile);
+            return packages
+                .map(owned)
+                .ok_or_else(|| it.wrong(KEY, &profile, expected()));
+        }
+        Some(Value::Array(list)) => list,
+        Some(other) => return Err(it.mistyped(KEY, &other, "a list of strings, or a profile")),
+    };
+    let mut granted: Vec<String> = Vec::new();
+    for entry in listed {
+        let Value::String(entry) = entry else {
+            return Err(it.mistyped(KEY, &entry, "a list of strings, or a profile"));
+        };
+        if let Some(packages) = imports::profile(&entry) {
+            granted.extend::<Vec<String>>(owned(packages));
+        } else if imports::is_pattern(&entry) {
+            granted.push(entry);
+        } else {
+            let expected = format!(
+                "a package or an interface without version, such as \"wasi:clocks\", or one of the profiles {}",
+                imports::profiles()
+            );
+            return Err(it.wrong(KEY, entry, expected));
+        }
+    }
+    Ok(granted)
 }
 
 fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
@@ -462,6 +494,30 @@ mod tests {
     }
 
     #[test]
+    fn imports_are_granted_by_list_and_by_profile() {
+        let guest = [
+            "wasi:cli",
+            "wasi:clocks",
+            "wasi:filesystem",
+            "wasi:io",
+            "wasi:random",
+            "wasi:sockets",
+        ];
+        for (imports, granted) in [
+            ("\"wasi-guest\"", guest.to_vec()),
+            ("[\"wasi:sockets/tcp\"]", vec!["wasi:sockets/tcp"]),
+            (
+                "[\"wasi-guest\", \"wasi:http\"]",
+                [&guest[..], &["wasi:http"]].concat(),
+            ),
+            ("[]", vec![]),
+        ] {
+            let text = format!("world = \"event-filter\"\n[grants]\nimports = {imports}");
+            assert_eq!(parse(&text).unwrap().grants.imports, granted, "{imports}");
+        }
+    }
+
+    #[test]
     fn old_keys_are_refused_with_their_new_names() {
         for (text, old, new) in [
             ("promote = \"auto\"", "promote", "rollout"),
@@ -563,6 +619,18 @@ mod tests {
             (
                 "world = \"event-filter\"\n[grants]\nimports = [\"wasi:clocks@0.2.0\"]",
                 "`grants.imports` is \"wasi:clocks@0.2.0\"",
+            ),
+            (
+                "world = \"event-filter\"\n[grants]\nimports = \"wasi-gest\"",
+                "`grants.imports` is \"wasi-gest\"; expected a list, or one of the profiles \"wasi-guest\"",
+            ),
+            (
+                "world = \"event-filter\"\n[grants]\nimports = [\"wasi\"]",
+                "or one of the profiles \"wasi-guest\"",
+            ),
+            (
+                "world = \"event-filter\"\n[grants]\nimports = [1]",
+                "`grants.imports` is of type integer; expected a list of strings, or a profile",
             ),
             (
                 "world = \"event-filter\"\nself-test = 1",

@@ -26,6 +26,18 @@ pub(crate) enum Level {
     Error,
 }
 
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Level::Trace => "trace",
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Warn => "warn",
+            Level::Error => "error",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct GuestLog {
     plugin: String,
@@ -87,6 +99,7 @@ impl GuestLog {
             tracing::warn!(target: "transom_plugin_host::guest", plugin, version, dropped, "log lines dropped (limits.log-lines)");
         }
         let message = clean(message, self.line_bytes);
+        self.metrics.recent_log().add(level.name(), &message);
         match level {
             Level::Trace => {
                 tracing::trace!(target: "transom_plugin_host::guest", plugin, version, "{message}");

@@ -7,5 +7,6 @@ pub(crate) mod guest_log;
 pub(crate) mod health;
 pub(crate) mod latency_histogram;
 pub(crate) mod metrics;
+pub(crate) mod recent_log;
 pub(crate) mod status;
 pub(crate) mod version_metrics;

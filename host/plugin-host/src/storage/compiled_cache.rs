@@ -4,7 +4,7 @@
 //! A file is used only if it was compiled from this component for this engine and is intact.
 //! Otherwise it is logged, counted and compiled again.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use transom_registry::artifacts::{ArtifactStore, Kind};
 
@@ -22,6 +22,24 @@ pub(crate) struct CompiledCache {
     artifacts: ArtifactStore,
     compilers: Compilers,
     stats: CacheStats,
+}
+
+/// Where a compiled component comes from. Display is for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CompiledFrom {
+    Cache,
+    /// With the reason for which a file of the cache was rejected.
+    Compiler(Option<String>),
+}
+
+impl fmt::Display for CompiledFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CompiledFrom::Cache => f.write_str("from the cache"),
+            CompiledFrom::Compiler(None) => f.write_str("compiled"),
+            CompiledFrom::Compiler(Some(why)) => write!(f, "compiled; the cached file was rejected: {why}"),
+        }
+    }
 }
 
 /// Why there is no compiled component.
@@ -48,7 +66,7 @@ impl CompiledCache {
         engine: &Engine,
         component: &Arc<Vec<u8>>,
         digest: [u8; 32],
-    ) -> Result<Compiled, NotCompiled> {
+    ) -> Result<(Compiled, CompiledFrom), NotCompiled> {
         let key = ArtifactKey {
             component: digest,
             engine: engine.compatibility(),
@@ -57,10 +75,14 @@ impl CompiledCache {
             let (cache, engine, key) = (self.clone(), engine.clone(), key.clone());
             move || cache.recall(&engine, &key)
         });
-        if let Some(compiled) = found.await? {
-            self.stats.hits.inc();
-            return Ok(compiled);
-        }
+        let rejected = match found.await? {
+            Ok(Some(compiled)) => {
+                self.stats.hits.inc();
+                return Ok((compiled, CompiledFrom::Cache));
+            }
+            Ok(None) => None,
+            Err(why) => Some(why),
+        };
         self.stats.misses.inc();
         let artifact = self.compilers.compile(Arc::clone(component)).await?;
         let (cache, engine) = (self.clone(), engine.clone());
@@ -69,7 +91,7 @@ impl CompiledCache {
             cache.keep(&key, &artifact);
             Ok::<_, CompileError>(loaded)
         });
-        Ok(loaded.await??)
+        Ok((loaded.await??, CompiledFrom::Compiler(rejected)))
     }
 
     /// The same cache with other compilers.
@@ -80,23 +102,30 @@ impl CompiledCache {
         }
     }
 
-    fn recall(&self, engine: &Engine, key: &ArtifactKey) -> Option<Compiled> {
+    /// The same that keeps files elsewhere.
+    pub(crate) fn kept_in(&self, artifacts: ArtifactStore) -> CompiledCache {
+        CompiledCache {
+            artifacts,
+            ..self.clone()
+        }
+    }
+
+    /// None: there is no file. The error is the reason for which the file is rejected.
+    fn recall(&self, engine: &Engine, key: &ArtifactKey) -> Result<Option<Compiled>, String> {
         let loaded = match self.artifacts.read(Kind::Compiled, &key.name()) {
-            Ok(None) => return None,
+            Ok(None) => return Ok(None),
             Ok(Some(file)) => CompiledArtifact::verified(file, key)
                 .map_err(|why| why.to_string())
                 .and_then(|artifact| engine.load(&artifact).map_err(|why| why.to_string())),
             Err(error) => Err(error.to_string()),
         };
-        loaded
-            .inspect_err(|why| {
-                self.stats.rejected.inc();
-                tracing::warn!(
-                    file = %self.artifacts.path(Kind::Compiled, &key.name()).display(),
-                    "cached compiled component rejected, compiling again: {why}"
-                );
-            })
-            .ok()
+        loaded.map(Some).inspect_err(|why| {
+            self.stats.rejected.inc();
+            tracing::warn!(
+                file = %self.artifacts.path(Kind::Compiled, &key.name()).display(),
+                "cached compiled component rejected, compiling again: {why}"
+            );
+        })
     }
 
     fn keep(&self, key: &ArtifactKey, artifact: &CompiledArtifact) {

@@ -1,10 +1,12 @@
 //! A component under test, without a daemon: the admission stage by stage, and single instances
 //! that run recorded cases or direct calls. `transom-plugin-tools` is made of this.
 //!
-//! Everything goes through the linker, the limits and the self-tests that a daemon uses. Nothing is
-//! stored, and nothing does input or output: a case contains the answers to a probe's steps.
+//! Everything goes through the linker, the limits and the self-tests that a daemon uses. Nothing
+//! does input or output: a case contains the answers to a probe's steps. Only compiled components
+//! are stored, in a [`CompileCache`] where there is one.
 
 mod case;
+mod compile_cache;
 mod direct_matcher;
 
 use std::{sync::Arc, time::Duration};
@@ -20,8 +22,9 @@ use crate::{
     error::Error,
     lifecycle::admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
     manifest::{
+        Manifest,
         files::{Files, ManifestFile},
-        to_json,
+        imports, to_json,
     },
     observe::{metrics::Metrics, version_metrics::VersionMetrics},
     runtime::{
@@ -43,6 +46,7 @@ pub use crate::{
     self_test::{Answer, differs, named, text},
 };
 pub use case::{Case, CaseInstance, Usage};
+pub use compile_cache::CompileCache;
 pub use direct_matcher::DirectMatcher;
 
 /// Maximum instances: they are created one after the other.
@@ -130,6 +134,21 @@ pub struct ComponentSummary {
     pub grants: serde_json::Value,
     /// Its limits.
     pub limits: serde_json::Value,
+    #[serde(skip)]
+    manifest: Arc<Manifest>,
+}
+
+impl ComponentSummary {
+    /// The interfaces that it imports and a version with the imports `before` does not.
+    pub fn added_imports(&self, before: &[String]) -> Vec<String> {
+        imports::added(&self.imports, before)
+    }
+
+    /// Why a daemon would not admit it in place of a version with the imports `before`.
+    pub fn refusal_as_upgrade(&self, before: &[String]) -> Option<String> {
+        let checked = imports::check(&self.imports, Some(before), &self.manifest.grants);
+        checked.err().map(|error| error.to_string())
+    }
 }
 
 impl ComponentFiles {
@@ -173,6 +192,13 @@ impl TrialHost {
                 trust: Arc::new(Trust::new(signatures)?),
             },
         })
+    }
+
+    /// The same that keeps compiled components.
+    pub fn caching(mut self, cache: CompileCache) -> TrialHost {
+        let context = &mut self.admission_context;
+        context.cache = context.cache.kept_in(cache.into_artifacts());
+        self
     }
 
     /// Runs the stages of admission, except for the manifest's self-tests.
@@ -230,6 +256,11 @@ impl TrialComponent {
         }
     }
 
+    /// The stages so far.
+    pub fn stages(&self) -> Vec<StageResult> {
+        stages(self.steps.clone(), None)
+    }
+
     /// Its description.
     pub fn summary(&self) -> ComponentSummary {
         fn of<W: Testable>(trial: &TrialInstance<W>) -> ComponentSummary {
@@ -242,6 +273,7 @@ impl TrialComponent {
                 imports: info.imports.clone(),
                 grants: admission_record::grants(&manifest.grants),
                 limits: admission_record::limits(&manifest.limits),
+                manifest: Arc::clone(manifest),
             }
         }
         in_world!(&self.inner, trial => of(trial))

@@ -1,13 +1,15 @@
 //! The workbench: admission stage by stage, cases and benchmarks.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
-use transom_plugin_tools::workbench::{Cases, ComponentFiles, NotAdmitted, Stage, Verdict, Workbench};
+use transom_plugin_tools::workbench::{
+    Cases, CompileCache, ComponentFiles, NotAdmitted, Stage, Verdict, Workbench,
+};
 
 use crate::support::component;
 
 fn work(name: &str, manifest: &str) -> ComponentFiles {
-    let bytes = std::fs::read(component(name)).unwrap();
+    let bytes = fs::read(component(name)).unwrap();
     ComponentFiles::new("mine", bytes, manifest.to_owned())
 }
 
@@ -145,11 +147,9 @@ async fn trapping_case_does_not_affect_others() {
         "#,
     )
     .unwrap();
-    let reports = Workbench::new()
-        .unwrap()
-        .test(&filter("cpu = \"50ms\"\n"), &cases)
-        .await
-        .unwrap();
+    let bench = Workbench::new().unwrap();
+    let component = bench.admit(&filter("cpu = \"50ms\"\n")).await.unwrap();
+    let reports = component.test(&cases).await;
     let reasons = |at: usize| reports[at].reason.clone().unwrap_or_default();
     let verdicts: Vec<Verdict> = reports.iter().map(|it| it.verdict).collect();
     assert_eq!(
@@ -205,10 +205,8 @@ async fn bench_measures_over_replaced_instances() {
         ),
     ] {
         let cases = Cases::from_toml(cases).unwrap();
-        let figures = bench
-            .bench(&work, &cases, Duration::from_millis(200))
-            .await
-            .unwrap();
+        let component = bench.admit(&work).await.unwrap();
+        let figures = component.bench(&cases, Duration::from_millis(200)).await.unwrap();
         let it = &figures[0];
         assert!(it.runs > 7, "{it:?}");
         // The first run of an instance opens the view as well.
@@ -223,8 +221,9 @@ async fn bench_measures_over_replaced_instances() {
         assert!(it.cpu_micros_per_call > 0.0 && it.memory > 0, "{it:?}");
     }
     let wrong = Cases::from_toml("[[case]]\nevents = [{ kind = \"a\" }]\nexpect = [\"drop\"]\n").unwrap();
-    let error = bench
-        .bench(&filter(""), &wrong, Duration::from_millis(1))
+    let component = bench.admit(&filter("")).await.unwrap();
+    let error = component
+        .bench(&wrong, Duration::from_millis(1))
         .await
         .unwrap_err();
     assert!(
@@ -232,10 +231,7 @@ async fn bench_measures_over_replaced_instances() {
         "{error}"
     );
     let refused = filter("[config]\nfault = \"refuse-config\"\n");
-    let error = bench
-        .bench(&refused, &wrong, Duration::from_millis(1))
-        .await
-        .unwrap_err();
+    let error = bench.admit(&refused).await.map(drop).unwrap_err();
     assert!(
         matches!(
             &error,
@@ -270,7 +266,8 @@ async fn case_with_framing_headers_is_refused() {
         case("{ error = \"protocol\" }", "{ custom = { http = \"protocol\" } }"),
     ];
     let cases = Cases::from_toml(&cases.concat()).unwrap();
-    let reports = Workbench::new().unwrap().test(&work, &cases).await.unwrap();
+    let component = Workbench::new().unwrap().admit(&work).await.unwrap();
+    let reports = component.test(&cases).await;
     assert_eq!(reports[0].verdict, Verdict::Failed, "{reports:?}");
     let reason = reports[0].reason.as_deref().unwrap();
     assert!(
@@ -278,4 +275,45 @@ async fn case_with_framing_headers_is_refused() {
         "{reason}"
     );
     assert_eq!(reports[1].verdict, Verdict::Passed, "{reports:?}");
+}
+
+/// What the stage of compilation says with a cache in `dir`, in which `max_bytes` are kept.
+async fn compiled(dir: &Path, max_bytes: u64) -> String {
+    let cache = CompileCache::open(dir, max_bytes).unwrap();
+    let bench = Workbench::new().unwrap().caching(cache);
+    let stages = bench.admit(&filter("")).await.unwrap().stages();
+    let stage = stages.into_iter().find(|it| it.stage == Stage::Compile);
+    stage.unwrap().detail
+}
+
+fn files(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(dir.join("compiled")).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn second_command_takes_the_compiled_component_from_the_cache() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("cache");
+    assert_eq!(compiled(&dir, CompileCache::MAX_BYTES).await, "compiled");
+    assert_eq!(compiled(&dir, CompileCache::MAX_BYTES).await, "from the cache");
+    let file = files(&dir).remove(0);
+    let mut damaged = fs::read(&file).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&file, damaged).unwrap();
+    assert_eq!(
+        compiled(&dir, CompileCache::MAX_BYTES).await,
+        "compiled; the cached file was rejected: its content does not match its digest"
+    );
+    assert_eq!(compiled(&dir, CompileCache::MAX_BYTES).await, "from the cache");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cache_keeps_no_more_than_its_size() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("cache");
+    for _ in 0..2 {
+        assert_eq!(compiled(&dir, 1000).await, "compiled");
+        assert!(files(&dir).is_empty());
+    }
 }

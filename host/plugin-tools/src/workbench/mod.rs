@@ -1,13 +1,13 @@
 //! The plugin host without a daemon, for plugin authors: admission stage by stage, recorded cases
 //! under the production linker and limits, and benchmarks of warm calls.
 //!
-//! It does no input or output and stores nothing: a case contains the answers to a probe's steps,
-//! and the compiled component is dropped with the [`Workbench`]. A case has the form of a
+//! It does no input or output: a case contains the answers to a probe's steps. Only compiled
+//! components are stored, if [`Workbench::caching`] names a directory. A case has the form of a
 //! manifest's `[[self-test]]` and an optional `name`; the manifest's documentation lists the keys
 //! of each world.
 //!
-//! [`Workbench::test`] runs each case on its own instance, so that a trap affects no other case and
-//! the memory shown is that of the case. [`Workbench::bench`] runs all cases repeatedly on one warm
+//! [`Candidate::test`] runs each case on its own instance, so that a trap affects no other case and
+//! the memory shown is that of the case. [`Candidate::bench`] runs all cases repeatedly on one warm
 //! instance; views and agent sets stay loaded, as in production.
 
 mod bench;
@@ -24,7 +24,7 @@ use transom_registry::Signatures;
 
 pub use bench::BenchResult;
 pub use cases::{Cases, CasesError, Report, Verdict};
-pub use transom_plugin_host::trial::{ComponentFiles, ComponentSummary, Stage, StageResult};
+pub use transom_plugin_host::trial::{CompileCache, ComponentFiles, ComponentSummary, Stage, StageResult};
 
 /// A plugin host without serving plugins.
 #[derive(Debug)]
@@ -73,6 +73,11 @@ impl Workbench {
         TrialHost::new(signatures).map(Workbench)
     }
 
+    /// The same that keeps compiled components.
+    pub fn caching(self, cache: CompileCache) -> Workbench {
+        Workbench(self.0.caching(cache))
+    }
+
     /// Runs all stages of admission, the manifest's self-tests included.
     pub async fn examine(&self, files: &ComponentFiles) -> Examination {
         match self.examined(files).await {
@@ -98,27 +103,41 @@ impl Workbench {
         Ok((stages, component.summary()))
     }
 
-    /// Runs each case on its own instance, without the manifest's self-tests.
-    pub async fn test(&self, files: &ComponentFiles, cases: &Cases) -> Result<Vec<Report>, NotAdmitted> {
-        let component = self.admit(files).await?;
-        Ok(cases::run(&component, cases).await)
+    /// Runs the stages of admission, except for the manifest's self-tests.
+    pub async fn admit(&self, files: &ComponentFiles) -> Result<Candidate, NotAdmitted> {
+        self.0.admit(files).await.map(Candidate).map_err(not_admitted)
+    }
+}
+
+fn not_admitted(refused: Refused) -> NotAdmitted {
+    NotAdmitted::Refused {
+        stage: refused.stages.last().map_or(Stage::Manifest, |it| it.stage),
+        reason: refused.reason,
+    }
+}
+
+/// A component that passed all stages of admission except for the manifest's self-tests.
+pub struct Candidate(TrialComponent);
+
+impl Candidate {
+    /// The stages, in order.
+    pub fn stages(&self) -> Vec<StageResult> {
+        self.0.stages()
+    }
+
+    /// Runs the manifest's self-tests, the last stage of admission.
+    pub async fn self_tests(&mut self) -> Result<(), NotAdmitted> {
+        let tested = self.0.self_tests().await;
+        tested.map(drop).map_err(not_admitted)
+    }
+
+    /// Runs each case on its own instance.
+    pub async fn test(&self, cases: &Cases) -> Vec<Report> {
+        cases::run(&self.0, cases).await
     }
 
     /// Runs the cases on a warm instance for about `time`, an equal share each.
-    pub async fn bench(
-        &self,
-        files: &ComponentFiles,
-        cases: &Cases,
-        time: Duration,
-    ) -> Result<Vec<BenchResult>, NotAdmitted> {
-        let component = self.admit(files).await?;
-        bench::run(&component, cases, time).await
-    }
-
-    async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, NotAdmitted> {
-        self.0.admit(files).await.map_err(|refused| NotAdmitted::Refused {
-            stage: refused.stages.last().map_or(Stage::Manifest, |it| it.stage),
-            reason: refused.reason,
-        })
+    pub async fn bench(&self, cases: &Cases, time: Duration) -> Result<Vec<BenchResult>, NotAdmitted> {
+        bench::run(&self.0, cases, time).await
     }
 }

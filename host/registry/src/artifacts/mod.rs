@@ -90,7 +90,10 @@ impl Kind {
 
 /// The files of the host's private directory. Cheap to clone. The default keeps nothing.
 #[derive(Clone, Debug, Default)]
-pub struct ArtifactStore(Option<Arc<[PrivateDir; Kind::ALL.len()]>>);
+pub struct ArtifactStore(Option<Arc<Folders>>);
+
+/// One for each kind that is kept.
+type Folders = [Option<PrivateDir>; Kind::ALL.len()];
 
 impl ArtifactStore {
     /// `private`: the host's private directory, created with mode 0700; none: nothing is kept.
@@ -108,6 +111,19 @@ impl ArtifactStore {
                 ArtifactStore(None)
             }
         }
+    }
+
+    /// Compiled components only, at most `max_total_bytes` of them, for commands of a user.
+    ///
+    /// # Errors
+    /// The directory cannot be created, or other users can write to it or replace it.
+    pub fn compiled_only(private: &Path, max_total_bytes: u64) -> io::Result<ArtifactStore> {
+        let kind = Kind::Compiled;
+        let dir = private.join(kind.folder());
+        let opened = PrivateDir::open_below_own(&dir, kind.max_files(), max_total_bytes)?;
+        let mut folders = Folders::default();
+        folders[kind as usize] = Some(opened);
+        Ok(ArtifactStore(Some(Arc::new(folders))))
     }
 
     /// Whether files are kept.
@@ -174,15 +190,20 @@ impl ArtifactStore {
     }
 
     fn folder(&self, kind: Kind) -> Option<&PrivateDir> {
-        self.0.as_ref().map(|folders| &folders[kind as usize])
+        self.0
+            .as_ref()
+            .and_then(|folders| folders[kind as usize].as_ref())
     }
 }
 
 /// All of them or none: a directory that others can write to is not used in part.
-fn open_folders(private: &Path) -> io::Result<[PrivateDir; Kind::ALL.len()]> {
-    let [compiled, component, manifest, origin, image, admitted] =
-        Kind::ALL.map(|kind| PrivateDir::open(&private.join(kind.folder()), kind.max_files()));
-    Ok([compiled?, component?, manifest?, origin?, image?, admitted?])
+fn open_folders(private: &Path) -> io::Result<Folders> {
+    let mut folders = Folders::default();
+    for kind in Kind::ALL {
+        let dir = private.join(kind.folder());
+        folders[kind as usize] = Some(PrivateDir::open(&dir, kind.max_files(), u64::MAX)?);
+    }
+    Ok(folders)
 }
 
 #[cfg(test)]
@@ -229,5 +250,23 @@ mod tests {
         store.save(Kind::Component, b"x").unwrap();
         assert_eq!(store.load(Kind::Component, &digest(b"x")).unwrap(), None);
         assert!(!ArtifactStore::open(None).is_open());
+    }
+    #[test]
+    fn compiled_components_alone_are_kept_where_nobody_else_can_write() {
+        let root = tempfile::tempdir().unwrap();
+        let private = root.path().join("own");
+        let store = ArtifactStore::compiled_only(&private, 100).unwrap();
+        store.write(Kind::Compiled, "x", &[b"code"]).unwrap();
+        assert_eq!(store.read(Kind::Compiled, "x").unwrap().unwrap(), b"code");
+        store.save(Kind::Component, b"x").unwrap();
+        assert_eq!(store.load(Kind::Component, &digest(b"x")).unwrap(), None);
+        // A daemon with this private directory finds the same files.
+        let daemon = ArtifactStore::open(Some(&private));
+        assert_eq!(daemon.read(Kind::Compiled, "x").unwrap().unwrap(), b"code");
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = ArtifactStore::compiled_only(&private, 100)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("mode 777; run chmod go="), "{error}");
     }
 }

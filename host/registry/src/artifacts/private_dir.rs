@@ -28,12 +28,13 @@ const ABANDONED: Duration = Duration::from_hours(1);
 pub(super) struct PrivateDir {
     dir: PathBuf,
     max_files: usize,
+    max_total_bytes: u64,
 }
 
 impl PrivateDir {
     /// Creates the directory and its missing parents. It and its parent must be private.
-    /// `max_files`: files to keep.
-    pub(super) fn open(dir: &Path, max_files: usize) -> io::Result<PrivateDir> {
+    /// `max_files` and `max_total_bytes`: what to keep.
+    pub(super) fn open(dir: &Path, max_files: usize, max_total_bytes: u64) -> io::Result<PrivateDir> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
         // A user who can write to the parent could replace it. Links are not followed.
@@ -43,7 +44,33 @@ impl PrivateDir {
         Ok(PrivateDir {
             dir: dir.to_owned(),
             max_files,
+            max_total_bytes,
         })
+    }
+
+    /// The same, if in addition no other user can replace a folder above it.
+    pub(super) fn open_below_own(
+        dir: &Path,
+        max_files: usize,
+        max_total_bytes: u64,
+    ) -> io::Result<PrivateDir> {
+        let opened = PrivateDir::open(dir, max_files, max_total_bytes)?;
+        for above in fs::canonicalize(dir)?.ancestors().skip(2) {
+            let meta = fs::metadata(above)?;
+            let (owner, mode) = (meta.uid(), meta.mode());
+            if owner != 0 && owner != geteuid().as_raw() {
+                return Err(wrong(format!("{} belongs to user {owner}", above.display())));
+            }
+            // In a sticky directory such as /tmp only the owner of a file may rename it.
+            if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+                return Err(wrong(format!(
+                    "every user can write to {} (mode {:03o}; run chmod o-w on it)",
+                    above.display(),
+                    mode & 0o777
+                )));
+            }
+        }
+        Ok(opened)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -110,11 +137,18 @@ impl PrivateDir {
                     let _ = fs::remove_file(entry.path());
                 }
             } else {
-                files.push((modified, entry.path()));
+                files.push((modified, entry.path(), meta.len()));
             }
         }
-        files.sort_unstable();
-        for (_, path) in &files[..files.len().saturating_sub(self.max_files)] {
+        // From the youngest on, as many as both limits allow.
+        files.sort_unstable_by(|a, b| b.cmp(a));
+        let mut total = 0_u64;
+        let kept = files.iter().take(self.max_files).take_while(|(.., size)| {
+            total = total.saturating_add(*size);
+            total <= self.max_total_bytes
+        });
+        let kept = kept.count();
+        for (_, path, _) in &files[kept..] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -181,7 +215,7 @@ mod tests {
     fn private_dir_reads_files_and_prunes_the_oldest() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("a/b");
-        let files = PrivateDir::open(&dir, 2).unwrap();
+        let files = PrivateDir::open(&dir, 2, 100).unwrap();
         assert_eq!(files.read("one", 100).unwrap(), None);
         files.write("one", &[b"1", b"1"]).unwrap();
         assert_eq!(files.read("one", 2).unwrap().unwrap(), b"11");
@@ -210,7 +244,7 @@ mod tests {
         // The one above it is made with it, and therefore private.
         let own = root.path().join("own");
         let dir = own.join("files");
-        let files = PrivateDir::open(&dir, 9).unwrap();
+        let files = PrivateDir::open(&dir, 9, 100).unwrap();
         files.write("open", &[b"x"]).unwrap();
         fs::set_permissions(files.path("open"), fs::Permissions::from_mode(0o660)).unwrap();
         let error = files.read("open", 9).unwrap_err().to_string();
@@ -222,13 +256,51 @@ mod tests {
 
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
         for dir in [dir.clone(), dir.join("below")] {
-            let error = PrivateDir::open(&dir, 9).unwrap_err().to_string();
+            let error = PrivateDir::open(&dir, 9, 100).unwrap_err().to_string();
             assert!(error.contains("mode 750"), "{error}");
         }
         let link = own.join("link");
         symlink(&dir, &link).unwrap();
-        assert!(PrivateDir::open(&link, 9).is_err());
+        assert!(PrivateDir::open(&link, 9, 100).is_err());
         fs::write(own.join("file"), "").unwrap();
-        assert!(PrivateDir::open(&own.join("file"), 9).is_err());
+        assert!(PrivateDir::open(&own.join("file"), 9, 100).is_err());
+    }
+    #[test]
+    fn private_dir_keeps_the_youngest_files_within_its_total_size() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b");
+        let files = PrivateDir::open(&dir, 9, 10).unwrap();
+        for (name, age) in [("one", 30), ("two", 20), ("three", 10)] {
+            files.write(name, &[b"1234"]).unwrap();
+            let file = File::options().write(true).open(files.path(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age))
+                .unwrap();
+        }
+        files.write("four", &[b"12"]).unwrap();
+        assert_eq!(names(&dir), ["four", "three", "two"]);
+        files.write("five", &[b"12345"]).unwrap();
+        assert_eq!(names(&dir), ["five", "four"]);
+        files.write("large", &[b"12345678901"]).unwrap();
+        assert!(names(&dir).is_empty(), "larger than everything together may be");
+    }
+
+    #[test]
+    fn private_dir_below_a_folder_that_every_user_can_write_to_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = root.path().join("shared");
+        let dir = shared.join("own/files");
+        PrivateDir::open_below_own(&dir, 9, 100).unwrap();
+        for (mode, refused) in [(0o777, true), (0o1777, false), (0o775, false)] {
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+            let opened = PrivateDir::open_below_own(&dir, 9, 100);
+            assert_eq!(opened.is_err(), refused, "{mode:o}");
+            if let Err(error) = opened {
+                let error = error.to_string();
+                assert!(
+                    error.contains("every user can write to") && error.contains("shared"),
+                    "{error}"
+                );
+            }
+        }
     }
 }

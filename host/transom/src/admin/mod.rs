@@ -6,8 +6,9 @@
 //! | `GET /health` | 200 while the process serves |
 //! | `GET /ready` | 200 when every service can answer, else 503; the body has the state of each service and framework |
 //! | `GET /metrics` | OpenMetrics |
-//! | `GET /v1/plugins` | every plugin with its state |
+//! | `GET /v1/plugins` | every plugin with its state, and the plugin directory |
 //! | `GET /v1/plugins/{name}` | one of them |
+//! | `GET /v1/plugins/{name}/log?after=N` | the newest lines of its log |
 //! | `GET /v1/plugins/{name}/history` | its admission records, newest first |
 //! | `POST /v1/plugins/{name}/rollback` | rolls back to an earlier version; the body names it:
 //! `{"record": 3}` |

@@ -1,7 +1,8 @@
 //! `/v1/plugins`: state, history and commands of plugins.
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -35,12 +36,14 @@ pub(super) fn routes() -> Router<Plugins> {
         .route("/v1/plugins/rescan", post(rescan))
         .route("/v1/plugins/{name}", get(show))
         .route("/v1/plugins/{name}/history", get(history))
+        .route("/v1/plugins/{name}/log", get(log))
         .route("/v1/plugins/{name}/rollback", post(rollback))
         .route("/v1/plugins/{name}/promote", post(promote))
 }
 
 async fn list(State(plugins): State<Plugins>) -> EscapedJson<serde_json::Value> {
-    EscapedJson(json!({"plugins": plugins.list()}))
+    let dir = std::path::absolute(plugins.dir()).unwrap_or_else(|_| plugins.dir().to_owned());
+    EscapedJson(json!({"plugins": plugins.list(), "dir": dir}))
 }
 
 async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
@@ -65,6 +68,28 @@ async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Re
         )));
     }
     Ok(EscapedJson(json!({"durability": durability, "records": records})).into_response())
+}
+
+/// Which lines of a log.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Lines {
+    /// Only lines with a greater sequence number.
+    after: u64,
+}
+
+async fn log(
+    State(plugins): State<Plugins>,
+    Path(name): Path<String>,
+    query: Result<Query<Lines>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(lines) = query.map_err(|error| {
+        ApiError::bad_request(format!("invalid query, expected for example ?after=0: {error}"))
+    })?;
+    let lines = plugins
+        .log(&name, lines.after)
+        .ok_or_else(|| ApiError::not_found(format!("no version of plugin `{}` serves", shown(&name))))?;
+    Ok(EscapedJson(json!({"lines": lines})).into_response())
 }
 
 /// A command's arguments; the body is optional.

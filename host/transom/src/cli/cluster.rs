@@ -1,5 +1,7 @@
 //! `transom cluster`: the embedded cluster manager alone.
 
+mod attributes;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,6 +16,7 @@ use super::signals::stop_on_signal;
 use crate::config::LogFormat;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::telemetry;
+use attributes::Attributes;
 
 /// Run a one-node cluster manager for tests and demos: a master and several agents that run tasks
 /// as local processes, and those with an image through Podman or Docker.
@@ -47,6 +50,11 @@ pub(super) struct Shape {
     /// Number of agents.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     agents: u8,
+    /// Attributes of the first agent, and with each repetition of the next one; if there are more
+    /// agents, they get the same in turn. Default: a rack of its own for each (`rack:r1`), and the
+    /// zones `a` and `b` in turn.
+    #[arg(long, value_name = "NAME:VALUE;...")]
+    attributes: Vec<Attributes>,
     /// Port range offered to tasks, split evenly among the agents.
     #[arg(long, default_value = "31000-32499", value_name = "FIRST-LAST")]
     ports: PortRange,
@@ -119,12 +127,18 @@ impl FromStr for ExtraDisk {
 }
 
 impl Shape {
-    /// One agent for each loopback address from 127.0.0.1 on, in racks `r1`, `r2` and so on, the
-    /// zones `a` and `b`. Further disks are directories in `work_dir`.
+    /// One agent for each loopback address from 127.0.0.1 on. Further disks are directories in
+    /// `work_dir`.
     fn agents(&self, work_dir: &Path) -> anyhow::Result<Vec<AgentConfig>> {
         let total = u32::from(self.ports.last - self.ports.first) + 1;
         let share = total / u32::from(self.agents);
         anyhow::ensure!(share > 0, "{total} ports are too few for {} agents", self.agents);
+        anyhow::ensure!(
+            self.attributes.len() <= usize::from(self.agents),
+            "--attributes is given {} times for {} agents; --agents sets their number",
+            self.attributes.len(),
+            self.agents
+        );
         (0..self.agents)
             .map(|index| {
                 let first = u32::from(self.ports.first) + u32::from(index) * share;
@@ -138,16 +152,23 @@ impl Shape {
                     disk: self.disk,
                     disks: self.disks(&work_dir.join(format!("disks/agent{}", index + 1))),
                     ports: (u16::try_from(first)?, u16::try_from(first + share - 1)?),
-                    attributes: vec![
-                        ("rack".into(), format!("r{}", index + 1)),
-                        (
-                            "zone".into(),
-                            if index % 2 == 0 { "a".into() } else { "b".into() },
-                        ),
-                    ],
+                    attributes: self.attributes(index),
                 })
             })
             .collect()
+    }
+
+    /// The attributes of an agent, counted from 0.
+    fn attributes(&self, index: u8) -> Vec<(String, String)> {
+        let mut given = self.attributes.iter().cycle();
+        if let Some(Attributes(attributes)) = given.nth(usize::from(index)) {
+            return attributes.clone();
+        }
+        let zone = if index.is_multiple_of(2) { "a" } else { "b" };
+        vec![
+            ("rack".to_owned(), format!("r{}", index + 1)),
+            ("zone".to_owned(), zone.to_owned()),
+        ]
     }
 
     fn disks(&self, dir: &Path) -> Vec<Disk> {
@@ -210,5 +231,67 @@ impl ClusterCommand {
         token.cancelled().await;
         cluster.stopped().await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        shape: Shape,
+    }
+
+    fn racks(arguments: &[&str]) -> anyhow::Result<Vec<String>> {
+        let line = CommandLine::try_parse_from([&["x"], arguments].concat())?;
+        let agents = line.shape.agents(Path::new("work"))?;
+        let rack = |agent: &AgentConfig| {
+            let attributes = agent
+                .attributes
+                .iter()
+                .map(|(name, value)| format!("{name}:{value}"));
+            attributes.collect::<Vec<_>>().join(";")
+        };
+        Ok(agents.iter().map(rack).collect())
+    }
+
+    #[test]
+    fn agents_get_the_attributes_of_their_turn() {
+        assert_eq!(
+            racks(&[]).unwrap(),
+            ["rack:r1;zone:a", "rack:r2;zone:b", "rack:r3;zone:a"]
+        );
+        let given = [
+            "--agents",
+            "5",
+            "--attributes",
+            "rack:a;disk:ssd",
+            "--attributes",
+            "rack:b",
+        ];
+        let expected = [
+            "rack:a;disk:ssd",
+            "rack:b",
+            "rack:a;disk:ssd",
+            "rack:b",
+            "rack:a;disk:ssd",
+        ];
+        assert_eq!(racks(&given).unwrap(), expected);
+        assert_eq!(racks(&["--attributes", ""]).unwrap(), ["", "", ""]);
+        for (given, message) in [
+            (
+                &["--agents", "1", "--attributes", "a:1", "--attributes", "a:2"][..],
+                "--attributes is given 2 times for 1 agents",
+            ),
+            (&["--attributes", "rack"], "`rack` is no attribute"),
+            (&["--agents", "33"], "33"),
+        ] {
+            let error = racks(given).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
     }
 }

@@ -17,8 +17,8 @@ use crate::daemon::{Addresses, Daemon};
 use crate::exit::Misconfigured;
 use crate::{config, telemetry};
 
-/// Try everything on this machine: a cluster of three agents, the store and every service, on
-/// loopback.
+/// Try everything on this machine: a cluster, of three agents if not told otherwise, the store and
+/// every service, on loopback.
 ///
 /// One directory holds all state: the configuration (written once, edit it as you like), the
 /// watched plugin directory, the store, task sandboxes and journals. Ctrl-C stops everything and
@@ -130,6 +130,7 @@ impl Dev {
         }
         if let Some(admin) = addresses.of("admin") {
             places.push(("admin", format!("http://{admin}/v1/plugins")));
+            commands.extend(plugin_commands(admin));
         }
         places.push(("cluster", format!("http://{master}/state")));
         places.push(("state", self.state.display().to_string()));
@@ -141,6 +142,16 @@ impl Dev {
             "\nTransom is ready.\n\n{places}\n\nTry, in another terminal:\n\n{commands}\n\nCtrl-C stops everything.\n"
         )
     }
+}
+
+/// `transom plugin` finds the daemon at the usual port without being told.
+fn plugin_commands(admin: SocketAddr) -> Vec<String> {
+    let mut commands = Vec::new();
+    if admin.port() != config::ADMIN_PORT {
+        commands.push(format!("export TRANSOM_ADMIN_URL=http://{admin}"));
+    }
+    commands.push("transom plugin list".to_owned());
+    commands
 }
 
 /// The directory `components` next to or above the executable, if it exists.

@@ -2,8 +2,11 @@
 
 mod bench;
 mod build;
+mod cache;
 mod check;
 mod check_source;
+mod connection;
+mod dev;
 mod new;
 mod push;
 mod registry;
@@ -11,21 +14,15 @@ mod template;
 mod test;
 mod work;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
-use std::time::Duration;
-
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::http::{self, Client, Failure, Place};
-use crate::config;
-use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 use bench::Bench;
 use build::Build;
 use check::Check;
+use connection::Connection;
+use dev::Dev;
 use new::New;
 use push::Push;
 use test::Test;
@@ -54,25 +51,14 @@ pub(super) enum PluginCommand {
     Push(Push),
     Test(Test),
     Bench(Bench),
+    Dev(Dev),
 }
 
 /// Which daemon, and how to show what it says.
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
-    /// URL of the daemon's admin port. Default: `http://127.0.0.1:9990`, or what `--config` names.
-    #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
-    admin: Option<String>,
-    /// `admin.username` of the daemon, if it requires credentials.
-    #[arg(long, env = "TRANSOM_ADMIN_USERNAME")]
-    username: Option<String>,
-    /// `admin.password` of the daemon. Prefer the environment variable: other users can read
-    /// command lines.
-    #[arg(long, env = "TRANSOM_ADMIN_PASSWORD", hide_env_values = true)]
-    password: Option<String>,
-    /// The daemon's configuration file; its section [admin] gives the address and credentials that
-    /// no option sets.
-    #[arg(long, env = "TRANSOM_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -96,9 +82,6 @@ pub(super) struct Rollback {
     daemon: Daemon,
 }
 
-/// Timeout of one request. A restored version is compiled again if its compiled form is not kept,
-/// within the daemon's timeout.
-const TIMEOUT: Duration = Duration::from_mins(5);
 /// Columns of tables, which are keys of the admin API's answers.
 const PLUGIN: [&str; 8] = [
     "name", "world", "version", "state", "calls", "traps", "source", "refusal",
@@ -137,63 +120,15 @@ impl PluginCommand {
             PluginCommand::Push(push) => push.run().await,
             PluginCommand::Test(test) => test.run().await,
             PluginCommand::Bench(bench) => bench.run().await,
+            PluginCommand::Dev(dev) => Box::pin(dev.run()).await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }
 }
 
 impl Daemon {
-    /// From the options, then from the daemon's own configuration.
-    fn place(&self) -> anyhow::Result<Place> {
-        let section = self
-            .config
-            .as_deref()
-            .map(config::admin)
-            .transpose()?
-            .unwrap_or_default();
-        let url = self.admin.clone().unwrap_or_else(|| {
-            let address = match section.listener {
-                address if !address.is_unspecified() => address,
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            };
-            let scheme = if section.tls_certificate.is_some() {
-                "https"
-            } else {
-                "http"
-            };
-            format!("{scheme}://{}", SocketAddr::new(address, section.port))
-        });
-        // Only the daemon's own certificate is trusted, or one that it issued.
-        let certificates = match &section.tls_certificate {
-            None => None,
-            Some(file) => {
-                let content = std::fs::read(file)
-                    .with_context(|| format!("admin.tls_certificate: cannot read {}", file.display()))?;
-                let bundle = reqwest::Certificate::from_pem_bundle(&content);
-                let wrong = || format!("admin.tls_certificate: {} is no PEM file", file.display());
-                Some(bundle.with_context(wrong)?)
-            }
-        };
-        let username = self.username.clone().or(section.username);
-        let password = self.password.clone();
-        let password = password.or_else(|| section.password.map(|password| password.reveal().to_owned()));
-        let credentials = match (username, password) {
-            (Some(username), Some(password)) => Some((username, password)),
-            (None, None) => None,
-            _ => anyhow::bail!(
-                "--username and --password go together (TRANSOM_ADMIN_USERNAME and TRANSOM_ADMIN_PASSWORD)"
-            ),
-        };
-        Ok(Place {
-            url: http::url("--admin", &url, "http://127.0.0.1:9990")?,
-            credentials,
-            certificates,
-        })
-    }
-
     async fn get(&self, path: &[&str]) -> anyhow::Result<Value> {
-        self.ask(reqwest::Method::GET, path, None).await
+        self.connection.ask(reqwest::Method::GET, path, None).await
     }
 
     /// Sends a command, with the current user's name as the requester.
@@ -204,43 +139,12 @@ impl Daemon {
             order["record"] = json!(record);
         }
         let change = self
+            .connection
             .ask(reqwest::Method::POST, &[name, what], Some(order))
             .await?;
         let mut rows = Vec::new();
         flatten("", &change, &mut rows);
         output::print(self.output, &change, &["key", "value"], rows)
-    }
-
-    async fn ask(
-        &self,
-        method: reqwest::Method,
-        path: &[&str],
-        body: Option<Value>,
-    ) -> anyhow::Result<Value> {
-        let client = Client::new(self.place().context(Misconfigured)?, TIMEOUT)?;
-        let mut request = client.request(method, ["v1", "plugins"].iter().chain(path).copied());
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
-        let answer = client.send(request).await.map_err(|failure| {
-            let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
-            let url = client.base();
-            anyhow::anyhow!("{why}")
-                .context(format!(
-                    "no daemon answers at {url}: is one running, and is --admin its admin port?"
-                ))
-                .context(Unavailable)
-        })?;
-        let status = answer.status();
-        let text = http::text(answer).await.unwrap_or_default();
-        let document: Value = serde_json::from_str(&text).unwrap_or_default();
-        if !status.is_success() {
-            match document["message"].as_str() {
-                Some(message) => anyhow::bail!("{message}"),
-                None => anyhow::bail!("{} answered {status}", client.base()),
-            }
-        }
-        Ok(document)
     }
 
     fn table(&self, entries: &Value, columns: &[&str]) -> anyhow::Result<()> {

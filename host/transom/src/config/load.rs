@@ -14,7 +14,8 @@ use figment::{Figment, Metadata, Profile, Provider};
 use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
 use super::kubernetes::{self, INSTANCES, Inheritance, Variables as KubernetesVariables, WithInstances};
-use super::settings::{Admin, Bindings, SECTIONS, Settings};
+use super::plugin_bindings::Bindings;
+use super::settings::{Admin, SECTIONS, Settings};
 use super::skip_ssl::DefaultOfSkipSsl;
 use super::{limits, marathon, renamed, report};
 

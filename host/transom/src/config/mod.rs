@@ -11,6 +11,7 @@ mod limits;
 mod load;
 mod marathon;
 mod mesos_dns;
+mod plugin_bindings;
 mod port;
 mod renamed;
 mod report;
@@ -26,7 +27,7 @@ pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
-    Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, LogFormat, Maintenance, Oci,
+    ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, LogFormat, Maintenance, Oci,
     OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store,
 };
 pub(crate) use workflow::Workflow;

@@ -140,7 +140,8 @@ impl AdmissionContext {
         };
         steps.begin(Stage::Compile);
         let (cache, engine) = (&self.cache, &self.runtime.engine);
-        let compiled = cache.compiled(engine, &files.component, digest.into()).await?;
+        let (compiled, from) = cache.compiled(engine, &files.component, digest.into()).await?;
+        steps.note(from.to_string());
         steps.begin(Stage::World);
         let world = manifest.world;
         let imports = check_types(&self.runtime.engine, &compiled, world)?;

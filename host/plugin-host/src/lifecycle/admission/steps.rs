@@ -49,7 +49,7 @@ pub(crate) struct Step {
 }
 
 /// The stages so far. The last one is in progress, or refused the component.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Steps {
     done: Vec<Step>,
     begun: Option<Instant>,

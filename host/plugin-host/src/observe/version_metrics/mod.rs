@@ -20,6 +20,7 @@ use std::{
 
 use super::{
     latency_histogram::{Buckets, LatencyHistogram},
+    recent_log::RecentLog,
     status::Trap,
 };
 use crate::{error::CallError, runtime::fault::Fault};
@@ -108,6 +109,7 @@ struct Measurements {
     denials: AtomicU64,
     log_drops: AtomicU64,
     last_fault: Mutex<Option<Trap>>,
+    recent_log: RecentLog,
     /// Where they are shown; none: nowhere.
     shown_in: Option<Versions>,
 }
@@ -252,6 +254,11 @@ impl VersionMetrics {
     /// For a version whose calls are not to count as the plugin's: shown nowhere.
     pub(crate) fn unseen() -> VersionMetrics {
         VersionMetrics(Arc::default())
+    }
+
+    /// The newest lines of its log.
+    pub(crate) fn recent_log(&self) -> &RecentLog {
+        &self.0.recent_log
     }
 
     /// Shows the series under this version label, from now on; once.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use transom_plugin_tools::workbench::{BenchResult, Workbench};
+use transom_plugin_tools::workbench::BenchResult;
 
-use super::work::{Component, bytes, cases, micros};
+use super::work::{Subject, bytes, cases, micros};
 use crate::output::{self, Output};
 
 /// Measure how long a warm instance takes for recorded cases, on this machine.
@@ -18,7 +18,7 @@ use crate::output::{self, Output};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Bench {
     #[command(flatten)]
-    component: Component,
+    subject: Subject,
     /// File of cases: NAME.toml or NAME.json.
     cases: PathBuf,
     /// Seconds to measure, over all cases.
@@ -31,14 +31,14 @@ pub(in crate::cli) struct Bench {
 
 impl Bench {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
-        let work = self.component.read()?;
         let (cases, ..) = cases(&self.cases)?;
+        let candidate = self.subject.admit().await?;
         if self.seconds > 1 && self.output == Output::Table {
             eprintln!("measuring for {} s", self.seconds);
         }
         let time = Duration::from_secs(self.seconds);
-        let measured = Workbench::new()?.bench(&work, &cases, time).await;
-        let figures = measured.with_context(|| self.component.file.display().to_string())?;
+        let measured = candidate.bench(&cases, time).await;
+        let figures = measured.with_context(|| self.subject.shown())?;
         output::print(self.output, &figures, &COLUMNS, figures.iter().map(row))
     }
 }

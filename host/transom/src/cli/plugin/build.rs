@@ -32,18 +32,27 @@ pub(in crate::cli) struct Build {
 
 /// A project, by its files.
 #[derive(Debug)]
-struct Project {
-    dir: PathBuf,
-    name: String,
-    world: World,
-    kind: Kind,
+pub(super) struct Project {
+    /// Absolute.
+    pub(super) dir: PathBuf,
+    pub(super) name: String,
+    pub(super) world: World,
+    pub(super) kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Rust,
     Python,
     JavaScript,
+}
+
+/// A component and its manifest, as they were written to the output folder.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) path: PathBuf,
+    pub(super) component: Vec<u8>,
+    pub(super) manifest: Vec<u8>,
 }
 
 impl Build {
@@ -56,22 +65,18 @@ impl Build {
             self.dir.join("out")
         };
         let out = self.out.unwrap_or(beside);
-        fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-        let component = project.build().await?;
-        // The manifest first: a component without one is not admitted, should a daemon watch the
-        // folder.
-        let manifest = project.manifest();
-        let text = fs::read(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
-        place(&out.join(format!("{}.toml", project.name)), &text)?;
-        let path = out.join(format!("{}.wasm", project.name));
-        place(&path, &component)?;
-        println!("{} ({})", path.display(), bytes(component.len() as u64));
+        let built = project.build_into(&out).await?;
+        println!(
+            "{} ({})",
+            built.path.display(),
+            bytes(built.component.len() as u64)
+        );
         Ok(())
     }
 }
 
 impl Project {
-    fn find(dir: &Path) -> anyhow::Result<Project> {
+    pub(super) fn find(dir: &Path) -> anyhow::Result<Project> {
         // Tools run in this folder, and receive absolute file names.
         let dir = fs::canonicalize(dir).with_context(|| format!("cannot read {}", dir.display()))?;
         let has = |name: &str| dir.join(name).is_file();
@@ -96,12 +101,23 @@ impl Project {
         })
     }
 
-    fn manifest(&self) -> PathBuf {
-        self.dir.join(format!("{}.toml", self.name))
+    /// Builds the component, and writes it and its manifest to a folder, which is created if it is
+    /// missing.
+    pub(super) async fn build_into(&self, out: &Path) -> anyhow::Result<Built> {
+        fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+        let component = self.component().await?;
+        let file = self.dir.join(format!("{}.toml", self.name));
+        let manifest = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let path = place_pair(out, &self.name, &component, &manifest)?;
+        Ok(Built {
+            path,
+            component,
+            manifest,
+        })
     }
 
     /// The component's bytes.
-    async fn build(&self) -> anyhow::Result<Vec<u8>> {
+    async fn component(&self) -> anyhow::Result<Vec<u8>> {
         match self.kind {
             Kind::Rust => rust::build(&self.dir).await,
             Kind::Python => tool::python(&self.dir, self.world).await,
@@ -156,6 +172,20 @@ fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
             dir.display()
         )
     })
+}
+
+/// Writes a component and its manifest to a folder; returns the component's path.
+pub(super) fn place_pair(
+    dir: &Path,
+    name: &str,
+    component: &[u8],
+    manifest: &[u8],
+) -> anyhow::Result<PathBuf> {
+    // The manifest first: a component without one is not admitted, should a daemon watch the folder.
+    place(&dir.join(format!("{name}.toml")), manifest)?;
+    let path = dir.join(format!("{name}.wasm"));
+    place(&path, component)?;
+    Ok(path)
 }
 
 /// Writes a temporary file in the same folder and renames it: a daemon that watches the folder sees

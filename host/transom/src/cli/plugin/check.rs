@@ -1,18 +1,27 @@
-//! `transom plugin check`: runs the admission of a component without a daemon.
+//! `transom plugin check`: runs the admission of a component without a daemon, and compares it with
+//! the version that serves in one.
 
-use anyhow::bail;
-use clap::Args;
+mod against;
+
+use anyhow::{anyhow, bail};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use transom_plugin_tools::workbench::{Examination, Workbench};
 
+use super::cache::CacheArgs;
+use super::connection::AdminPort;
 use super::registry::RegistryArgs;
-use super::work::Component;
+use super::work::{Component, stage_row};
 use super::{check_source, flatten};
+use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 
 /// Run a component and its manifest through every stage of admission, without a daemon: size,
 /// digest, compilation, world, imports and grants, a trial instance that is described and
 /// configured, and the manifest's self-tests.
+///
+/// With `--against serving` it also asks a running daemon for the version of this name that serves,
+/// and lists what the component newly imports, which grants are new and which limits are higher.
 ///
 /// Exit code 1 means that a daemon would reject it; the last stage and the message give the reason.
 #[derive(Debug, Args)]
@@ -21,55 +30,80 @@ pub(in crate::cli) struct Check {
     component: Component,
     #[command(flatten)]
     registry: RegistryArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// Compare with another version of the plugin.
+    #[arg(long, value_enum, value_name = "VERSION")]
+    against: Option<Against>,
+    #[command(flatten)]
+    admin: AdminPort,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
+}
+
+/// What a component is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Against {
+    /// The version that serves in the daemon.
+    Serving,
 }
 
 impl Check {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
         let (registries, signatures) = self.registry.read()?;
         let Component { file, manifest } = &self.component;
-        if manifest.is_none() && file.extension().is_some_and(|it| it == "toml") {
+        let source = manifest.is_none() && file.extension().is_some_and(|it| it == "toml");
+        if source {
+            if self.against.is_some() {
+                let why = "--against needs a component, not a manifest with a `source`";
+                return Err(anyhow!(why).context(Misconfigured));
+            }
             let verdict = check_source::verdict(file, registries, signatures).await?;
             let mut rows = Vec::new();
             flatten("", &verdict, &mut rows);
             return output::print(self.output, &verdict, &["key", "value"], rows);
         }
         let work = self.component.read()?;
-        let examination = Workbench::trusting(&signatures)?.examine(&work).await;
-        output::print(
-            self.output,
-            &document(&examination)?,
-            &["stage", "", "what"],
-            rows(&examination),
-        )?;
-        match &examination.refusal {
+        let bench = self.cache.apply(Workbench::trusting(&signatures)?)?;
+        let examination = bench.examine(&work).await;
+        let comparison = match (&self.against, &examination.component) {
+            (Some(Against::Serving), Some(component)) => {
+                let name = file.file_stem().unwrap_or_default().to_string_lossy();
+                let config = self.registry.file();
+                Some(against::serving(&self.admin, config.as_deref(), &name, component).await?)
+            }
+            _ => None,
+        };
+        let refusal = comparison.as_ref().and_then(|it| it.refusal.clone());
+        let refusal = examination.refusal.clone().or(refusal);
+        let mut document = document(&examination)?;
+        document["refusal"] = json!(refusal);
+        let mut rows = rows(&examination);
+        if let Some(comparison) = &comparison {
+            document["against"] = serde_json::to_value(comparison)?;
+            rows.extend(comparison.rows());
+        }
+        output::print(self.output, &document, &["stage", "", "what"], rows)?;
+        match refusal {
             Some(refusal) => bail!("{} would be refused: {refusal}", file.display()),
             None => Ok(()),
         }
     }
 }
 
-/// The component's facts and stages, and why it would be rejected.
+/// The component's facts and stages.
 fn document(examination: &Examination) -> anyhow::Result<Value> {
     let mut document = serde_json::to_value(&examination.component)?;
     if document.is_null() {
         document = json!({});
     }
     document["stages"] = serde_json::to_value(&examination.stages)?;
-    document["refusal"] = json!(examination.refusal);
     Ok(document)
 }
 
 fn rows(examination: &Examination) -> Vec<Vec<String>> {
-    let stages = examination.stages.iter().map(|it| {
-        let stage = serde_json::to_value(it.stage).ok();
-        let stage = stage.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let verdict = if it.ok { "ok" } else { "refused" };
-        vec![stage.to_owned(), verdict.to_owned(), it.detail.clone()]
-    });
-    let mut rows: Vec<_> = stages.collect();
+    let mut rows: Vec<_> = examination.stages.iter().map(stage_row).collect();
     if let Some(facts) = &examination.component {
         for (name, document) in [("grants", &facts.grants), ("limits", &facts.limits)] {
             let mut found = Vec::new();

@@ -26,9 +26,14 @@ pub(super) struct RegistryArgs {
 }
 
 impl RegistryArgs {
-    pub(super) fn read(&self) -> anyhow::Result<(Registries, Signatures)> {
+    /// The configuration file, if there is one.
+    pub(super) fn file(&self) -> Option<PathBuf> {
         let usual = PathBuf::from(USUAL);
-        let file = self.config.clone().or_else(|| usual.is_file().then_some(usual));
+        self.config.clone().or_else(|| usual.is_file().then_some(usual))
+    }
+
+    pub(super) fn read(&self) -> anyhow::Result<(Registries, Signatures)> {
+        let file = self.file();
         let (settings, _) = config::load(file.as_deref(), Overrides::default()).context(Misconfigured)?;
         let mut registries = sources::registries(&settings.plugins.oci).context(Misconfigured)?;
         registries.plain_http.extend(self.plain_http.iter().cloned());

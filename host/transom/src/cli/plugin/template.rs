@@ -77,12 +77,36 @@ impl Language {
     }
 }
 
+impl Language {
+    /// Lines of `[grants]` in a manifest.
+    fn imports(self) -> &'static str {
+        match self {
+            Language::Rust => "",
+            Language::Python | Language::Javascript => WASI_GUEST,
+        }
+    }
+
+    /// The section, for a manifest that has no other grants.
+    fn grants(self) -> String {
+        match self.imports() {
+            "" => String::new(),
+            lines => format!("\n[grants]\n{lines}"),
+        }
+    }
+}
+
+/// A component in Rust imports only the log.
+const WASI_GUEST: &str = "# What the libraries of Python and JavaScript import from WASI. There is nothing behind files and sockets.\n\
+                          imports = \"wasi-guest\"\n";
+
 /// The files of a project, by their names in it.
 pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(String, String)> {
     let fill = |text: &str| {
         text.replace("{{name}}", name)
             .replace("{{world}}", world.name())
             .replace("{{summary}}", world.summary())
+            .replace("{{grants}}", &language.grants())
+            .replace("{{imports}}", language.imports())
             .replace("{{dependencies}}", dependencies(world))
     };
     let (lang, kind) = (language.name(), world.name());
@@ -200,6 +224,25 @@ mod tests {
                 for (name, text) in files.iter().filter(|(name, _)| !name.starts_with("vendor/")) {
                     assert!(!text.contains("{{"), "{world:?} {language:?} {name}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn manifests_of_wasi_guests_name_their_profile() {
+        for world in World::value_variants() {
+            for language in Language::value_variants() {
+                let files = project("mine", *world, *language);
+                let manifest = files.iter().find(|(name, _)| name == "mine.toml");
+                let manifest: toml::Table = manifest.unwrap().1.parse().unwrap();
+                let grants = manifest.get("grants").and_then(toml::Value::as_table);
+                let imports = grants.and_then(|it| it.get("imports"));
+                let expected = match language {
+                    Language::Rust => None,
+                    Language::Python | Language::Javascript => Some("wasi-guest"),
+                };
+                let found = imports.and_then(toml::Value::as_str);
+                assert_eq!(found, expected, "{world:?} {language:?}");
             }
         }
     }

@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use transom_plugin_host::{shown, shown_json};
-use transom_plugin_tools::workbench::{Report, Verdict, Workbench};
+use transom_plugin_tools::workbench::{Report, Verdict};
 
-use super::work::{Component, Form, bytes, cases, micros};
+use super::work::{Form, Subject, bytes, cases, micros};
 use crate::output::{self, Output};
 
 /// Run recorded cases against a component, under the limits of its manifest, and compare its
@@ -21,7 +21,7 @@ use crate::output::{self, Output};
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Test {
     #[command(flatten)]
-    component: Component,
+    subject: Subject,
     /// File of cases: NAME.toml or NAME.json.
     cases: PathBuf,
     /// Write the answers found into the file as the expected ones.
@@ -34,10 +34,8 @@ pub(in crate::cli) struct Test {
 
 impl Test {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
-        let work = self.component.read()?;
         let (cases, text, form) = cases(&self.cases)?;
-        let tested = Workbench::new()?.test(&work, &cases).await;
-        let mut reports = tested.with_context(|| self.component.file.display().to_string())?;
+        let mut reports = self.subject.admit().await?.test(&cases).await;
         if self.update {
             update(&self.cases, &text, form, &mut reports)
                 .with_context(|| format!("cannot update {}", self.cases.display()))?;
@@ -73,7 +71,8 @@ fn row(report: &Report) -> Vec<String> {
     ]
 }
 
-fn explain(report: &Report) {
+/// Why a case failed, for people.
+pub(super) fn explain(report: &Report) {
     eprintln!("\n{}:", shown(&report.name));
     let line = |what: &str, keys: &Option<Map<String, Value>>| {
         if let Some(keys) = keys {

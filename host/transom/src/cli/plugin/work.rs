@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use transom_plugin_tools::workbench::{Cases, ComponentFiles};
+use serde_json::Value;
+use transom_plugin_tools::workbench::{Candidate, Cases, ComponentFiles, StageResult, Workbench};
 
+use super::cache::CacheArgs;
 use crate::exit::Misconfigured;
+use crate::output;
 
 /// A component and its manifest.
 #[derive(Debug, Args)]
@@ -38,6 +41,53 @@ impl Component {
         let signature = fs::read(self.file.with_extension("wasm.sig")).ok();
         Ok(ComponentFiles::new(&name, component, manifest).signed(signature))
     }
+}
+
+/// A component that is admitted before its cases run.
+#[derive(Debug, Args)]
+pub(super) struct Subject {
+    #[command(flatten)]
+    component: Component,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// Show the stages of admission on standard error, with the time of each and whether the
+    /// compiled component is from the cache.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+impl Subject {
+    /// Runs the stages of admission, except for the manifest's self-tests.
+    pub(super) async fn admit(&self) -> anyhow::Result<Candidate> {
+        let files = self.component.read()?;
+        let bench = self.cache.apply(Workbench::new()?)?;
+        let admitted = bench.admit(&files).await;
+        let candidate = admitted.with_context(|| self.shown())?;
+        if self.verbose {
+            let stages = candidate.stages();
+            // The detail last: a list of imports is wider than a terminal.
+            let rows = stages.iter().map(|it| {
+                let mut row = stage_row(it);
+                row.insert(2, micros(it.millis * 1000.0));
+                row
+            });
+            eprintln!("{}\n", output::table(&["stage", "", "time", "what"], rows));
+        }
+        Ok(candidate)
+    }
+
+    /// For messages.
+    pub(super) fn shown(&self) -> String {
+        self.component.file.display().to_string()
+    }
+}
+
+/// Name, verdict and detail of a stage.
+pub(super) fn stage_row(it: &StageResult) -> Vec<String> {
+    let stage = serde_json::to_value(it.stage).ok();
+    let stage = stage.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let verdict = if it.ok { "ok" } else { "refused" };
+    vec![stage.to_owned(), verdict.to_owned(), it.detail.clone()]
 }
 
 /// The format of a file of cases, by its extension.

@@ -1,0 +1,146 @@
+//! How `transom plugin` reaches the admin port of a running daemon.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::http::{self, Client, Failure, Place};
+use crate::config;
+use crate::exit::{Misconfigured, Unavailable};
+
+/// Timeout of one request. A restored version is compiled again if its compiled form is not kept,
+/// within the daemon's timeout.
+const TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Which daemon.
+#[derive(Debug, Args)]
+pub(super) struct Connection {
+    #[command(flatten)]
+    admin: AdminPort,
+    /// The daemon's configuration file; its section [admin] gives the address and credentials that
+    /// no option sets.
+    #[arg(long, env = "TRANSOM_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// The admin port and its credentials.
+#[derive(Debug, Args)]
+pub(super) struct AdminPort {
+    /// URL of the daemon's admin port. Default: `http://127.0.0.1:9990`, or what `--config` names.
+    #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
+    admin: Option<String>,
+    /// `admin.username` of the daemon, if it requires credentials.
+    #[arg(long, env = "TRANSOM_ADMIN_USERNAME")]
+    username: Option<String>,
+    /// `admin.password` of the daemon. Prefer the environment variable: other users can read
+    /// command lines.
+    #[arg(long, env = "TRANSOM_ADMIN_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+}
+
+impl Connection {
+    /// Sends a request to a path below `/v1/plugins`.
+    pub(super) async fn ask(
+        &self,
+        method: reqwest::Method,
+        path: &[&str],
+        body: Option<Value>,
+    ) -> anyhow::Result<Value> {
+        let config = self.config.as_deref();
+        self.admin.ask_with(config, method, path, &[], body).await
+    }
+
+    /// The document at a path below `/v1/plugins`, with a query.
+    pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> anyhow::Result<Value> {
+        let config = self.config.as_deref();
+        self.admin
+            .ask_with(config, reqwest::Method::GET, path, query, None)
+            .await
+    }
+}
+
+impl AdminPort {
+    /// From the options, then from the daemon's own configuration.
+    fn place(&self, config: Option<&Path>) -> anyhow::Result<Place> {
+        let section = config.map(config::admin).transpose()?.unwrap_or_default();
+        let url = self.admin.clone().unwrap_or_else(|| {
+            let address = match section.listener {
+                address if !address.is_unspecified() => address,
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            let scheme = if section.tls_certificate.is_some() {
+                "https"
+            } else {
+                "http"
+            };
+            format!("{scheme}://{}", SocketAddr::new(address, section.port))
+        });
+        // Only the daemon's own certificate is trusted, or one that it issued.
+        let certificates = match &section.tls_certificate {
+            None => None,
+            Some(file) => {
+                let content = std::fs::read(file)
+                    .with_context(|| format!("admin.tls_certificate: cannot read {}", file.display()))?;
+                let bundle = reqwest::Certificate::from_pem_bundle(&content);
+                let wrong = || format!("admin.tls_certificate: {} is no PEM file", file.display());
+                Some(bundle.with_context(wrong)?)
+            }
+        };
+        let username = self.username.clone().or(section.username);
+        let password = self.password.clone();
+        let password = password.or_else(|| section.password.map(|password| password.reveal().to_owned()));
+        let credentials = match (username, password) {
+            (Some(username), Some(password)) => Some((username, password)),
+            (None, None) => None,
+            _ => anyhow::bail!(
+                "--username and --password go together (TRANSOM_ADMIN_USERNAME and TRANSOM_ADMIN_PASSWORD)"
+            ),
+        };
+        Ok(Place {
+            url: http::url("--admin", &url, "http://127.0.0.1:9990")?,
+            credentials,
+            certificates,
+        })
+    }
+
+    /// Sends a request to a path below `/v1/plugins`, with the settings of `config`.
+    pub(super) async fn ask_with(
+        &self,
+        config: Option<&Path>,
+        method: reqwest::Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<Value>,
+    ) -> anyhow::Result<Value> {
+        let client = Client::new(self.place(config).context(Misconfigured)?, TIMEOUT)?;
+        let path = ["v1", "plugins"].iter().chain(path).copied();
+        let mut request = client.request(method, path).query(query);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let answer = client.send(request).await.map_err(|failure| {
+            let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
+            let url = client.base();
+            anyhow::anyhow!("{why}")
+                .context(format!(
+                    "no daemon answers at {url}: is one running, and is --admin its admin port?"
+                ))
+                .context(Unavailable)
+        })?;
+        let status = answer.status();
+        let text = http::text(answer).await.unwrap_or_default();
+        let document: Value = serde_json::from_str(&text).unwrap_or_default();
+        if !status.is_success() {
+            match document["message"].as_str() {
+                Some(message) => anyhow::bail!("{message}"),
+                None => anyhow::bail!("{} answered {status}", client.base()),
+            }
+        }
+        Ok(document)
+    }
+}

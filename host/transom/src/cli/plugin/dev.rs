@@ -1,0 +1,173 @@
+//! `transom plugin dev`: a project is built, tested and served at every change.
+//!
+//! What fails (a build, a self-test, a case, the daemon's admission) changes nothing in the daemon:
+//! the last version that passed keeps serving.
+
+mod daemon;
+mod follow;
+mod watch;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+use transom_plugin_host::shown;
+use transom_plugin_tools::workbench::{ComponentFiles, Verdict, Workbench};
+
+use super::build::{Built, Kind, Project};
+use super::cache::CacheArgs;
+use super::connection::Connection;
+use super::test::explain;
+use super::work::{bytes, cases};
+use crate::cli::signals::stop_on_signal;
+use crate::exit::Misconfigured;
+use daemon::{Daemon, Outcome};
+use follow::Follower;
+use watch::{Watch, fingerprint};
+
+/// Build a plugin project, test it and have a running daemon serve it, again at every change, and
+/// show its log and its calls meanwhile.
+///
+/// Each round does what `build`, `check` and `test` do, and then copies the component and its
+/// manifest to the daemon's plugin directory, which has to be on this machine. If a step fails, the
+/// version before keeps serving. Ctrl-C ends the command; the last version keeps serving.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Dev {
+    /// Project folder.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// Name that the plugin gets in the daemon, such as `events` to serve in place of the
+    /// first-party filter. Default: the project's name.
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
+    /// The daemon's plugin directory. Default: the daemon's own answer.
+    #[arg(long, value_name = "DIR")]
+    plugins: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Dev {
+    pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
+        let project = Project::find(&self.dir).context(Misconfigured)?;
+        let name = self.name.clone().unwrap_or_else(|| project.name.clone());
+        let daemon = Daemon::find(self.connection, name, self.plugins.as_deref()).await?;
+        let workbench = self.cache.apply_for(&daemon.dir, Workbench::new()?)?;
+        let token = CancellationToken::new();
+        stop_on_signal(token.clone())?;
+        say(format_args!(
+            "{} ({}, {}) is served as {} from {}",
+            project.dir.display(),
+            project.world.name(),
+            language(project.kind),
+            daemon.name,
+            daemon.dir.display()
+        ));
+        let mut watch = Watch::new(&project.dir)?;
+        let mut follower = Follower::new(&daemon).await?;
+        let mut built = None;
+        while !token.is_cancelled() {
+            let present = fingerprint(&project.dir);
+            if built.as_ref() != Some(&present) {
+                built = Some(present);
+                tokio::select! {
+                    () = token.cancelled() => break,
+                    () = round(&project.dir, &daemon, &workbench) => {}
+                }
+                say("waiting for changes; Ctrl-C ends this command");
+            }
+            watch.renew()?;
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = watch.touched() => {}
+                never = follower.follow() => match never {}
+            }
+        }
+        say(daemon.serving().await);
+        Ok(())
+    }
+}
+
+/// A line for the terminal; a reader who is gone ends nothing.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+fn language(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Rust => "Rust",
+        Kind::Python => "Python",
+        Kind::JavaScript => "JavaScript",
+    }
+}
+
+/// Builds, tests and serves the project once, and reports how far it came.
+async fn round(dir: &Path, daemon: &Daemon, workbench: &Workbench) {
+    say("building");
+    let begun = Instant::now();
+    match attempt(dir, daemon, workbench).await {
+        Ok(outcome) => {
+            say(format_args!(
+                "{outcome}, after {:.1} s",
+                begun.elapsed().as_secs_f64()
+            ));
+        }
+        Err(error) => {
+            let messages: Vec<String> = error.chain().map(ToString::to_string).collect();
+            for line in messages.join(": ").lines() {
+                eprintln!("{}", shown(line));
+            }
+            say(format_args!(
+                "nothing was changed in the daemon: {}",
+                daemon.serving().await
+            ));
+        }
+    }
+}
+
+async fn attempt(dir: &Path, daemon: &Daemon, workbench: &Workbench) -> anyhow::Result<Outcome> {
+    // Again: its files may be others now.
+    let project = Project::find(dir)?;
+    let built = project.build_into(&project.dir.join("out")).await?;
+    say(format_args!(
+        "built {} ({})",
+        built.path.display(),
+        bytes(built.component.len() as u64)
+    ));
+    test(&project, &built, workbench).await?;
+    daemon.serve(&built).await
+}
+
+/// What `transom plugin check` and `transom plugin test` do.
+async fn test(project: &Project, built: &Built, workbench: &Workbench) -> anyhow::Result<()> {
+    let manifest = String::from_utf8(built.manifest.clone())
+        .with_context(|| format!("{}.toml is not UTF-8", project.name))?;
+    let files = ComponentFiles::new(&project.name, built.component.clone(), manifest);
+    let mut candidate = workbench.admit(&files).await?;
+    candidate.self_tests().await?;
+    let files = ["cases.toml", "cases.json"].map(|name| project.dir.join(name));
+    let Some(file) = files.into_iter().find(|it| it.is_file()) else {
+        say("there is no cases.toml: nothing was tested but the manifest's self-tests");
+        return Ok(());
+    };
+    let (cases, ..) = cases(&file)?;
+    let reports = candidate.test(&cases).await;
+    let failed: Vec<_> = reports
+        .iter()
+        .filter(|it| it.verdict != Verdict::Passed)
+        .collect();
+    for report in &failed {
+        explain(report);
+    }
+    match failed.len() {
+        0 => say(format_args!("{} cases passed", reports.len())),
+        some => bail!("{some} of {} cases failed", reports.len()),
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! `[plugins.use]`: which plugins serve which extension point.
+
+use serde::{Deserialize, Serialize};
+
+/// `[plugins.use]`: the plugin for each extension point.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Bindings {
+    pub(crate) matcher: Chain,
+    pub(crate) filter: Chain,
+    pub(crate) bootstrap: String,
+    pub(crate) http: String,
+    pub(crate) tcp: String,
+    pub(crate) exec: String,
+}
+
+impl Default for Bindings {
+    fn default() -> Self {
+        Bindings {
+            matcher: Chain::One("attributes".into()),
+            filter: Chain::One("events".into()),
+            bootstrap: "bootstrap".into(),
+            http: "check-http".into(),
+            tcp: "check-tcp".into(),
+            exec: "check-command".into(),
+        }
+    }
+}
+
+impl Bindings {
+    /// Problems, one line each.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (key, chain) in [("matcher", &self.matcher), ("filter", &self.filter)] {
+            let names = chain.names();
+            let count = names.len();
+            if !(1..=MAX_CHAIN).contains(&count) {
+                problems.push(format!(
+                    "`plugins.use.{key}` has {count} plugins; expected 1 to {MAX_CHAIN}"
+                ));
+            }
+            let again = (1..count).find(|at| names[..*at].contains(&names[*at]));
+            problems.extend(again.map(|at| format!("`plugins.use.{key}` has {:?} twice", names[at])));
+        }
+        problems
+    }
+}
+
+/// The most plugins of one extension point.
+const MAX_CHAIN: usize = 8;
+
+/// One plugin, or several in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged, expecting = "expected the name of a plugin or a list of names")]
+pub(crate) enum Chain {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Chain {
+    pub(crate) fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! `cargo xtask bench authors`: how long it takes from an empty folder to a plugin that serves, in
+//! each language, by the documented commands alone.
+//!
+//! The commands are `transom plugin new` and then those of the project's own README.md, line by
+//! line. The last one copies the plugin into the directory of a running `transom dev`, and its time
+//! ends when the plugin serves. Nothing is built or compiled before; downloaded packages may be in
+//! the caches of cargo, pip and npm, so a first run measures the network as well.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+/// A language, and the aim in seconds on two cores with downloaded packages.
+const LANGUAGES: [(&str, u64); 3] = [("rust", 120), ("python", 180), ("javascript", 180)];
+const NAME: &str = "mine";
+const WORLD: &str = "event-filter";
+/// For one command, and for the daemon's start and its admission.
+const DEADLINE: Duration = Duration::from_mins(15);
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Measures with this `transom`. `variables`: cargo's, for a compiler of components.
+pub(super) fn figures(transom: &Path, components: &Path, variables: &[(String, String)]) -> Result<Value> {
+    let dir = tempfile::tempdir().context("a folder")?;
+    let site = Site {
+        transom,
+        cache: dir.path().join("cache"),
+        variables,
+        daemon: Daemon::start(transom, components, &dir.path().join("state"))?,
+    };
+    let mut figures = serde_json::Map::new();
+    for (language, aim) in LANGUAGES {
+        eprintln!("    {language}");
+        let folder = dir.path().join(language);
+        fs::create_dir(&folder)?;
+        let mut measured = site
+            .language(language, &folder)
+            .with_context(|| format!("the documented commands for {language}"))?;
+        measured["aim_seconds"] = json!(aim);
+        figures.insert(language.to_owned(), measured);
+    }
+    Ok(Value::Object(figures))
+}
+
+struct Site<'a> {
+    transom: &'a Path,
+    /// For compiled components: empty at the start.
+    cache: PathBuf,
+    variables: &'a [(String, String)],
+    daemon: Daemon,
+}
+
+impl Site<'_> {
+    fn language(&self, language: &str, folder: &Path) -> Result<Value> {
+        let new = format!("transom plugin new {NAME} --world {WORLD} --language {language}");
+        let mut steps = vec![self.step(folder, &new)?];
+        let project = folder.join(NAME);
+        let readme = fs::read_to_string(project.join("README.md")).context("the project's README.md")?;
+        let commands = commands(&readme);
+        ensure!(
+            commands.iter().any(|it| it.starts_with("cp ")),
+            "README.md has no command that copies the plugin to a daemon"
+        );
+        let plugins = self.daemon.plugins.display().to_string();
+        for command in commands {
+            let run = command.replace("DIRECTORY", &plugins);
+            if command.starts_with("cp ") {
+                let digest = self.digest(&project)?;
+                let begun = Instant::now();
+                self.step(&project, &run)?;
+                self.shown(&digest)?;
+                steps.push(json!({"command": command, "seconds": seconds(begun)}));
+            } else {
+                steps.push(self.step(&project, &run)?);
+            }
+        }
+        let total: f64 = steps.iter().filter_map(|it| it["seconds"].as_f64()).sum();
+        let again = self.step(
+            &project,
+            &format!("transom plugin test out/{NAME}.wasm cases.toml"),
+        )?;
+        fs::remove_file(self.daemon.plugins.join(format!("{NAME}.wasm")))?;
+        self.shown(&Value::Null)?;
+        Ok(json!({
+            "steps": steps,
+            "seconds": (total * 10.0).round() / 10.0,
+            "second_test_seconds": again["seconds"],
+        }))
+    }
+
+    /// Runs a command as an author would, in a shell.
+    fn step(&self, folder: &Path, command: &str) -> Result<Value> {
+        let begun = Instant::now();
+        let bin = self.transom.parent().context("a program is in a folder")?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(bin.to_owned()).chain(std::env::split_paths(&path));
+        let mut shell = Command::new("timeout");
+        shell
+            .arg(DEADLINE.as_secs().to_string())
+            .args(["sh", "-c", command])
+            .current_dir(folder)
+            .env("PATH", std::env::join_paths(path)?)
+            .env("TRANSOM_CACHE_DIR", &self.cache)
+            .env("TRANSOM_ADMIN_URL", &self.daemon.admin)
+            // The settings of the cargo that runs this program are not an author's.
+            .env_remove("CARGO_TARGET_DIR")
+            .env_remove("LD_LIBRARY_PATH")
+            .env_remove("RUSTFLAGS");
+        // A compiler of components that was fetched for them is not for `cargo test`.
+        if command.starts_with("transom ") {
+            shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        }
+        let output = shell
+            .output()
+            .with_context(|| format!("cannot start `{command}`"))?;
+        let time = seconds(begun);
+        ensure!(
+            output.status.success(),
+            "`{command}` failed ({}):\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        eprintln!("    {time:>7.1} s  {command}");
+        Ok(json!({"command": command, "seconds": time}))
+    }
+
+    /// The digest of the project's component.
+    fn digest(&self, project: &Path) -> Result<Value> {
+        let component = format!("out/{NAME}.wasm");
+        let output = Command::new(self.transom)
+            .args(["plugin", "check", &component, "--output", "json"])
+            .current_dir(project)
+            .env("TRANSOM_CACHE_DIR", &self.cache)
+            .output()?;
+        let verdict: Value = serde_json::from_slice(&output.stdout).context("`plugin check`")?;
+        ensure!(
+            verdict["digest"].is_string(),
+            "`plugin check` names no digest: {verdict}"
+        );
+        Ok(verdict["digest"].clone())
+    }
+
+    /// Waits until the daemon shows this digest of the plugin; null: until it has none.
+    fn shown(&self, digest: &Value) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let output = Command::new(self.transom)
+                .args([
+                    "plugin",
+                    "list",
+                    "--output",
+                    "json",
+                    "--admin",
+                    &self.daemon.admin,
+                ])
+                .output()?;
+            let plugins: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let plugins = plugins.as_array().map_or(&[][..], Vec::as_slice);
+            let found = plugins.iter().find(|it| it["name"] == NAME);
+            let found = found.map_or(&Value::Null, |it| &it["digest"]);
+            if found == digest {
+                return Ok(());
+            }
+            ensure!(
+                begun.elapsed() < DEADLINE,
+                "the daemon shows {found}, not {digest}"
+            );
+            thread::sleep(INTERVAL);
+        }
+    }
+}
+
+fn seconds(begun: Instant) -> f64 {
+    (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0
+}
+
+/// The lines of a page's `sh` blocks. `rustup` is left out: whoever builds this has a target.
+fn commands(page: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut inside = false;
+    for line in page.lines() {
+        match line.trim() {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside && !line.is_empty() && !line.starts_with("rustup ") => {
+                commands.push(line.to_owned());
+            }
+            _ => {}
+        }
+    }
+    commands
+}
+
+/// A running `transom dev`.
+struct Daemon {
+    child: Child,
+    admin: String,
+    plugins: PathBuf,
+}
+
+impl Daemon {
+    fn start(transom: &Path, components: &Path, state: &Path) -> Result<Daemon> {
+        let mut command = Command::new(transom);
+        command.arg("dev").arg("--state").arg(state);
+        command.arg("--components").arg(components);
+        for port in ["apps", "dns", "discovery", "workflow", "admin", "cluster"] {
+            command.args(["--port", &format!("{port}=0")]);
+        }
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = child.context("cannot start `transom dev`")?;
+        let output = child.stdout.take().context("its output")?;
+        let (lines, arriving) = channel();
+        // To the end, so that the daemon is never held up.
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = lines.send(line);
+            }
+        });
+        let mut daemon = Daemon {
+            child,
+            admin: String::new(),
+            plugins: state.join("plugins"),
+        };
+        daemon.admin = admin(&arriving)?;
+        Ok(daemon)
+    }
+}
+
+/// The address of the admin port, which stands in the greeting.
+fn admin(lines: &Receiver<String>) -> Result<String> {
+    let begun = Instant::now();
+    while let Some(left) = DEADLINE.checked_sub(begun.elapsed()) {
+        let Ok(line) = lines.recv_timeout(left) else { break };
+        let address = line.trim().strip_prefix("admin").map(str::trim);
+        if let Some(address) = address.and_then(|it| it.strip_suffix("/v1/plugins")) {
+            return Ok(address.to_owned());
+        }
+    }
+    bail!("`transom dev` did not become ready")
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // As Ctrl-C does, so that it leaves nothing behind.
+        let asked = Command::new("kill")
+            .args(["-INT", &self.child.id().to_string()])
+            .status();
+        if !asked.is_ok_and(|it| it.success()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_the_lines_of_shell_blocks() {
+        let page = "a\n```sh\nrustup target add x\n```\n```sh\none\n\ntwo\n```\nb\n```text\nnot this\n```\n";
+        assert_eq!(commands(page), ["one", "two"]);
+    }
+
+    #[test]
+    fn every_documented_project_ends_with_a_copy_to_a_daemon() {
+        for (language, _) in LANGUAGES {
+            let page = format!("host/transom/templates/plugin/README.{language}.md");
+            let page = fs::read_to_string(crate::steps::root().join(page)).unwrap();
+            let commands = commands(&page);
+            let last = commands.last().unwrap();
+            assert!(last.starts_with("cp ") && last.ends_with("DIRECTORY"), "{last}");
+        }
+    }
+}
