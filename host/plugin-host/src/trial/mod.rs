@@ -18,7 +18,10 @@ use transom_registry::{Origin, Signatures, Trust, artifacts::ArtifactStore};
 use crate::{
     config::Config,
     error::Error,
-    lifecycle::admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
+    lifecycle::{
+        admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
+        replay::replay,
+    },
     manifest::{
         files::{Files, ManifestFile},
         to_json,
@@ -33,14 +36,17 @@ use crate::{
         pool::Runtime,
     },
     self_test::Testable,
-    storage::{admission_record, compiled_cache::CompiledCache},
+    storage::{admission_record, call_log::RecordedCalls, compiled_cache::CompiledCache},
     worlds::WorldName,
 };
 
 pub use crate::{
-    lifecycle::admission::Stage,
+    lifecycle::{
+        admission::Stage,
+        replay::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped},
+    },
     observe::latency_histogram::LatencyHistogram,
-    self_test::{Answer, differs, named, text},
+    self_test::{ANSWER_KEYS, Answer, differs, named, text},
 };
 pub use case::{Case, CaseInstance, Usage};
 pub use direct_matcher::DirectMatcher;
@@ -171,6 +177,7 @@ impl TrialHost {
                 config: Arc::new(config),
                 cache: CompiledCache::new(ArtifactStore::default(), compilers, metrics.cache()),
                 trust: Arc::new(Trust::new(signatures)?),
+                calls: None,
             },
         })
     }
@@ -228,6 +235,11 @@ impl TrialComponent {
             Ok(()) => Ok(stages(steps, None)),
             Err(error) => Err(Refused::new(steps, &error)),
         }
+    }
+
+    /// Asks it recorded calls of another version, and compares the answers.
+    pub async fn replay(&self, recorded: &RecordedCalls) -> ReplayReport {
+        in_world!(&self.inner, trial => replay(trial.candidate(&self.engine), recorded, None).await)
     }
 
     /// Its description.
