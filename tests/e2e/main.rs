@@ -54,6 +54,7 @@ mod maintenance;
 mod monitoring;
 mod plugin_admin;
 mod plugin_cli;
+mod plugin_recording;
 mod plugin_sources;
 mod plugins_readme;
 mod pods;

@@ -54,7 +54,10 @@ mod worlds;
 pub use api::plugins::Plugins;
 pub use config::{Bindings, Config, Recording};
 pub use error::{CallError, CommandError, Error, Result};
-pub use manifest::limits::{Instances, Limits};
+pub use manifest::{
+    limits::{Instances, Limits},
+    units::parse_duration,
+};
 pub use observe::{
     health::Probation,
     status::{Change, Difference, Shadow, State, Status, Trap},

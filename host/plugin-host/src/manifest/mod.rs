@@ -50,7 +50,7 @@ pub(crate) mod masks;
 pub(crate) mod rollout;
 pub(crate) mod schema;
 mod section;
-mod units;
+pub(crate) mod units;
 
 use toml::{Table, Value};
 use transom_registry::{Source, network::Destination};

@@ -232,3 +232,42 @@ pub(crate) fn millis_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::metrics::Metrics;
+
+    #[test]
+    fn calls_are_dropped_and_counted_when_the_queue_is_full() {
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let (queue, mut messages) = mpsc::channel(2);
+        let recorder = Recorder {
+            version: Arc::new(RecordedVersion {
+                plugin: "p".to_owned(),
+                version: "1".to_owned(),
+                digest: String::new(),
+                manifest: String::new(),
+                world: WorldName::AttributeMatcher,
+                masks: Arc::default(),
+            }),
+            queue,
+            sample_percent: 100,
+            max_record: 1000,
+            metrics: metrics.recording("p"),
+            calls: AtomicU64::new(0),
+        };
+        let call = || ObservedCall::Validate {
+            constraints: Vec::new(),
+            errors: None,
+        };
+        for _ in 0..5 {
+            let began = recorder.begin().unwrap();
+            recorder.end(began, call(), None, 0);
+        }
+        assert_eq!(recorder.metrics.dropped.get(), 3);
+        assert!(messages.try_recv().is_ok());
+        recorder.end(Instant::now(), call(), None, 0);
+        assert_eq!(recorder.metrics.dropped.get(), 3);
+    }
+}

@@ -7,24 +7,27 @@
 //! of each world.
 //!
 //! [`Workbench::test`] runs each case on its own instance, so that a trap affects no other case and
-//! the memory shown is that of the case. [`Workbench::bench`] runs all cases repeatedly on one warm
+//! the memory shown is that of the case. [`Workbench::replay`] asks recorded calls, which [`export`]
+//! turns into cases. [`Workbench::bench`] runs all cases repeatedly on one warm
 //! instance; views and agent sets stay loaded, as in production.
 
 mod bench;
 mod cases;
+mod recorded;
 
 use std::time::Duration;
 
 use serde::Serialize;
 use transom_plugin_host::{
-    Error,
+    Error, RecordedCalls,
     trial::{Refused, TrialComponent, TrialHost},
 };
 use transom_registry::Signatures;
 
 pub use bench::BenchResult;
 pub use cases::{Cases, CasesError, Report, Verdict};
-pub use transom_plugin_host::trial::{ComponentFiles, ComponentSummary, Stage, StageResult};
+pub use recorded::{Exported, export};
+pub use transom_plugin_host::trial::{ComponentFiles, ComponentSummary, ReplayReport, Stage, StageResult};
 
 /// A plugin host without serving plugins.
 #[derive(Debug)]
@@ -113,6 +116,16 @@ impl Workbench {
     ) -> Result<Vec<BenchResult>, NotAdmitted> {
         let component = self.admit(files).await?;
         bench::run(&component, cases, time).await
+    }
+
+    /// Asks the component recorded calls, and compares its answers with the recorded ones.
+    pub async fn replay(
+        &self,
+        files: &ComponentFiles,
+        recorded: &RecordedCalls,
+    ) -> Result<ReplayReport, NotAdmitted> {
+        let component = self.admit(files).await?;
+        Ok(component.replay(recorded).await)
     }
 
     async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, NotAdmitted> {

@@ -6,7 +6,9 @@ mod check;
 mod check_source;
 mod new;
 mod push;
+mod recorded;
 mod registry;
+mod replay;
 mod template;
 mod test;
 mod work;
@@ -28,6 +30,8 @@ use build::Build;
 use check::Check;
 use new::New;
 use push::Push;
+use recorded::Cases;
+use replay::Replay;
 use test::Test;
 
 /// Manage the plugins of a running daemon; create, build and test components.
@@ -54,6 +58,8 @@ pub(super) enum PluginCommand {
     Push(Push),
     Test(Test),
     Bench(Bench),
+    Replay(Replay),
+    Cases(Cases),
 }
 
 /// Which daemon, and how to show what it says.
@@ -137,6 +143,8 @@ impl PluginCommand {
             PluginCommand::Push(push) => push.run().await,
             PluginCommand::Test(test) => test.run().await,
             PluginCommand::Bench(bench) => bench.run().await,
+            PluginCommand::Replay(replay) => replay.run().await,
+            PluginCommand::Cases(cases) => cases.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }
@@ -217,8 +225,21 @@ impl Daemon {
         path: &[&str],
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
+        self.ask_with(method, path, &[], body).await
+    }
+
+    async fn ask_with(
+        &self,
+        method: reqwest::Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<Value>,
+    ) -> anyhow::Result<Value> {
         let client = Client::new(self.place().context(Misconfigured)?, TIMEOUT)?;
         let mut request = client.request(method, ["v1", "plugins"].iter().chain(path).copied());
+        if !query.is_empty() {
+            request = request.query(query);
+        }
         if let Some(body) = body {
             request = request.json(&body);
         }

@@ -41,7 +41,7 @@ pub(super) fn judge(
     is_recording: bool,
 ) -> Result<String, ReplayRefusal> {
     let (compared, percent) = (report.compared, report.percent());
-    if percent > plan.max_differences_percent {
+    if percent > plan.max_differences_percent || report.skipped.given_up > 0 {
         return Err(ReplayRefusal::Differs {
             count: report.different + report.failed,
             compared,

@@ -27,6 +27,8 @@ use crate::{
 use difference::{Difference, question};
 pub use report::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped};
 
+/// Faults after which no more calls are asked: each costs a new instance and a line of the log.
+const MAX_FAULTS: u64 = 100;
 /// Bytes of an error that is shown.
 const SHOWN: usize = 200;
 
@@ -57,6 +59,10 @@ pub(crate) async fn replay<W: Testable>(
     for record in &recorded.calls {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             replay.report.skipped.late += 1;
+            continue;
+        }
+        if replay.report.failed + replay.report.still_failing >= MAX_FAULTS {
+            replay.report.skipped.given_up += 1;
             continue;
         }
         replay.one(record, &recorded.agents).await;

@@ -55,6 +55,8 @@ pub struct Skipped {
     pub invalid_reason: Option<String>,
     /// There was no time for them.
     pub late: u64,
+    /// They came after too many faults.
+    pub given_up: u64,
 }
 
 /// Differences of one kind.
@@ -135,7 +137,7 @@ impl ReplayReport {
 impl Skipped {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.masked + self.other_world + self.other_interface + self.invalid + self.late
+        self.masked + self.other_world + self.other_interface + self.invalid + self.late + self.given_up
     }
 }
 
@@ -147,6 +149,7 @@ impl std::fmt::Display for Skipped {
             (self.other_interface, "are of another version of the interface"),
             (self.invalid, "cannot be read"),
             (self.late, "were not asked in time"),
+            (self.given_up, "were not asked after too many faults"),
         ];
         let reasons = reasons.iter().filter(|(calls, _)| *calls > 0);
         let reasons: Vec<String> = reasons

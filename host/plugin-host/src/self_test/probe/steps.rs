@@ -2,6 +2,7 @@
 //! noticed: the recorded answers are not answers to those.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use transom_common::text::clip;
 
 use crate::{
@@ -107,10 +108,31 @@ pub(super) fn check(step: &Step, wanted: &GivenStep) -> Result<(), String> {
     {
         return Ok(());
     }
-    let asked = asked.map_or_else(|| "its end".to_owned(), |it| it.to_string());
+    let (wanted, asked) = differing(wanted, asked.unwrap_or_else(|| "its end".into()));
+    let shown = |it: &Value| clip(&it.to_string(), SHOWN);
     Err(format!(
         "it requests {}, expected {}",
-        clip(&asked, SHOWN),
-        clip(&wanted.to_string(), SHOWN)
+        shown(&asked),
+        shown(&wanted)
     ))
+}
+
+/// Only the members that differ, where both steps are of one kind.
+fn differing(mut wanted: Value, mut asked: Value) -> (Value, Value) {
+    if let (Value::Object(wanted), Value::Object(asked)) = (&mut wanted, &mut asked) {
+        for (kind, wanted) in wanted {
+            if let (Value::Object(wanted), Some(Value::Object(asked))) = (wanted, asked.get_mut(kind)) {
+                wanted.retain(|name, value| {
+                    let same = asked
+                        .get(name)
+                        .is_some_and(|asked| equal_but_for_masks(value, asked));
+                    if same {
+                        asked.remove(name);
+                    }
+                    !same
+                });
+            }
+        }
+    }
+    (wanted, asked)
 }

@@ -36,7 +36,7 @@ use crate::{
 pub(crate) use reader::Wanted;
 pub use record::{CallRecord, RecordedCalls};
 use record::{Line, line};
-use segments::{SegmentLimits, Segments};
+use segments::{AgentSetNumber, SegmentLimits, Segments};
 
 /// Records that wait for the writer.
 const QUEUE: usize = 256;
@@ -160,10 +160,10 @@ impl Writer {
                     self.messages.close();
                     continue;
                 }
+                _ = sweep.tick() => old = true,
                 read = self.messages.recv_many(&mut batch, BATCH) => if read == 0 {
                     return;
                 },
-                _ = sweep.tick() => old = true,
             }
             let written = run_blocking(move || {
                 files.write(batch);
@@ -252,12 +252,14 @@ impl Files {
         if agents.len() > MAX_AGENTS / MIN_AGENT {
             return Err(NotWritten::TooLarge);
         }
-        let set = segments.next_set();
-        let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(NotWritten::TooLarge)?;
         let mut value = agents_of(agents);
-        call.version.masks.apply(&mut value);
+        let set = AgentSetNumber {
+            number: segments.next_set(),
+            is_masked: call.version.masks.apply(&mut value),
+        };
+        let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(NotWritten::TooLarge)?;
         let value = Line::Agents {
-            set,
+            set: set.number,
             agents: Arc::new(value),
         };
         let mut lines = line(&value, MAX_AGENTS.min(half)).ok_or(NotWritten::TooLarge)?;

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, io, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::segments::AgentSetNumber;
 use crate::{
     runtime::recording::Observation,
     self_test::{ANSWER_KEYS, case_of},
@@ -81,15 +82,15 @@ const RETURNED: [&str; 3] = [ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
 const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
 impl CallRecord {
-    /// `agents`: the number of its set of agents.
-    pub(super) fn of(it: &Observation, agents: Option<u64>) -> CallRecord {
+    /// `agents`: its set of agents.
+    pub(super) fn of(it: &Observation, agents: Option<AgentSetNumber>) -> CallRecord {
         let version = &it.version;
         let mut case = case_of(&it.call);
         let mut returned: Map<String, Value> = RETURNED
             .iter()
             .filter_map(|key| Some(((*key).to_owned(), case.remove(*key)?)))
             .collect();
-        let masked_call = version.masks.apply_to_members(&mut case);
+        let masked_call = version.masks.apply_to_members(&mut case) | agents.is_some_and(|it| it.is_masked);
         let mut masked_answer = version.masks.apply_to_members(&mut returned);
         if let Some(steps) = returned.get_mut("steps") {
             masked_answer |= version.masks.also(&CREDENTIALS).apply(steps);
@@ -107,7 +108,7 @@ impl CallRecord {
             interface: version.world.interface_version().to_owned(),
             call: it.call.name().to_owned(),
             case,
-            agents,
+            agents: agents.map(|it| it.number),
             fault: fault.and_then(|it| it.as_str().map(str::to_owned)),
             micros: u64::try_from(it.took.as_micros()).unwrap_or(u64::MAX),
             memory: it.memory,

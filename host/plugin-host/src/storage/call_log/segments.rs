@@ -18,6 +18,14 @@ pub(super) const MAX_SEGMENT: u64 = 32 << 20;
 /// The end of a segment's file name.
 const EXTENSION: &str = "jsonl";
 
+/// A set of agents in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AgentSetNumber {
+    pub(super) number: u64,
+    /// Secrets in it are masked.
+    pub(super) is_masked: bool,
+}
+
 /// Limits of one plugin's log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentLimits {
@@ -67,7 +75,7 @@ struct Current {
     /// A record may be cut: it gets no more.
     is_broken: bool,
     /// The sets of agents that it has, by their keys.
-    agents: HashMap<(u64, u64), u64>,
+    agents: HashMap<(u64, u64), AgentSetNumber>,
 }
 
 impl Segments {
@@ -120,7 +128,7 @@ impl Segments {
         &mut self,
         lines: &[u8],
         key: (u64, u64),
-        set: u64,
+        set: AgentSetNumber,
         now: u64,
     ) -> io::Result<()> {
         self.append(lines, now)?;
@@ -141,7 +149,7 @@ impl Segments {
     }
 
     /// The number of a set of agents that the current file has.
-    pub(super) fn agents(&self, key: (u64, u64)) -> Option<u64> {
+    pub(super) fn agents(&self, key: (u64, u64)) -> Option<AgentSetNumber> {
         self.current.as_ref()?.agents.get(&key).copied()
     }
 
@@ -291,7 +299,10 @@ mod tests {
     fn agents_are_written_again_into_each_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut segments = Segments::open(dir.path(), LIMITS).unwrap();
-        let set = segments.next_set();
+        let set = AgentSetNumber {
+            number: segments.next_set(),
+            is_masked: true,
+        };
         segments.append_agents(&[b'x'; 800], (1, 1), set, 0).unwrap();
         segments.make_room(200, 0);
         assert_eq!(
@@ -300,7 +311,7 @@ mod tests {
         );
         segments.make_room(201, 0);
         assert_eq!(segments.agents((1, 1)), None);
-        assert_ne!(segments.next_set(), set);
+        assert_ne!(segments.next_set(), set.number);
     }
 
     #[test]
