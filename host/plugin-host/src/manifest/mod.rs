@@ -341,7 +341,10 @@ pub(crate) fn to_json(path: &str, value: Value) -> Result<serde_json::Value, Man
 mod tests {
     use std::time::Duration;
 
-    use super::{rollout::ShadowPlan, *};
+    use super::{
+        rollout::{ReplayPlan, ShadowPlan, WithoutCalls},
+        *,
+    };
 
     fn parse(text: &str) -> Result<Manifest, String> {
         table(text)
@@ -404,11 +407,30 @@ mod tests {
         assert_eq!(manifest.grants, Grants::default());
         assert_eq!(manifest.config.to_string(), "{}");
         assert_eq!(manifest.rollout, Rollout::Immediate);
+        assert!(manifest.record);
         // A probe may reach its task by default.
         let probe = parse("world = \"check-probe\"").unwrap();
         assert_eq!(probe.grants.network, [Destination::Task]);
         let none = parse("world = \"check-probe\"\n[grants]\nnetwork = []").unwrap();
         assert_eq!(none.grants, Grants::default());
+    }
+
+    #[test]
+    fn manifest_parses_replay() {
+        let text = "world = \"event-filter\"\nrollout = \"replay\"\nrecord = false\n[replay]\nsince = \"2h\"\nmax-calls = 50\n\
+                    max-differences-percent = 0.5\nwithout-calls = \"admit\"\n";
+        let manifest = parse(text).unwrap();
+        let plan = ReplayPlan {
+            since: Duration::from_hours(2),
+            max_calls: 50,
+            max_differences_percent: 0.5,
+            without_calls: WithoutCalls::Admit,
+            timeout: Duration::from_mins(1),
+        };
+        assert_eq!(
+            (manifest.rollout, manifest.record),
+            (Rollout::Replay(plan), false)
+        );
     }
 
     #[test]
@@ -515,7 +537,23 @@ mod tests {
             ),
             (
                 "world = \"event-filter\"\nrollout = \"auto\"",
-                "`rollout` is \"auto\"; expected \"immediate\", \"shadow\" or \"shadow-manual\"",
+                "`rollout` is \"auto\"; expected \"immediate\", \"shadow\", \"shadow-manual\" or \"replay\"",
+            ),
+            (
+                "world = \"event-filter\"\n[replay]\nmax-differences-percent = 100.5",
+                "`replay.max-differences-percent` is 100.5; expected 0 to 100",
+            ),
+            (
+                "world = \"event-filter\"\n[replay]\nmax-calls = 10001",
+                "`replay.max-calls` is 10001; expected 1 to 10000",
+            ),
+            (
+                "world = \"event-filter\"\n[replay]\nwithout-calls = \"ask\"",
+                "`replay.without-calls` is \"ask\"; expected \"reject\" or \"admit\"",
+            ),
+            (
+                "world = \"event-filter\"\nrecord = 1",
+                "`record` is of type integer; expected true or false",
             ),
             (
                 "world = \"event-filter\"\n[shadow]\nsample-percent = 101",
