@@ -242,7 +242,7 @@ impl Plugins {
             .await
             .map_err(|error| match error {
                 LogError::Stopped => CommandError::Stopped,
-                error => CommandError::Unreadable {
+                error @ LogError::Unreadable { .. } => CommandError::Unreadable {
                     name: owned(),
                     message: error.to_string(),
                 },

@@ -416,6 +416,30 @@ mod tests {
     }
 
     #[test]
+    fn replay_errors_name_key_and_expectation() {
+        for (text, expected) in [
+            (
+                "world = \"event-filter\"\n[replay]\nmax-differences-percent = 100.5",
+                "`replay.max-differences-percent` is 100.5; expected 0 to 100",
+            ),
+            (
+                "world = \"event-filter\"\n[replay]\nmax-calls = 10001",
+                "`replay.max-calls` is 10001; expected 1 to 10000",
+            ),
+            (
+                "world = \"event-filter\"\n[replay]\nwithout-calls = \"ask\"",
+                "`replay.without-calls` is \"ask\"; expected \"reject\" or \"admit\"",
+            ),
+            (
+                "world = \"event-filter\"\nrecord = 1",
+                "`record` is of type integer; expected true or false",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
     fn manifest_parses_replay() {
         let text = "world = \"event-filter\"\nrollout = \"replay\"\nrecord = false\n[replay]\nsince = \"2h\"\nmax-calls = 50\n\
                     max-differences-percent = 0.5\nwithout-calls = \"admit\"\n";
@@ -538,22 +562,6 @@ mod tests {
             (
                 "world = \"event-filter\"\nrollout = \"auto\"",
                 "`rollout` is \"auto\"; expected \"immediate\", \"shadow\", \"shadow-manual\" or \"replay\"",
-            ),
-            (
-                "world = \"event-filter\"\n[replay]\nmax-differences-percent = 100.5",
-                "`replay.max-differences-percent` is 100.5; expected 0 to 100",
-            ),
-            (
-                "world = \"event-filter\"\n[replay]\nmax-calls = 10001",
-                "`replay.max-calls` is 10001; expected 1 to 10000",
-            ),
-            (
-                "world = \"event-filter\"\n[replay]\nwithout-calls = \"ask\"",
-                "`replay.without-calls` is \"ask\"; expected \"reject\" or \"admit\"",
-            ),
-            (
-                "world = \"event-filter\"\nrecord = 1",
-                "`record` is of type integer; expected true or false",
             ),
             (
                 "world = \"event-filter\"\n[shadow]\nsample-percent = 101",

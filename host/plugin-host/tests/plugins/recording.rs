@@ -241,10 +241,10 @@ async fn size_of_the_log_is_limited() {
         }
     }
     let recorded = calls(&site).await;
-    let size = text_of(site.dir.path()).len() as u64;
+    let written = text_of(site.dir.path()).len() as u64;
     assert!(
-        size <= Recording::MIN_SIZE && size > Recording::MIN_SIZE / 2,
-        "{size}"
+        written <= Recording::MIN_SIZE && written > Recording::MIN_SIZE / 2,
+        "{written}"
     );
     let newest = recorded.calls.last().unwrap();
     assert_eq!(newest.case["events"][0]["sequence"], 149);

@@ -90,13 +90,13 @@ impl AdmissionError {
     pub(crate) fn again(&self) -> Option<Again> {
         match self {
             AdmissionError::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
-            // Other calls may be recorded by then.
-            AdmissionError::Replay(_) | AdmissionError::CallLog(_) => Some(Again::Asked),
-            // A compilation may succeed on a less busy machine.
+            // A compilation may succeed on a less busy machine, and a replay with other calls.
             AdmissionError::BlockingTaskError(_)
             | AdmissionError::Compile(
                 NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TooLong(_)),
-            ) => Some(Again::Asked),
+            )
+            | AdmissionError::Replay(_)
+            | AdmissionError::CallLog(_) => Some(Again::Asked),
             _ => None,
         }
     }

@@ -195,15 +195,14 @@ impl<W: Testable> Replay<'_, W> {
     async fn ask(&mut self, record: &CallRecord, prepared: PreparedCase<W>) -> Result<Answer, NoAnswer> {
         let metrics = self.candidate.context.metrics.clone();
         let faults = Faults::of(&metrics);
-        let mut running = match self.running.take() {
-            Some(running) => running,
-            None => {
-                let started = self.start().await;
-                started.map_err(|error| match faults.no_answer(&metrics, error) {
-                    NoAnswer::OtherSteps(_) => NoAnswer::NoInstance,
-                    fault => fault,
-                })?
-            }
+        let mut running = if let Some(running) = self.running.take() {
+            running
+        } else {
+            let started = self.start().await;
+            started.map_err(|error| match faults.no_answer(&metrics, error) {
+                NoAnswer::OtherSteps(_) => NoAnswer::NoInstance,
+                fault => fault,
+            })?
         };
         let cpu = running.instance.usage().1;
         let begun = Instant::now();
