@@ -31,6 +31,9 @@ const AGENTS: u32 = 100;
 /// Per cent of the calls: off, the default, all.
 const SAMPLES: [u64; 3] = [0, 10, 100];
 
+/// One kind of times of a host.
+type Chosen = fn(&Site) -> &Times;
+
 struct Site {
     host: Host,
     agents: AgentSet,
@@ -97,15 +100,14 @@ pub(crate) async fn measure() -> Value {
     let [off, default, all] = sites.as_slice() else {
         unreachable!("as many as samples");
     };
-    let cost = |site: &Site, of: fn(&Site) -> &Times| {
+    let cost = |site: &Site, of: Chosen| {
         json!({
             "times": of(site).document(),
             "ratio_of_means": ratio(of(site).mean(), of(off).mean()),
             "ratio_of_medians": ratio(of(site).median(), of(off).median()),
         })
     };
-    let (questions, batches): (fn(&Site) -> &Times, fn(&Site) -> &Times) =
-        (|it| &it.questions, |it| &it.batches);
+    let (questions, batches): (Chosen, Chosen) = (|it| &it.questions, |it| &it.batches);
     let figures = json!({
         "agents": AGENTS,
         "question": { "off": off.questions.document(), "10_percent": cost(default, questions), "all": cost(all, questions) },
