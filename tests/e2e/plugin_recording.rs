@@ -111,6 +111,14 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
     let allowed = run(&["replay", "other.wasm", "--name", "events", "--allow", "100"]);
     assert!(allowed.status.success(), "{}", text(&allowed.stderr));
 
+    names_wrong_arguments(&site, dir.path()).await;
+    drop(stream);
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
+}
+
+/// Wrong arguments, of the commands and of the request, get an error that names them.
+async fn names_wrong_arguments(site: &Site, dir: &Path) {
     for (arguments, code, expected) in [
         (
             &["replay", "attributes.wasm", "--since", "yesterday"][..],
@@ -137,7 +145,7 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
             ".toml or .json",
         ),
     ] {
-        let output = run(arguments);
+        let output = plugin(site, dir, arguments);
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
         assert!(error.contains(expected), "{arguments:?}: {error}");
@@ -153,9 +161,6 @@ async fn recorded_placements_are_replayed_and_become_test_cases() {
         let answer = answer.text().await.expect("a text");
         assert!(answer.contains(expected), "{query}: {answer}");
     }
-    drop(stream);
-    let Site { cluster, daemon, .. } = site;
-    cluster.stop_after(daemon);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
