@@ -114,8 +114,8 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// Three blocks of TOML of `docs/plugins.md`: every key with its default, tests for each world, a
-/// plan for a shadow.
+/// Four blocks of TOML of `docs/plugins.md`: every key with its default, tests for each world, a
+/// plan for a shadow, and one for a replay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_of_the_plugins_page_is_admitted() {
     let page = fs::read_to_string(examples().join("../docs/plugins.md")).expect("the page");
@@ -134,6 +134,7 @@ async fn manifest_of_the_plugins_page_is_admitted() {
     let (manifest, tests, shadow) = (block("[grants]"), block("[[self-test]]"), block("[shadow]"));
     let tests: Vec<&str> = tests.split_inclusive("\n\n").collect();
     let shadow = shadow.split_once("\n\n").expect("a key and a table").1;
+    let replay = block("[replay]").split_once("\n\n").expect("a key and a table").1;
     let site = Site::start().await;
     for (name, world, test) in [
         ("check-http", "check-probe", tests[0].to_owned()),
@@ -142,7 +143,7 @@ async fn manifest_of_the_plugins_page_is_admitted() {
     ] {
         let manifest = manifest.replace("world = \"check-probe\"", &format!("world = \"{world}\""));
         let plugin = Plugin {
-            manifest: format!("{manifest}\n{shadow}\n{test}"),
+            manifest: format!("{manifest}\n{shadow}\n{replay}\n{test}"),
             ..Plugin::first_party(name)
         };
         plugin.install(&site.plugins(), name);

@@ -38,6 +38,38 @@ impl Default for Bindings {
     }
 }
 
+/// The log of calls and answers, which new versions are tried on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// A private directory, created with mode 0700.
+    pub dir: PathBuf,
+    /// How many of a hundred calls are recorded.
+    pub sample_percent: u64,
+    /// Bytes on disk for each plugin; the oldest records are deleted first. At least
+    /// [`Recording::MIN_SIZE`].
+    pub max_size: u64,
+    /// Older records are deleted.
+    pub max_age: Duration,
+    /// Bytes of one record; larger calls are counted and not recorded.
+    pub max_record: usize,
+}
+
+impl Recording {
+    /// The smallest `max_size`.
+    pub const MIN_SIZE: u64 = 1 << 20;
+
+    /// The defaults: a tenth of the calls, 64 MiB for each plugin, for a day.
+    pub fn new(dir: impl Into<PathBuf>) -> Recording {
+        Recording {
+            dir: dir.into(),
+            sample_percent: 10,
+            max_size: 64 << 20,
+            max_age: Duration::from_hours(24),
+            max_record: 256 << 10,
+        }
+    }
+}
+
 /// Configuration of the plugin host.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -66,6 +98,8 @@ pub struct Config {
     pub registries: Registries,
     /// Which signatures components need.
     pub signatures: Signatures,
+    /// The log of calls and answers. None: no calls are recorded.
+    pub recording: Option<Recording>,
     /// The daemon's own ports, its store and its masters: probes and registries reach them only
     /// with a grant or a setting that names exactly that address and port.
     pub reserved: Reserved,
@@ -92,6 +126,7 @@ impl Config {
             store: None,
             registries: Registries::default(),
             signatures: Signatures::default(),
+            recording: None,
             reserved: Reserved::default(),
             prefix: "transom".to_owned(),
             environment: |name| std::env::var(name).ok(),

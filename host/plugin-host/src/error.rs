@@ -162,6 +162,22 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
+    /// Calls are not recorded.
+    #[error("calls of plugin `{name}` are not recorded ({setting})")]
+    NotRecorded {
+        /// The plugin.
+        name: String,
+        /// The setting, or the key of the manifest.
+        setting: &'static str,
+    },
+    /// The recorded calls cannot be read.
+    #[error("plugin `{name}`: {message}")]
+    Unreadable {
+        /// The plugin.
+        name: String,
+        /// Why.
+        message: String,
+    },
     /// There is no shadow version.
     #[error("plugin `{name}` has no shadow version to promote")]
     NoShadow {

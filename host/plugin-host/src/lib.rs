@@ -16,6 +16,10 @@
 //! operator can roll back to any record ([`Plugins::rollback`]). With `rollout = "shadow"` a new
 //! version first runs as a shadow and is compared with the serving one.
 //!
+//! A sample of the calls of each plugin is recorded with their answers ([`Recording`]). Plugins are
+//! pure, so that a new version can be asked the same ([`Plugins::recorded_calls`]); with `rollout =
+//! "replay"` it serves only if its answers are the recorded ones.
+//!
 //! A manifest may name a registry instead of a file, and operators may require signatures
 //! ([`Registries`], [`Signatures`]). Compilation has a time limit and runs in the background (see
 //! `runtime::engine::compiler`), but not in a separate process.
@@ -48,9 +52,12 @@ pub mod trial;
 mod worlds;
 
 pub use api::plugins::Plugins;
-pub use config::{Bindings, Config};
+pub use config::{Bindings, Config, Recording};
 pub use error::{CallError, CommandError, Error, Result};
-pub use manifest::limits::{Instances, Limits};
+pub use manifest::{
+    limits::{Instances, Limits},
+    units::parse_duration,
+};
 pub use observe::{
     health::Probation,
     recent_log::LogLine,
@@ -58,6 +65,7 @@ pub use observe::{
 };
 pub use storage::{
     admission_record::{AdmissionRecord, Outcome},
+    call_log::{CallRecord, RecordedCalls},
     history::Durability,
 };
 pub use transom_common::text::{shown, shown_json};

@@ -36,6 +36,11 @@ impl Times {
         self.quantile(500)
     }
 
+    pub(crate) fn mean(&self) -> Duration {
+        let calls = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
+        self.0.iter().sum::<Duration>() / calls
+    }
+
     pub(crate) fn document(&self) -> Value {
         json!({
             "calls": self.len(),

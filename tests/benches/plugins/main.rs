@@ -13,6 +13,7 @@ mod events;
 mod figures;
 mod hostile;
 mod life;
+mod recording;
 mod site;
 
 use serde_json::json;
@@ -41,6 +42,9 @@ fn main() {
         }
         if wanted("events") {
             document["events"] = events::measure().await;
+        }
+        if wanted("recording") {
+            document["recording"] = recording::measure().await;
         }
         if wanted("admission") {
             document["admission"] = life::admission().await;

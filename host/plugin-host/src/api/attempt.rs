@@ -20,7 +20,9 @@ use crate::{
         active_version::ActiveVersion,
         engine::worlds::probe::{AttemptHandle, Call, LAST_WORD, Next, Probe},
         pool::Version,
+        recording::{ObservedCall, Recorder, is_fault},
         shadow::{Shadow, calls::ProbeSample},
+        version_context::VersionContext,
     },
     worlds::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
@@ -48,6 +50,7 @@ pub(crate) async fn run_probe(
     let deadline = Instant::now() + time;
     let attempt = Attempt {
         version,
+        recording: Recording::begin(&version.context),
         shadow: entered.shadow.clone(),
         runner,
         reserved,
@@ -65,6 +68,8 @@ pub(crate) async fn run_probe(
 
 struct Attempt<'a> {
     version: &'a Version<Probe>,
+    /// The recorder of a recorded attempt, and when it began.
+    recording: Option<Recording<'a>>,
     /// Receives the transcript afterwards.
     shadow: Option<Arc<Shadow<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
@@ -112,7 +117,7 @@ impl Attempt<'_> {
             .await
         {
             Ok(begun) => begun,
-            Err(error) => return AttemptEnd::Finished(Err(failure(&error))),
+            Err(error) => return self.failed(&error, self.transcript()),
         };
         let limits = &self.version.context.limits;
         let mut network = Network {
@@ -126,13 +131,13 @@ impl Attempt<'_> {
             connection: None,
             denial: None,
         };
-        let mut transcript = self.shadow.as_ref().map(|_| Transcript::default());
+        let mut transcript = self.transcript();
         let mut late_steps = 0;
         for taken in 0u32.. {
             if let Step::Done(_) | Step::Failed(_) = &step
-                && let Some((shadow, transcript)) = self.shadow.as_ref().zip(transcript.take())
+                && let Some(transcript) = transcript.take()
             {
-                transcript.submit(shadow, &self.request, step.clone());
+                self.submit(transcript, &step);
             }
             match step {
                 Step::Done(outcome) => return AttemptEnd::Finished(Ok(outcome)),
@@ -169,10 +174,46 @@ impl Attempt<'_> {
             {
                 Ok(Next::Step(step)) => step,
                 Ok(Next::Lost) => return AttemptEnd::Lost,
-                Err(error) => return AttemptEnd::Finished(Err(failure(&error))),
+                Err(error) => return self.failed(&error, transcript),
             };
         }
         AttemptEnd::Finished(Err(late(self.request.timeout)))
+    }
+
+    /// If anybody wants it.
+    fn transcript(&self) -> Option<Transcript> {
+        (self.shadow.is_some() || self.recording.is_some()).then(Transcript::default)
+    }
+
+    /// Hands the transcript of a finished attempt to the shadow and to the call log.
+    fn submit(&self, transcript: Transcript, end: &Step) {
+        if transcript.is_too_large() {
+            if let Some(recording) = &self.recording {
+                recording.recorder.metrics.too_large.inc();
+            }
+            return;
+        }
+        if let Some(recording) = &self.recording {
+            recording.end(self, transcript.steps.clone(), Some(end.clone()), None);
+        }
+        if let Some(shadow) = &self.shadow {
+            shadow.submit(ProbeSample {
+                request: Arc::clone(&self.request),
+                steps: transcript.steps,
+                end: end.clone(),
+            });
+        }
+    }
+
+    /// A call of the attempt failed.
+    fn failed(&self, error: &CallError, transcript: Option<Transcript>) -> AttemptEnd {
+        if let Some((recording, transcript)) = self.recording.as_ref().zip(transcript)
+            && is_fault(error)
+            && !transcript.is_too_large()
+        {
+            recording.end(self, transcript.steps, None, Some(error));
+        }
+        AttemptEnd::Finished(Err(failure(error)))
     }
 
     fn endless(&self, steps: u32) -> Failure {
@@ -245,10 +286,41 @@ impl Attempt<'_> {
     }
 }
 
-/// Maximum bytes of a transcript; longer attempts are not compared.
+/// An attempt that is recorded.
+struct Recording<'a> {
+    recorder: &'a Recorder,
+    began: std::time::Instant,
+}
+
+impl<'a> Recording<'a> {
+    /// None: it is not.
+    fn begin(context: &'a VersionContext) -> Option<Recording<'a>> {
+        let recorder = context.recorder()?;
+        let began = recorder.begin()?;
+        Some(Recording { recorder, began })
+    }
+
+    fn end(
+        &self,
+        attempt: &Attempt<'_>,
+        steps: Vec<(Step, Answer)>,
+        end: Option<Step>,
+        fault: Option<&CallError>,
+    ) {
+        let call = ObservedCall::Attempt {
+            request: Arc::clone(&attempt.request),
+            steps,
+            end,
+        };
+        let memory = attempt.version.context.metrics.memory_peak();
+        self.recorder.end(self.began, call, fault, memory);
+    }
+}
+
+/// Maximum bytes of a transcript; longer attempts are neither compared nor recorded.
 const MAX_TRANSCRIPT: usize = 256 << 10;
 
-/// An attempt's steps and their answers, for the shadow version.
+/// An attempt's steps and their answers, for the shadow version and the call log.
 #[derive(Default)]
 struct Transcript {
     steps: Vec<(Step, Answer)>,
@@ -258,21 +330,15 @@ struct Transcript {
 impl Transcript {
     fn note(&mut self, step: Step, answer: &Answer) {
         self.bytes += step.bytes() + answer.bytes();
-        if self.bytes <= MAX_TRANSCRIPT {
-            self.steps.push((step, answer.clone()));
-        } else {
+        if self.is_too_large() {
             self.steps = Vec::new();
+        } else {
+            self.steps.push((step, answer.clone()));
         }
     }
 
-    fn submit(self, shadow: &Shadow<Probe>, request: &Arc<Request>, end: Step) {
-        if self.bytes <= MAX_TRANSCRIPT {
-            shadow.submit(ProbeSample {
-                request: Arc::clone(request),
-                steps: self.steps,
-                end,
-            });
-        }
+    fn is_too_large(&self) -> bool {
+        self.bytes > MAX_TRANSCRIPT
     }
 }
 

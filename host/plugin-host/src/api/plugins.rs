@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use prometheus_client::registry::Registry;
@@ -24,7 +25,7 @@ use crate::{
     config::Config,
     error::{CallError, CommandError, Error, Result},
     lifecycle::{
-        admission::AdmissionContext,
+        admission::{AdmissionContext, is_name},
         directory::{Command, Directory, DirectoryHandle},
     },
     observe::{
@@ -40,6 +41,7 @@ use crate::{
     },
     storage::{
         admission_record::AdmissionRecord,
+        call_log::{CallLog, LogError, RecordedCalls},
         compiled_cache::CompiledCache,
         history::{Durability, History},
     },
@@ -77,12 +79,18 @@ impl Config {
             token: token.child_token(),
             executor: GuestExecutor::new().map_err(Error::Thread)?,
         };
+        let calls = config.recording.clone().map(|settings| {
+            let (log, writer) = CallLog::new(settings, metrics.clone());
+            runtime.tracker.spawn(writer.run(runtime.token.clone()));
+            log
+        });
         let compilers = Compilers::new(config.compile_timeout, CompilePriority::Background);
         let admission_context = AdmissionContext {
             runtime: runtime.clone(),
             config: Arc::clone(&config),
             cache: CompiledCache::new(artifacts.clone(), compilers, metrics.cache()),
             trust,
+            calls: calls.clone(),
         };
         let (directory, handle) = Directory::open(
             admission_context,
@@ -102,6 +110,7 @@ impl Config {
             sources: sources.clone(),
             directory: handle,
             history,
+            calls,
             views: Mutex::default(),
             tracker: runtime.tracker.clone(),
             next_view: AtomicU64::new(1),
@@ -124,6 +133,8 @@ struct Inner {
     sources: Sources,
     directory: DirectoryHandle,
     history: Arc<History>,
+    /// None: no calls are recorded.
+    calls: Option<CallLog>,
     /// Queries with open views.
     views: Mutex<OpenViews>,
     next_view: AtomicU64,
@@ -218,6 +229,49 @@ impl Plugins {
             .await
             .map_err(|_| CommandError::Stopped)?;
         done.await.unwrap_or(Err(CommandError::Stopped))
+    }
+
+    /// The newest recorded calls of a plugin, also of a removed one, oldest first: at most `max` from
+    /// the last `since`. Waits until the calls answered before are written.
+    pub async fn recorded_calls(
+        &self,
+        name: &str,
+        since: Duration,
+        max: usize,
+    ) -> Result<RecordedCalls, CommandError> {
+        let owned = || name.to_owned();
+        // The name becomes that of a folder.
+        if !is_name(name) {
+            return Err(CommandError::Unknown { name: owned() });
+        }
+        let Some(log) = &self.0.calls else {
+            return Err(CommandError::NotRecorded {
+                name: owned(),
+                setting: "plugins.recording.enabled",
+            });
+        };
+        let calls = log
+            .read(name, since, max, None)
+            .await
+            .map_err(|error| match error {
+                LogError::Stopped => CommandError::Stopped,
+                error @ LogError::Unreadable { .. } => CommandError::Unreadable {
+                    name: owned(),
+                    message: error.to_string(),
+                },
+            })?;
+        if !calls.calls.is_empty() {
+            return Ok(calls);
+        }
+        let table = self.0.extension_points.table.load();
+        match table.serving.get(name) {
+            Some(serving) if serving.parts().0.recorder().is_none() => Err(CommandError::NotRecorded {
+                name: owned(),
+                setting: "record = false in its manifest",
+            }),
+            None if self.0.history.of(name).is_empty() => Err(CommandError::Unknown { name: owned() }),
+            _ => Ok(calls),
+        }
     }
 
     /// An empty agent set. `home_region`: the master's region.

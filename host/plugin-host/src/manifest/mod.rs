@@ -4,7 +4,9 @@
 //! world = "check-probe"            # or "transom:probe/check-probe@0.1.0"
 //! source = "oci://registry.example/team/probe:1.2"   # in place of the file: from a registry, see `sources`
 //! digest = "sha256:…"              # optional: this component and no other
-//! rollout = "immediate"            # or "shadow", "shadow-manual": a new version first runs as a shadow, see `[shadow]`
+//! rollout = "immediate"            # or "shadow", "shadow-manual": a new version first runs as a shadow, see `[shadow]`;
+//!                                  # or "replay": it first answers recorded calls, see `[replay]`
+//! record = true                    # false: its calls are not recorded
 //! [grants]
 //! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task;
 //!                                  # guarded destinations (loopback, the daemon's own ports, ...) only where named exactly
@@ -24,6 +26,12 @@
 //! min-calls = 100                  # answers compared
 //! sample-percent = 100             # of the calls
 //! max-differences = 0              # with more, or with any fault, it is not promoted automatically
+//! [replay]
+//! since = "24h"
+//! max-calls = 1000                 # the newest
+//! max-differences-percent = 0      # of the calls; with more it is refused
+//! without-calls = "reject"         # or "admit": if there are no recorded calls
+//! timeout = "1m"
 //! [config]                         # any table: handed to `configure` as JSON
 //! [[self-test]]                    # run on the trial instance; each world has its own keys, see `selftest`
 //! ```
@@ -38,11 +46,11 @@ pub(crate) mod files;
 pub(crate) mod grants;
 pub(crate) mod imports;
 pub(crate) mod limits;
+pub(crate) mod masks;
+pub(crate) mod rollout;
 pub(crate) mod schema;
 mod section;
-mod units;
-
-use std::time::Duration;
+pub(crate) mod units;
 
 use toml::{Table, Value};
 use transom_registry::{Source, network::Destination};
@@ -51,6 +59,7 @@ use crate::{
     manifest::{
         grants::Grants,
         limits::{Instances, Limits, MAX_ATTEMPT, MAX_CALL, MAX_INSTANCES, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
+        rollout::Rollout,
     },
     observe::health::Probation,
     worlds::WorldName,
@@ -73,46 +82,14 @@ pub(crate) struct Manifest {
     pub(crate) config: serde_json::Value,
     pub(crate) probation: Probation,
     pub(crate) rollout: Rollout,
+    /// Whether calls are recorded, if the host records any.
+    pub(crate) record: bool,
     /// Parsed later by the world.
     pub(crate) self_tests: Vec<serde_json::Value>,
 }
 
-/// How a new version replaces the serving one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rollout {
-    Immediate,
-    /// As a shadow first; the host promotes it once it meets the plan.
-    Shadow(ShadowPlan),
-    /// As a shadow first; an operator promotes it.
-    ShadowManual(ShadowPlan),
-}
-
-impl Rollout {
-    /// The plan of a shadow, and whether it is promoted automatically; none for an immediate
-    /// rollout.
-    pub(crate) fn shadow(self) -> Option<(ShadowPlan, bool)> {
-        match self {
-            Rollout::Immediate => None,
-            Rollout::Shadow(plan) => Some((plan, true)),
-            Rollout::ShadowManual(plan) => Some((plan, false)),
-        }
-    }
-}
-
-/// When a shadow version is promoted automatically, and how many calls it receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShadowPlan {
-    pub(crate) min_duration: Duration,
-    /// Answers compared.
-    pub(crate) min_calls: u64,
-    pub(crate) sample_percent: u64,
-    pub(crate) max_differences: u64,
-}
-
 /// Maximum self-tests of one manifest.
 const MAX_SELF_TESTS: usize = 64;
-/// Maximum probation window and shadow duration.
-const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
 
 impl Manifest {
     /// Validates a manifest; `defaults` and `probation` are the default values.
@@ -134,7 +111,8 @@ impl Manifest {
         let grants = grants(top.section("grants")?, world)?;
         let limits = limits(top.section("limits")?, defaults)?;
         let probation = parse_probation(top.section("probation")?, probation)?;
-        let rollout = rollout(&mut top)?;
+        let rollout = rollout::rollout(&mut top)?;
+        let record = top.flag("record", true)?;
         let config = top.table("config")?;
         let tests = top.tables("self-test")?;
         if tests.len() > MAX_SELF_TESTS {
@@ -150,6 +128,8 @@ impl Manifest {
             "probation",
             "rollout",
             "shadow",
+            "replay",
+            "record",
             "config",
             "self-test",
         ])?;
@@ -168,6 +148,7 @@ impl Manifest {
             config,
             probation,
             rollout,
+            record,
             self_tests,
         })
     }
@@ -186,30 +167,12 @@ fn table(text: &str) -> Result<Table, ManifestError> {
 
 fn parse_probation(mut it: Section, defaults: Probation) -> Result<Probation, ManifestError> {
     let probation = Probation {
-        window: it.duration("window", defaults.window, MAX_WATCH)?,
+        window: it.duration("window", defaults.window, rollout::MAX_WATCH)?,
         max_faults: u32::try_from(it.number_from("max-faults", 0, defaults.max_faults.into(), 1_000_000)?)
             .unwrap_or(u32::MAX),
     };
     it.finish(&["window", "max-faults"])?;
     Ok(probation)
-}
-
-fn rollout(top: &mut Section) -> Result<Rollout, ManifestError> {
-    let how = top.string("rollout")?;
-    let mut it = top.section("shadow")?;
-    let plan = ShadowPlan {
-        min_duration: it.duration("min-duration", Duration::from_mins(10), MAX_WATCH)?,
-        min_calls: it.number("min-calls", 100, 1_000_000_000)?,
-        sample_percent: it.number("sample-percent", 100, 100)?,
-        max_differences: it.number_from("max-differences", 0, 0, 1_000_000_000)?,
-    };
-    it.finish(&["min-duration", "min-calls", "sample-percent", "max-differences"])?;
-    match how.as_deref() {
-        None | Some("immediate") => Ok(Rollout::Immediate),
-        Some("shadow") => Ok(Rollout::Shadow(plan)),
-        Some("shadow-manual") => Ok(Rollout::ShadowManual(plan)),
-        Some(other) => Err(top.wrong("rollout", other, "\"immediate\", \"shadow\" or \"shadow-manual\"")),
-    }
 }
 
 fn source(top: &mut Section) -> Result<Option<Source>, ManifestError> {
@@ -408,7 +371,12 @@ pub(crate) fn to_json(path: &str, value: Value) -> Result<serde_json::Value, Man
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
+    use super::{
+        rollout::{ReplayPlan, ShadowPlan, WithoutCalls},
+        *,
+    };
 
     fn parse(text: &str) -> Result<Manifest, String> {
         table(text)
@@ -471,11 +439,54 @@ mod tests {
         assert_eq!(manifest.grants, Grants::default());
         assert_eq!(manifest.config.to_string(), "{}");
         assert_eq!(manifest.rollout, Rollout::Immediate);
+        assert!(manifest.record);
         // A probe may reach its task by default.
         let probe = parse("world = \"check-probe\"").unwrap();
         assert_eq!(probe.grants.network, [Destination::Task]);
         let none = parse("world = \"check-probe\"\n[grants]\nnetwork = []").unwrap();
         assert_eq!(none.grants, Grants::default());
+    }
+
+    #[test]
+    fn replay_errors_name_key_and_expectation() {
+        for (text, expected) in [
+            (
+                "world = \"event-filter\"\n[replay]\nmax-differences-percent = 100.5",
+                "`replay.max-differences-percent` is 100.5; expected 0 to 100",
+            ),
+            (
+                "world = \"event-filter\"\n[replay]\nmax-calls = 10001",
+                "`replay.max-calls` is 10001; expected 1 to 10000",
+            ),
+            (
+                "world = \"event-filter\"\n[replay]\nwithout-calls = \"ask\"",
+                "`replay.without-calls` is \"ask\"; expected \"reject\" or \"admit\"",
+            ),
+            (
+                "world = \"event-filter\"\nrecord = 1",
+                "`record` is of type integer; expected true or false",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn manifest_parses_replay() {
+        let text = "world = \"event-filter\"\nrollout = \"replay\"\nrecord = false\n[replay]\nsince = \"2h\"\nmax-calls = 50\n\
+                    max-differences-percent = 0.5\nwithout-calls = \"admit\"\n";
+        let manifest = parse(text).unwrap();
+        let plan = ReplayPlan {
+            since: Duration::from_hours(2),
+            max_calls: 50,
+            max_differences_percent: 0.5,
+            without_calls: WithoutCalls::Admit,
+            timeout: Duration::from_mins(1),
+        };
+        assert_eq!(
+            (manifest.rollout, manifest.record),
+            (Rollout::Replay(plan), false)
+        );
     }
 
     #[test]
@@ -606,7 +617,7 @@ mod tests {
             ),
             (
                 "world = \"event-filter\"\nrollout = \"auto\"",
-                "`rollout` is \"auto\"; expected \"immediate\", \"shadow\" or \"shadow-manual\"",
+                "`rollout` is \"auto\"; expected \"immediate\", \"shadow\", \"shadow-manual\" or \"replay\"",
             ),
             (
                 "world = \"event-filter\"\n[shadow]\nsample-percent = 101",

@@ -182,6 +182,20 @@ impl Section {
         }
     }
 
+    pub(super) fn percent(&mut self, key: &'static str, default: f64) -> Result<f64, ManifestError> {
+        let found = match self.table.remove(key) {
+            None => return Ok(default),
+            Some(Value::Integer(number)) => number as f64,
+            Some(Value::Float(number)) => number,
+            Some(other) => return Err(self.mistyped(key, &other, "a number")),
+        };
+        if (0.0..=100.0).contains(&found) {
+            Ok(found)
+        } else {
+            Err(self.wrong(key, found, "0 to 100"))
+        }
+    }
+
     pub(super) fn size(&mut self, key: &'static str, default: u64, most: u64) -> Result<u64, ManifestError> {
         if !matches!(self.table.get(key), Some(Value::String(_))) {
             return self.number(key, default, most);

@@ -20,7 +20,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// `500us`, `50ms`, `5s`, `2m`, `1h`.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split(text)?;
     Some(match unit {
         "us" => Duration::from_micros(number),

@@ -22,10 +22,13 @@ pub(crate) struct CacheLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ShadowLabel {
+pub(crate) struct ResultLabel {
     plugin: String,
     result: &'static str,
 }
+
+/// The values of the label `result` of recorded calls.
+const RECORDING_RESULTS: [&str; 4] = ["recorded", "dropped", "too-large", "failed"];
 
 /// The values of the label `result`.
 const SHADOW_RESULTS: [&str; 4] = ["same", "different", "failed", "dropped"];
@@ -43,7 +46,19 @@ pub(crate) struct Metrics {
     swaps: Counters,
     rollbacks: Counters,
     disabled: Gauges,
-    shadow: Family<ShadowLabel, Counter>,
+    shadow: Family<ResultLabel, Counter>,
+    recording: Family<ResultLabel, Counter>,
+}
+
+/// Calls of a plugin that were chosen for the call log.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordingMetrics {
+    pub(crate) recorded: Counter,
+    /// The queue was full.
+    pub(crate) dropped: Counter,
+    pub(crate) too_large: Counter,
+    /// They could not be written.
+    pub(crate) failed: Counter,
 }
 
 /// Results of a shadow version's comparisons.
@@ -81,6 +96,7 @@ impl Metrics {
             rollbacks: Family::default(),
             disabled: Family::default(),
             shadow: Family::default(),
+            recording: Family::default(),
         };
         registry.register_collector(Box::new(it.versions.clone()));
         registry.register("refusals", "Components refused at admission", it.refusals.clone());
@@ -104,6 +120,11 @@ impl Metrics {
             "shadow_answers",
             "Answers of a shadow version: same, different, failed, or dropped before the comparison",
             it.shadow.clone(),
+        );
+        registry.register(
+            "recorded_calls",
+            "Calls chosen for the call log: recorded, dropped (the queue was full), too-large, or failed (not written)",
+            it.recording.clone(),
         );
         registry.register(
             "compiled_cache",
@@ -135,13 +156,27 @@ impl Metrics {
     pub(crate) fn shadow(&self, plugin: &str) -> ShadowMetrics {
         let of = |result| {
             let plugin = plugin.to_owned();
-            self.shadow.get_or_create_owned(&ShadowLabel { plugin, result })
+            self.shadow.get_or_create_owned(&ResultLabel { plugin, result })
         };
         ShadowMetrics {
             same: of(SHADOW_RESULTS[0]),
             different: of(SHADOW_RESULTS[1]),
             failed: of(SHADOW_RESULTS[2]),
             dropped: of(SHADOW_RESULTS[3]),
+        }
+    }
+
+    pub(crate) fn recording(&self, plugin: &str) -> RecordingMetrics {
+        let of = |result| {
+            let plugin = plugin.to_owned();
+            self.recording
+                .get_or_create_owned(&ResultLabel { plugin, result })
+        };
+        RecordingMetrics {
+            recorded: of(RECORDING_RESULTS[0]),
+            dropped: of(RECORDING_RESULTS[1]),
+            too_large: of(RECORDING_RESULTS[2]),
+            failed: of(RECORDING_RESULTS[3]),
         }
     }
 
@@ -169,9 +204,14 @@ impl Metrics {
             counters.remove(&label);
         }
         self.disabled.remove(&label);
-        for result in SHADOW_RESULTS {
-            let plugin = plugin.to_owned();
-            self.shadow.remove(&ShadowLabel { plugin, result });
+        for (family, results) in [
+            (&self.shadow, SHADOW_RESULTS),
+            (&self.recording, RECORDING_RESULTS),
+        ] {
+            for result in results {
+                let plugin = plugin.to_owned();
+                family.remove(&ResultLabel { plugin, result });
+            }
         }
     }
 

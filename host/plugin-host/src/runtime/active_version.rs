@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     pool::Version,
+    recording::is_fault,
     shadow::{Comparable, RepeatableCall, Shadow, repeat},
     version_context::InFlight,
 };
@@ -64,12 +65,24 @@ impl<W: Comparable> ActiveVersion<W> {
         })
     }
 
-    /// Runs a call on the serving version. If the call is in the sample, it is repeated on the
-    /// shadow afterwards; the caller does not wait for that.
+    /// Runs a call on the serving version. A call in the sample of the shadow is repeated on it
+    /// afterwards, and one in the sample of the log is recorded; the caller waits for neither.
     pub(crate) async fn ask<C: RepeatableCall<W>>(&self, call: C) -> Result<C::Answer, CallError> {
         let entered = self.enter()?;
         let sampled = entered.shadow.as_ref().map(|shadow| (shadow, call.clone()));
-        let answer = repeat(&self.primary, call).await?;
+        let context = &self.primary.context;
+        let recorded = context.recorder().and_then(|recorder| {
+            let began = recorder.begin()?;
+            Some((recorder, began, call.clone()))
+        });
+        let answer = repeat(&self.primary, call).await;
+        if let Some((recorder, began, call)) = recorded
+            && answer.as_ref().err().is_none_or(is_fault)
+        {
+            let call = call.observed(answer.as_ref().ok().cloned());
+            recorder.end(began, call, answer.as_ref().err(), context.metrics.memory_peak());
+        }
+        let answer = answer?;
         if let Some((shadow, call)) = sampled {
             shadow.submit(call.sample(answer.clone()));
         }

@@ -17,7 +17,7 @@ use crate::{
         status::Trap,
         version_metrics::{CallOutcome, GaugeGuard, VersionMetrics},
     },
-    runtime::fault::Fault,
+    runtime::{fault::Fault, recording::Recorder},
     worlds::WorldName,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct VersionContext {
     pub(crate) log: Arc<GuestLog>,
     pub(crate) metrics: VersionMetrics,
     pub(crate) health: Health,
+    /// Set by the activation, if calls are recorded.
+    recorder: OnceLock<Recorder>,
     /// One permit for each call or attempt in progress.
     places: Arc<Semaphore>,
 }
@@ -74,6 +76,7 @@ impl VersionContext {
         VersionContext {
             name: name.to_owned(),
             label: OnceLock::new(),
+            recorder: OnceLock::new(),
             world: manifest.world,
             places: Arc::new(Semaphore::new(limits.concurrency)),
             grants: manifest.grants.clone(),
@@ -87,10 +90,19 @@ impl VersionContext {
     }
 
     /// The version serves from now on: its series are shown, and too many faults replace it.
-    pub(crate) fn activate(&self, label: &str, watch: HealthWatch) {
+    pub(crate) fn activate(&self, label: &str, watch: HealthWatch, recorder: Option<Recorder>) {
         self.metrics.show(label);
         self.health.watch(watch);
+        if let Some(recorder) = recorder {
+            // A context is activated once.
+            drop(self.recorder.set(recorder));
+        }
         self.set_label(label);
+    }
+
+    /// None: its calls are not recorded.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.get()
     }
 
     /// Names the version in spans.

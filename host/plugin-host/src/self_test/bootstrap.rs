@@ -7,6 +7,10 @@
 //! environment = { A = "1" }                # also `arguments` and `attributes`
 //! expect = { script = "…" }                # also `environment`, `arguments`; `refused = true` in place of it
 //! ```
+//!
+//! Also: `framework`, `task`, `number`, `host`, `image`, `ports` (pairs), `source`, `extensions`
+//! (pairs). A script that is not UTF-8 is `{ hex = "…" }`; names and values whose order matters are
+//! pairs. `refused = { retry = true }` expects a refusal of this kind.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +18,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use transom_common::text::hex;
 
-use super::{Answer, PreparedCase, Testable, answer, ask};
+use super::{
+    Answer, PreparedCase, Testable, answer, ask,
+    forms::{Bytes, Pairs},
+};
 use crate::{
     runtime::engine::{
         Instance,
@@ -24,24 +31,40 @@ use crate::{
 };
 
 /// One container.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     role: GivenRole,
-    script: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    framework: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
     #[serde(default)]
-    environment: BTreeMap<String, String>,
-    #[serde(default)]
+    number: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<(u16, u16)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    extensions: Vec<(String, String)>,
+    script: Bytes,
+    #[serde(default, skip_serializing_if = "Pairs::is_empty")]
+    environment: Pairs<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     arguments: Vec<String>,
-    #[serde(default)]
-    attributes: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Pairs::is_empty")]
+    attributes: Pairs<String>,
+    #[serde(default, skip_serializing_if = "Expected::is_empty")]
     expect: Expected,
-    #[serde(default)]
-    refused: bool,
+    #[serde(default, skip_serializing_if = "Refused::is_none")]
+    refused: Refused,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum GivenRole {
     Server,
@@ -54,17 +77,53 @@ enum GivenRole {
 #[serde(deny_unknown_fields)]
 struct Expected {
     #[serde(skip_serializing_if = "Option::is_none")]
-    script: Option<String>,
+    script: Option<Bytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     environment: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Vec<String>>,
 }
 
+impl Expected {
+    fn is_empty(&self) -> bool {
+        self.script.is_none() && self.environment.is_none() && self.arguments.is_none()
+    }
+
+    fn of(prepared: &Prepared) -> Expected {
+        Expected {
+            script: Some(Bytes::of(&prepared.script)),
+            environment: Some(prepared.environment.iter().cloned().collect()),
+            arguments: Some(prepared.arguments.clone()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum Refused {
+    Any(bool),
+    Exactly { retry: bool },
+}
+
+impl Default for Refused {
+    fn default() -> Self {
+        Refused::Any(false)
+    }
+}
+
+impl Refused {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde needs")]
+    fn is_none(&self) -> bool {
+        matches!(self, Refused::Any(false))
+    }
+}
+
 /// What the handler is given.
 pub(crate) struct Question {
     context: Context,
     script: Vec<u8>,
+    /// Whether the kind of a refusal is compared.
+    exact: bool,
 }
 
 impl Testable for Bootstrap {
@@ -73,33 +132,39 @@ impl Testable for Bootstrap {
     type Found = Result<Prepared, Refusal>;
 
     fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
-        let expected = if case.refused {
-            answer("refused", true)
-        } else {
+        let expected = if case.refused.is_none() {
             answer("expect", &case.expect)
+        } else {
+            answer("refused", case.refused)
         };
+        let text = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
+        let script = case.script.into_bytes();
         let context = Context {
             role: match case.role {
                 GivenRole::Server => Role::Server,
                 GivenRole::Agent => Role::Agent,
                 GivenRole::Datastore => Role::Datastore,
             },
-            framework: "fw".to_owned(),
-            task: "self-test.1".to_owned(),
-            number: 0,
-            host: "localhost".to_owned(),
-            attributes: case.attributes.into_iter().collect(),
-            image: "self-test".to_owned(),
-            ports: Vec::new(),
-            source: "self-test".to_owned(),
-            digest: hex(&Sha256::digest(&case.script)),
-            environment: case.environment.into_iter().collect(),
+            framework: text(case.framework, "fw"),
+            task: text(case.task, "self-test.1"),
+            number: case.number,
+            host: text(case.host, "localhost"),
+            attributes: case.attributes.into_pairs(),
+            image: text(case.image, "self-test"),
+            ports: case.ports,
+            source: text(case.source, "self-test"),
+            digest: hex(&Sha256::digest(&script)),
+            environment: case.environment.into_pairs(),
             arguments: case.arguments,
-            extensions: Vec::new(),
+            extensions: case.extensions,
         };
-        let script = case.script.into_bytes();
+        let exact = matches!(case.refused, Refused::Exactly { .. });
         Ok(PreparedCase {
-            question: Question { context, script },
+            question: Question {
+                context,
+                script,
+                exact,
+            },
             expected: Some(expected),
         })
     }
@@ -118,16 +183,10 @@ impl Testable for Bootstrap {
         .await
     }
 
-    fn to_answer(_question: &Question, found: Self::Found) -> Answer {
+    fn to_answer(question: &Question, found: Self::Found) -> Answer {
         match found {
-            Ok(prepared) => {
-                let found = Expected {
-                    script: Some(String::from_utf8_lossy(&prepared.script).into_owned()),
-                    environment: Some(prepared.environment.into_iter().collect()),
-                    arguments: Some(prepared.arguments),
-                };
-                answer("expect", found)
-            }
+            Ok(prepared) => answer("expect", Expected::of(&prepared)),
+            Err(Refusal { retry, .. }) if question.exact => answer("refused", Refused::Exactly { retry }),
             Err(_) => answer("refused", true),
         }
     }
@@ -139,5 +198,40 @@ impl Testable for Bootstrap {
             found.retain(|key, _| expected.contains_key(key));
         }
         found
+    }
+}
+
+/// A recorded call as a case.
+pub(super) fn recorded(
+    context: &Context,
+    script: &[u8],
+    prepared: Option<&Result<Prepared, Refusal>>,
+) -> Case {
+    Case {
+        role: match context.role {
+            Role::Server => GivenRole::Server,
+            Role::Agent => GivenRole::Agent,
+            Role::Datastore => GivenRole::Datastore,
+        },
+        framework: Some(context.framework.clone()),
+        task: Some(context.task.clone()),
+        number: context.number,
+        host: Some(context.host.clone()),
+        image: Some(context.image.clone()),
+        ports: context.ports.clone(),
+        source: Some(context.source.clone()),
+        extensions: context.extensions.clone(),
+        script: Bytes::of(script),
+        environment: Pairs::of(context.environment.clone()),
+        arguments: context.arguments.clone(),
+        attributes: Pairs::of(context.attributes.clone()),
+        expect: match prepared {
+            Some(Ok(prepared)) => Expected::of(prepared),
+            Some(Err(_)) | None => Expected::default(),
+        },
+        refused: match prepared {
+            Some(Err(Refusal { retry, .. })) => Refused::Exactly { retry: *retry },
+            Some(Ok(_)) | None => Refused::default(),
+        },
     }
 }

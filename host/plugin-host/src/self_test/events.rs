@@ -6,6 +6,9 @@
 //! events = [{ kind = "app_terminated_event", subject = "/a", body = { appId = "/a" } }]
 //! expect = ["pass"]                        # or "drop", or { replace = { … } }; `refused = true` in place of `expect`
 //! ```
+//!
+//! Also: `principal`, `extensions` (pairs), and an event's `sequence`. A `body` that is a text is
+//! passed as it is; in a table, `eventType` and `timestamp` are added where they are missing.
 
 use std::sync::{
     Arc,
@@ -13,7 +16,7 @@ use std::sync::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Answer, PreparedCase, Testable, answer, ask};
 use crate::{
@@ -25,26 +28,62 @@ use crate::{
 };
 
 /// One query.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Case {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     event_types: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     filter: Option<String>,
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    extensions: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     events: Vec<GivenEvent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     expect: Option<Vec<Expected>>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     refused: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct GivenEvent {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<u64>,
     kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     #[serde(default)]
-    body: serde_json::Map<String, Value>,
+    body: Body,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum Body {
+    Members(Map<String, Value>),
+    /// As it is.
+    Text(String),
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Body::Members(Map::new())
+    }
+}
+
+/// Members that are added where they are missing.
+const COMMON: [&str; 2] = ["eventType", "timestamp"];
+
+impl Body {
+    /// A recorded body: with its members if they say all of it.
+    fn of(text: &str) -> Body {
+        match serde_json::from_str::<Map<String, Value>>(text) {
+            Ok(members) if COMMON.iter().all(|name| members.contains_key(*name)) => Body::Members(members),
+            _ => Body::Text(text.to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -81,8 +120,8 @@ impl Testable for Filter {
         let query = Query {
             event_types: case.event_types,
             expression: case.filter,
-            principal: None,
-            extensions: Vec::new(),
+            principal: case.principal,
+            extensions: case.extensions,
         };
         let id = NEXT.fetch_add(1, Relaxed);
         let question = Question {
@@ -113,15 +152,22 @@ impl Testable for Filter {
 }
 
 fn event((it, sequence): (GivenEvent, u64)) -> Event {
-    let mut body = it.body;
-    body.entry("eventType").or_insert_with(|| it.kind.clone().into());
-    body.entry("timestamp")
-        .or_insert_with(|| "2000-01-01T00:00:00.000Z".into());
+    let body = match it.body {
+        Body::Text(text) => text,
+        Body::Members(mut members) => {
+            let [kind, timestamp] = COMMON;
+            members.entry(kind).or_insert_with(|| it.kind.clone().into());
+            members
+                .entry(timestamp)
+                .or_insert_with(|| "2000-01-01T00:00:00.000Z".into());
+            Value::Object(members).to_string()
+        }
+    };
     Event {
-        sequence,
+        sequence: it.sequence.unwrap_or(sequence),
         kind: it.kind,
         subject: it.subject,
-        body: Value::Object(body).to_string(),
+        body,
     }
 }
 
@@ -131,5 +177,27 @@ fn decision(it: Decision) -> Expected {
         Decision::Drop => Expected::Drop,
         // The engine let only objects through.
         Decision::Replace(json) => Expected::Replace(serde_json::from_str(&json).unwrap_or_default()),
+    }
+}
+
+/// A recorded call as a case: the opening of a query if there are no events.
+pub(super) fn recorded(query: &Query, events: &[Event], decisions: Option<Result<&[Decision], ()>>) -> Case {
+    let events = events.iter().map(|it| GivenEvent {
+        sequence: Some(it.sequence),
+        kind: it.kind.clone(),
+        subject: it.subject.clone(),
+        body: Body::of(&it.body),
+    });
+    Case {
+        event_types: query.event_types.clone(),
+        filter: query.expression.clone(),
+        principal: query.principal.clone(),
+        extensions: query.extensions.clone(),
+        events: events.collect(),
+        expect: match decisions {
+            Some(Ok(decisions)) => Some(decisions.iter().cloned().map(decision).collect()),
+            Some(Err(())) | None => None,
+        },
+        refused: matches!(decisions, Some(Err(()))),
     }
 }

@@ -11,8 +11,11 @@
 
 mod bootstrap;
 mod events;
+mod forms;
 mod matcher;
 mod probe;
+mod recorded;
+mod running;
 
 use std::sync::Arc;
 
@@ -22,6 +25,12 @@ use tokio::sync::oneshot;
 use transom_common::text::one_line;
 
 use crate::runtime::engine::{Instance, Reply, World};
+
+pub(crate) use recorded::{agents_of, case_of};
+pub(crate) use running::Running;
+
+/// The keys of a case that have its answer.
+pub const ANSWER_KEYS: [&str; 2] = ["expect", "refused"];
 
 /// An expected or found answer: the keys `expect` and `refused`.
 pub type Answer = Map<String, Value>;

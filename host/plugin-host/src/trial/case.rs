@@ -6,17 +6,12 @@ use serde_json::Value;
 
 use super::{OfWorld, TrialComponent, in_world};
 use crate::{
-    lifecycle::admission::TrialInstance,
     observe::status::Trap,
     runtime::{
-        engine::{
-            Engine, Instance,
-            worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
-        },
+        engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
         version_context::VersionContext,
     },
-    self_test::{Answer, PreparedCase, Testable},
-    worlds::about::ConfigError,
+    self_test::{Answer, PreparedCase, Running},
 };
 
 /// A case of a component's world, parsed once. It has the keys of a manifest's `[[self-test]]`.
@@ -37,12 +32,6 @@ enum InstanceOf {
     Matcher(Box<Running<Matcher>>),
     Filter(Box<Running<Filter>>),
     Bootstrap(Box<Running<Bootstrap>>),
-}
-
-struct Running<W: Testable> {
-    instance: Instance<W>,
-    shared: Arc<W::Shared>,
-    context: Arc<VersionContext>,
 }
 
 /// What an instance used up to now, its creation included.
@@ -108,41 +97,17 @@ impl TrialComponent {
     async fn instance_of(&self, context: &Arc<VersionContext>) -> Result<CaseInstance, String> {
         let engine = &self.engine;
         Ok(CaseInstance(match &self.inner {
-            OfWorld::Probe(it) => InstanceOf::Probe(Box::new(Running::new(engine, it, context).await?)),
-            OfWorld::Matcher(it) => InstanceOf::Matcher(Box::new(Running::new(engine, it, context).await?)),
-            OfWorld::Filter(it) => InstanceOf::Filter(Box::new(Running::new(engine, it, context).await?)),
+            OfWorld::Probe(it) => InstanceOf::Probe(Box::new(Running::new(engine, &it.pre, context).await?)),
+            OfWorld::Matcher(it) => {
+                InstanceOf::Matcher(Box::new(Running::new(engine, &it.pre, context).await?))
+            }
+            OfWorld::Filter(it) => {
+                InstanceOf::Filter(Box::new(Running::new(engine, &it.pre, context).await?))
+            }
             OfWorld::Bootstrap(it) => {
-                InstanceOf::Bootstrap(Box::new(Running::new(engine, it, context).await?))
+                InstanceOf::Bootstrap(Box::new(Running::new(engine, &it.pre, context).await?))
             }
         }))
-    }
-}
-
-impl<W: Testable> Running<W> {
-    async fn new(
-        engine: &Engine,
-        trial: &TrialInstance<W>,
-        context: &Arc<VersionContext>,
-    ) -> Result<Running<W>, String> {
-        let mut instance = Instance::<W>::instantiate(engine, &trial.pre, context, 0)
-            .await
-            .map_err(|error| error.to_string())?;
-        let configured = instance.configure().await.map_err(|error| error.to_string())?;
-        configured.map_err(|errors| {
-            let errors = ConfigError::list(&errors);
-            format!("it rejects the configuration that it accepted before: {errors}")
-        })?;
-        Ok(Running {
-            instance,
-            shared: Arc::default(),
-            context: Arc::clone(context),
-        })
-    }
-
-    async fn drop_resources(&mut self) -> Result<(), String> {
-        W::drop_orphans(&mut self.instance, &self.shared)
-            .await
-            .map_err(|fault| fault.to_error(&self.context.name).to_string())
     }
 }
 

@@ -20,7 +20,10 @@ use transom_registry::{Origin, Signatures, Trust, artifacts::ArtifactStore};
 use crate::{
     config::Config,
     error::Error,
-    lifecycle::admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
+    lifecycle::{
+        admission::{AdmissionContext, AdmissionError, Step, Steps, TrialInstance},
+        replay::replay,
+    },
     manifest::{
         Manifest,
         files::{Files, ManifestFile},
@@ -36,14 +39,17 @@ use crate::{
         pool::Runtime,
     },
     self_test::Testable,
-    storage::{admission_record, compiled_cache::CompiledCache},
+    storage::{admission_record, call_log::RecordedCalls, compiled_cache::CompiledCache},
     worlds::WorldName,
 };
 
 pub use crate::{
-    lifecycle::admission::Stage,
+    lifecycle::{
+        admission::Stage,
+        replay::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped},
+    },
     observe::latency_histogram::LatencyHistogram,
-    self_test::{Answer, differs, named, text},
+    self_test::{ANSWER_KEYS, Answer, differs, named, text},
 };
 pub use case::{Case, CaseInstance, Usage};
 pub use compile_cache::CompileCache;
@@ -190,6 +196,7 @@ impl TrialHost {
                 config: Arc::new(config),
                 cache: CompiledCache::new(ArtifactStore::default(), compilers, metrics.cache()),
                 trust: Arc::new(Trust::new(signatures)?),
+                calls: None,
             },
         })
     }
@@ -259,6 +266,11 @@ impl TrialComponent {
     /// The stages so far.
     pub fn stages(&self) -> Vec<StageResult> {
         stages(self.steps.clone(), None)
+    }
+
+    /// Asks it recorded calls of another version, and compares the answers.
+    pub async fn replay(&self, recorded: &RecordedCalls) -> ReplayReport {
+        in_world!(&self.inner, trial => replay(trial.candidate(&self.engine), recorded, None).await)
     }
 
     /// Its description.

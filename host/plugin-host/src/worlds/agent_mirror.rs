@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use imbl::OrdMap;
+
 use crate::worlds::matcher::Agent;
 
 /// Removals kept for updates; with more than this, and than twice the agents, outdated instances
@@ -26,6 +28,42 @@ pub(crate) enum Changes {
     Everything(Vec<Arc<Agent>>),
 }
 
+/// The agents of a set at one revision. Cheap to make, whatever their number.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentSnapshot {
+    set: u64,
+    revision: u64,
+    home_region: Option<String>,
+    agents: Agents,
+}
+
+/// By handle, with the revision of the last change. Persistent, so that snapshots share it.
+type Agents = OrdMap<u32, (u64, Arc<Agent>)>;
+
+impl AgentSnapshot {
+    /// Unique in this process: equal keys have equal agents.
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.set, self.revision)
+    }
+
+    pub(crate) fn home_region(&self) -> Option<&str> {
+        self.home_region.as_deref()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.agents.len()
+    }
+
+    pub(crate) fn get(&self, handle: u32) -> Option<&Agent> {
+        self.agents.get(&handle).map(|(_, agent)| &**agent)
+    }
+
+    /// By handle.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values().map(|(_, agent)| &**agent)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct AgentMirror {
     /// Unique in this process.
@@ -38,7 +76,7 @@ pub(crate) struct AgentMirror {
 struct State {
     /// Counts changes.
     revision: u64,
-    agents: HashMap<u32, (u64, Arc<Agent>)>,
+    agents: Agents,
     departed: HashMap<u32, u64>,
     /// Agents and removals by the revision of their last change.
     by_revision: BTreeMap<u64, u32>,
@@ -70,6 +108,17 @@ impl AgentMirror {
     /// Increases with every change.
     pub(crate) fn revision(&self) -> u64 {
         self.state().revision
+    }
+
+    /// The agents as they are now.
+    pub(crate) fn snapshot(&self) -> AgentSnapshot {
+        let state = self.state();
+        AgentSnapshot {
+            set: self.id,
+            revision: state.revision,
+            home_region: self.home_region.clone(),
+            agents: state.agents.clone(),
+        }
     }
 
     pub(crate) fn update(&self, changed: Vec<Agent>, gone: Vec<u32>) {
@@ -154,9 +203,7 @@ impl State {
     }
 
     fn everything(&self) -> Vec<Arc<Agent>> {
-        let mut agents: Vec<_> = self.agents.values().map(|(_, agent)| Arc::clone(agent)).collect();
-        agents.sort_unstable_by_key(|agent| agent.handle);
-        agents
+        self.agents.values().map(|(_, agent)| Arc::clone(agent)).collect()
     }
 }
 

@@ -44,6 +44,11 @@ impl WorldName {
         }
     }
 
+    /// The version of its interface.
+    pub(crate) fn interface_version(self) -> &'static str {
+        self.full().split_once('@').map_or("", |(_, version)| version)
+    }
+
     pub(crate) fn parse(text: &str) -> Option<WorldName> {
         WorldName::ALL
             .into_iter()

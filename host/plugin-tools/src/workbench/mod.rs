@@ -7,24 +7,29 @@
 //! of each world.
 //!
 //! [`Candidate::test`] runs each case on its own instance, so that a trap affects no other case and
-//! the memory shown is that of the case. [`Candidate::bench`] runs all cases repeatedly on one warm
+//! the memory shown is that of the case. [`Candidate::replay`] asks recorded calls, which [`export`]
+//! turns into cases. [`Candidate::bench`] runs all cases repeatedly on one warm
 //! instance; views and agent sets stay loaded, as in production.
 
 mod bench;
 mod cases;
+mod recorded;
 
 use std::time::Duration;
 
 use serde::Serialize;
 use transom_plugin_host::{
-    Error,
+    Error, RecordedCalls,
     trial::{Refused, TrialComponent, TrialHost},
 };
 use transom_registry::Signatures;
 
 pub use bench::BenchResult;
 pub use cases::{Cases, CasesError, Report, Verdict};
-pub use transom_plugin_host::trial::{CompileCache, ComponentFiles, ComponentSummary, Stage, StageResult};
+pub use recorded::{Exported, export};
+pub use transom_plugin_host::trial::{
+    CompileCache, ComponentFiles, ComponentSummary, ReplayReport, Stage, StageResult,
+};
 
 /// A plugin host without serving plugins.
 #[derive(Debug)]
@@ -139,5 +144,10 @@ impl Candidate {
     /// Runs the cases on a warm instance for about `time`, an equal share each.
     pub async fn bench(&self, cases: &Cases, time: Duration) -> Result<Vec<BenchResult>, NotAdmitted> {
         bench::run(&self.0, cases, time).await
+    }
+
+    /// Asks the component recorded calls, and compares its answers with the recorded ones.
+    pub async fn replay(&self, recorded: &RecordedCalls) -> ReplayReport {
+        self.0.replay(recorded).await
     }
 }

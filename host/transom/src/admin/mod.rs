@@ -10,6 +10,7 @@
 //! | `GET /v1/plugins/{name}` | one of them |
 //! | `GET /v1/plugins/{name}/log?after=N` | the newest lines of its log |
 //! | `GET /v1/plugins/{name}/history` | its admission records, newest first |
+//! | `GET /v1/plugins/{name}/calls` | its recorded calls: `?since=2h&max=1000` |
 //! | `POST /v1/plugins/{name}/rollback` | rolls back to an earlier version; the body names it:
 //! `{"record": 3}` |
 //! | `POST /v1/plugins/{name}/promote` | promotes the shadow version |

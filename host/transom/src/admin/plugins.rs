@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use transom_plugin_host::{CommandError, Plugins, shown, shown_json};
+use transom_plugin_host::{CommandError, Plugins, parse_duration, shown, shown_json};
 use transom_web::ApiError;
 
 /// The requester, if the request names none.
@@ -37,6 +37,7 @@ pub(super) fn routes() -> Router<Plugins> {
         .route("/v1/plugins/{name}", get(show))
         .route("/v1/plugins/{name}/history", get(history))
         .route("/v1/plugins/{name}/log", get(log))
+        .route("/v1/plugins/{name}/calls", get(calls))
         .route("/v1/plugins/{name}/rollback", post(rollback))
         .route("/v1/plugins/{name}/promote", post(promote))
 }
@@ -92,6 +93,54 @@ async fn log(
     Ok(EscapedJson(json!({"lines": lines})).into_response())
 }
 
+/// Which recorded calls.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Wanted {
+    /// The age of the oldest one, such as `2h`.
+    since: String,
+    /// How many of the newest.
+    max: usize,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted {
+            since: "24h".to_owned(),
+            max: 1000,
+        }
+    }
+}
+
+/// The most calls of one response.
+const MAX_CALLS: usize = 10_000;
+
+async fn calls(
+    State(plugins): State<Plugins>,
+    Path(name): Path<String>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(wanted) = wanted.map_err(|error| {
+        let error = error.body_text();
+        ApiError::bad_request(format!(
+            "expected for example ?since=2h&max=1000: {}",
+            shown(&error)
+        ))
+    })?;
+    let since = parse_duration(&wanted.since).ok_or_else(|| {
+        let since = shown(&wanted.since).into_owned();
+        ApiError::bad_request(format!(
+            "`since` is {since:?}; expected a duration such as \"30m\" or \"2h\""
+        ))
+    })?;
+    if !(1..=MAX_CALLS).contains(&wanted.max) {
+        let message = format!("`max` is {}; expected 1 to {MAX_CALLS}", wanted.max);
+        return Err(ApiError::bad_request(message));
+    }
+    let calls = plugins.recorded_calls(&name, since, wanted.max).await;
+    Ok(EscapedJson(calls.map_err(|error| refused(&error))?).into_response())
+}
+
 /// A command's arguments; the body is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -143,6 +192,7 @@ fn refused(error: &CommandError) -> ApiError {
     let status = match error {
         CommandError::Unknown { .. } | CommandError::NoRecord { .. } => StatusCode::NOT_FOUND,
         CommandError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        CommandError::Unreadable { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         CommandError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };

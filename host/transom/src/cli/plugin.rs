@@ -9,7 +9,9 @@ mod connection;
 mod dev;
 mod new;
 mod push;
+mod recorded;
 mod registry;
+mod replay;
 mod template;
 mod test;
 mod work;
@@ -25,6 +27,8 @@ use connection::Connection;
 use dev::Dev;
 use new::New;
 use push::Push;
+use recorded::Cases;
+use replay::Replay;
 use test::Test;
 
 /// Manage the plugins of a running daemon; create, build and test components.
@@ -52,6 +56,8 @@ pub(super) enum PluginCommand {
     Test(Test),
     Bench(Bench),
     Dev(Dev),
+    Replay(Replay),
+    Cases(Cases),
 }
 
 /// Which daemon, and how to show what it says.
@@ -121,6 +127,8 @@ impl PluginCommand {
             PluginCommand::Test(test) => test.run().await,
             PluginCommand::Bench(bench) => bench.run().await,
             PluginCommand::Dev(dev) => Box::pin(dev.run()).await,
+            PluginCommand::Replay(replay) => replay.run().await,
+            PluginCommand::Cases(cases) => cases.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }

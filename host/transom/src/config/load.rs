@@ -28,6 +28,15 @@ const OCI_SECONDS: RangeInclusive<u64> = 1..=86_400;
 /// The bounds of `plugins.compile_timeout_seconds`.
 const COMPILE_SECONDS: RangeInclusive<u64> = 1..=3600;
 
+/// The bounds of `plugins.recording.sample_percent`.
+const SAMPLE_PERCENT: RangeInclusive<u64> = 1..=100;
+
+/// The bounds of `plugins.recording.max_bytes`: a TiB at most.
+const RECORDED_BYTES: RangeInclusive<u64> = transom_plugin_host::Recording::MIN_SIZE..=1 << 40;
+
+/// The bounds of `plugins.recording.max_age_seconds`: a minute to a year.
+const RECORDED_SECONDS: RangeInclusive<u64> = 60..=31_536_000;
+
 /// Keys given on the command line, as `section.key` to value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides(BTreeMap<String, Value>);
@@ -184,6 +193,7 @@ pub(crate) fn missing(text: &str) -> Vec<String> {
 /// Rules about several keys.
 fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_timeouts(settings)?;
+    refuse_recording(settings)?;
     refuse_ports(settings)?;
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
@@ -317,6 +327,22 @@ fn refuse_timeouts(settings: &Settings) -> anyhow::Result<()> {
         if !OCI_SECONDS.contains(&seconds) {
             let (least, most) = (OCI_SECONDS.start(), OCI_SECONDS.end());
             bail!("`plugins.oci.{key}` is {seconds}: it must be between {least} and {most} seconds");
+        }
+    }
+    Ok(())
+}
+
+/// A log of calls with room for nothing, or without an end.
+fn refuse_recording(settings: &Settings) -> anyhow::Result<()> {
+    let recording = &settings.plugins.recording;
+    for (key, value, bounds) in [
+        ("sample_percent", recording.sample_percent, SAMPLE_PERCENT),
+        ("max_bytes", recording.max_bytes, RECORDED_BYTES),
+        ("max_age_seconds", recording.max_age_seconds, RECORDED_SECONDS),
+    ] {
+        if !bounds.contains(&value) {
+            let (least, most) = (bounds.start(), bounds.end());
+            bail!("`plugins.recording.{key}` is {value}: it must be between {least} and {most}");
         }
     }
     Ok(())

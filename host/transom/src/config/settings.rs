@@ -204,6 +204,7 @@ pub(crate) struct Plugins {
     #[serde(rename = "use")]
     pub(crate) bindings: Bindings,
     pub(crate) oci: Oci,
+    pub(crate) recording: Recording,
     pub(crate) signatures: Signatures,
 }
 
@@ -214,6 +215,7 @@ impl Default for Plugins {
             compile_timeout_seconds: 120,
             bindings: Bindings::default(),
             oci: Oci::default(),
+            recording: Recording::default(),
             signatures: Signatures::default(),
         }
     }
@@ -232,6 +234,7 @@ impl Plugins {
                     .iter_mut()
                     .filter_map(|it| it.password_file.as_mut()),
             )
+            .chain(&mut self.recording.dir)
             .chain(&mut self.signatures.keys)
     }
 }
@@ -281,6 +284,33 @@ pub(crate) struct OciCredentials {
     /// The host of the registry's token service, if it differs. The password is sent to these two
     /// only.
     pub(crate) auth_server: Option<String>,
+}
+
+/// `[plugins.recording]`: the log of calls and answers, which new versions are tried on.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Recording {
+    pub(crate) enabled: bool,
+    /// The private directory of the log. Default: `.transom/calls` in `plugins.dir`.
+    pub(crate) dir: Option<PathBuf>,
+    /// How many of a hundred calls are recorded.
+    pub(crate) sample_percent: u64,
+    /// Bytes on disk for each plugin; the oldest calls are deleted first.
+    pub(crate) max_bytes: u64,
+    /// Older calls are deleted, in seconds.
+    pub(crate) max_age_seconds: u64,
+}
+
+impl Default for Recording {
+    fn default() -> Self {
+        Recording {
+            enabled: true,
+            dir: None,
+            sample_percent: 10,
+            max_bytes: 64 << 20,
+            max_age_seconds: 86_400,
+        }
+    }
 }
 
 /// `[plugins.signatures]`: the keys that components must be signed with.

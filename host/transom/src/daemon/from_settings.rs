@@ -224,7 +224,17 @@ pub(super) fn plugins_config(
 ) -> anyhow::Result<transom_plugin_host::Config> {
     let bindings = section.bindings;
     let (store, prefix) = store.unzip();
+    let recording = section.recording;
+    let calls = recording
+        .dir
+        .unwrap_or_else(|| section.dir.join(".transom").join("calls"));
     Ok(transom_plugin_host::Config {
+        recording: recording.enabled.then(|| transom_plugin_host::Recording {
+            sample_percent: recording.sample_percent,
+            max_size: recording.max_bytes,
+            max_age: Duration::from_secs(recording.max_age_seconds),
+            ..transom_plugin_host::Recording::new(calls)
+        }),
         registries: sources::registries(&section.oci)?,
         signatures: sources::signatures(&section.signatures)?,
         reserved,

@@ -61,6 +61,8 @@ pub enum Fault {
 pub struct Config {
     /// Added to every event's document as `"mark"`. None: events pass as they are.
     mark: Option<String>,
+    /// The same in place of `mark`; a secret.
+    token: Option<String>,
     /// Kinds that are dropped.
     drop: Vec<String>,
     /// Kinds that trap it when it is to decide about them.
@@ -83,7 +85,7 @@ impl Plugin for OddEvents {
             name: env!("CARGO_PKG_NAME"),
             version: env!("CARGO_PKG_VERSION"),
             summary: "misbehaves on demand",
-            config_schema: Some(r#"{"type": "object"}"#),
+            config_schema: Some(r#"{"type": "object", "properties": {"token": {"writeOnly": true}}}"#),
         }
     }
 
@@ -162,7 +164,7 @@ impl OddView {
         if self.fault == Fault::BadJson {
             return Decision::Replace("{not json".to_owned());
         }
-        match &self.config.mark {
+        match self.config.token.as_ref().or(self.config.mark.as_ref()) {
             Some(mark) => Decision::Replace(marked(&event.body, mark)),
             None => Decision::Pass,
         }

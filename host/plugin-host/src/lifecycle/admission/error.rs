@@ -2,6 +2,7 @@
 
 use transom_registry::{FetchError, signatures::SignatureError};
 
+use super::replayed::ReplayRefusal;
 use crate::{
     error::CallError,
     manifest::{ManifestError, imports::ImportError, schema::SchemaError},
@@ -10,7 +11,7 @@ use crate::{
         executor::BlockingTaskError,
     },
     self_test::Failed,
-    storage::compiled_cache::NotCompiled,
+    storage::{call_log::LogError, compiled_cache::NotCompiled},
     worlds::about::ConfigError,
 };
 
@@ -51,6 +52,10 @@ pub(crate) enum AdmissionError {
     Config(Vec<ConfigError>),
     #[error("{0}")]
     SelfTest(#[from] Failed),
+    #[error("{0}")]
+    Replay(#[from] ReplayRefusal),
+    #[error("{0}")]
+    CallLog(#[from] LogError),
     #[error("its world differs from that of the serving version, so the two cannot be compared (rollout)")]
     OtherWorld,
     #[error("the directory has more than {0} components")]
@@ -85,11 +90,13 @@ impl AdmissionError {
     pub(crate) fn again(&self) -> Option<Again> {
         match self {
             AdmissionError::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
-            // A compilation may succeed on a less busy machine.
+            // A compilation may succeed on a less busy machine, and a replay with other calls.
             AdmissionError::BlockingTaskError(_)
             | AdmissionError::Compile(
                 NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TooLong(_)),
-            ) => Some(Again::Asked),
+            )
+            | AdmissionError::Replay(_)
+            | AdmissionError::CallLog(_) => Some(Again::Asked),
             _ => None,
         }
     }

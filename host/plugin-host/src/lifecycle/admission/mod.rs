@@ -2,9 +2,10 @@
 //!
 //! The stages: manifest, size, digest, signature, compilation, exports of the world, imports,
 //! resources, linking, a trial instance that describes itself, the configuration against its
-//! schema, `configure`, and the manifest's self-tests.
+//! schema, `configure`, the manifest's self-tests, and with `rollout = "replay"` recorded calls.
 
 mod error;
+mod replayed;
 mod steps;
 mod trial_instance;
 
@@ -17,7 +18,13 @@ use transom_registry::{Origin, Provenance, Trust};
 use crate::{
     config::Config,
     lifecycle::table::Serving,
-    manifest::{Manifest, files::Files, imports, schema},
+    manifest::{
+        Manifest,
+        files::Files,
+        imports,
+        masks::Masks,
+        schema::{self, SchemaError},
+    },
     observe::version_metrics::VersionMetrics,
     runtime::{
         active_version::ActiveVersion,
@@ -31,7 +38,7 @@ use crate::{
         version_context::{VersionContext, seconds_now},
     },
     self_test::Testable,
-    storage::compiled_cache::CompiledCache,
+    storage::{call_log::CallLog, compiled_cache::CompiledCache},
     worlds::WorldName,
 };
 
@@ -47,6 +54,18 @@ pub(crate) struct AdmissionContext {
     pub(crate) config: Arc<Config>,
     pub(crate) cache: CompiledCache,
     pub(crate) trust: Arc<Trust>,
+    /// None: no calls are recorded.
+    pub(crate) calls: Option<CallLog>,
+}
+
+/// The version that serves during an admission.
+#[derive(Clone, Debug)]
+pub(crate) struct ServingVersion {
+    /// `sha256:` and the component's digest.
+    pub(crate) digest: String,
+    /// Of the manifest, likewise.
+    pub(crate) manifest: String,
+    pub(crate) world: WorldName,
 }
 
 /// A component that passed all checks that need no instance.
@@ -64,21 +83,25 @@ pub(crate) struct ValidatedComponent<'a> {
 
 impl AdmissionContext {
     /// Admits or refuses. `before`: the imports of the version to be replaced; none if there is
-    /// none.
+    /// none. `serving`: the version whose recorded calls it is asked; none: it is asked none.
     pub(crate) async fn admit(
         &self,
         name: &str,
         files: &Files,
         before: Option<&[String]>,
+        serving: Option<&ServingVersion>,
         metrics: VersionMetrics,
     ) -> Result<Admitted, AdmissionError> {
         let mut steps = Steps::default();
         let case = self.examine(name, files, before, metrics, &mut steps).await?;
         match case.world() {
-            WorldName::CheckProbe => case.admit::<Probe>(Serving::Probe, &mut steps).await,
-            WorldName::AttributeMatcher => case.admit::<Matcher>(Serving::Matcher, &mut steps).await,
-            WorldName::EventFilter => case.admit::<Filter>(Serving::Filter, &mut steps).await,
-            WorldName::BootstrapHandler => case.admit::<Bootstrap>(Serving::Bootstrap, &mut steps).await,
+            WorldName::CheckProbe => case.admit::<Probe>(Serving::Probe, serving, &mut steps).await,
+            WorldName::AttributeMatcher => case.admit::<Matcher>(Serving::Matcher, serving, &mut steps).await,
+            WorldName::EventFilter => case.admit::<Filter>(Serving::Filter, serving, &mut steps).await,
+            WorldName::BootstrapHandler => {
+                case.admit::<Bootstrap>(Serving::Bootstrap, serving, &mut steps)
+                    .await
+            }
         }
     }
 
@@ -173,11 +196,17 @@ impl ValidatedComponent<'_> {
     async fn admit<W: Testable + Comparable>(
         self,
         of_world: fn(ActiveVersion<W>) -> Serving,
+        serving: Option<&ServingVersion>,
         steps: &mut Steps,
     ) -> Result<Admitted, AdmissionError> {
-        let runtime = self.admission_context.runtime.clone();
+        let AdmissionContext { runtime, calls, .. } = self.admission_context.clone();
         let mut trial = self.instantiate_trial::<W>(steps).await?;
         trial.self_tests(steps).await?;
+        if let Some(serving) = serving {
+            trial
+                .replay(&runtime.engine, calls.as_ref(), serving, steps)
+                .await?;
+        }
         Ok(trial.admitted(runtime, of_world))
     }
 
@@ -216,7 +245,12 @@ impl ValidatedComponent<'_> {
         if said.config_schema.is_none() {
             steps.note("no config-schema");
         }
-        run_blocking(move || schema::check(said.config_schema.as_deref(), &manifest.config)).await??;
+        let checked = run_blocking(move || {
+            let schema = said.config_schema.as_deref();
+            schema::check(schema, &manifest.config)?;
+            Ok::<_, SchemaError>(Masks::of(schema, &manifest.config))
+        });
+        let masks = Arc::new(checked.await??);
         steps.begin(Stage::Configure);
         instance.configure().await?.map_err(AdmissionError::Config)?;
         let (component, text) = self.digests;
@@ -237,6 +271,7 @@ impl ValidatedComponent<'_> {
             instance,
             context,
             environment,
+            masks,
         })
     }
 }

@@ -37,6 +37,8 @@ pub enum Stage {
     Configure,
     /// It passes the manifest's self-tests.
     SelfTests,
+    /// It answers recorded calls as the serving version did (`rollout = "replay"`).
+    Replay,
 }
 
 /// A stage.

@@ -4,21 +4,29 @@
 //! self-tests: they leave state in it, and an answer in service must not depend on them. Without
 //! self-tests it was configured like every other instance, and `describe` only returns constants.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
-use super::{AdmissionError, Stage, Steps};
+use super::{AdmissionError, ServingVersion, Stage, Steps, replayed::judge};
 use crate::{
-    lifecycle::table::Serving,
-    manifest::Manifest,
+    lifecycle::{
+        replay::{Candidate, replay},
+        table::Serving,
+    },
+    manifest::{Manifest, masks::Masks},
     observe::{health::HealthWatch, version_metrics::VersionMetrics},
     runtime::{
         active_version::ActiveVersion,
-        engine::Instance,
+        engine::{Engine, Instance},
         pool::{ComponentInfo, Runtime, Version},
+        recording::{RecordedVersion, Recorder},
         shadow::Comparable,
         version_context::{VersionContext, seconds_now},
     },
     self_test::{self, Testable},
+    storage::call_log::{CallLog, RecordedCalls},
 };
 
 /// A component with a configured trial instance.
@@ -30,6 +38,8 @@ pub(crate) struct TrialInstance<W: Testable> {
     pub(super) context: Arc<VersionContext>,
     /// The granted variables.
     pub(super) environment: Vec<(String, String)>,
+    /// The secrets of its configuration.
+    pub(super) masks: Arc<Masks>,
 }
 
 /// An admitted component. It can be started repeatedly.
@@ -37,6 +47,7 @@ pub(crate) struct TrialInstance<W: Testable> {
 pub(crate) struct Admitted {
     pub(crate) info: ComponentInfo,
     pub(crate) manifest: Arc<Manifest>,
+    masks: Arc<Masks>,
     start: Arc<dyn Fn(Activation) -> Serving + Send + Sync>,
 }
 
@@ -47,6 +58,7 @@ pub(crate) enum Activation {
     Serving {
         metrics: VersionMetrics,
         watch: HealthWatch,
+        recorder: Option<Recorder>,
     },
     /// Its calls do not count for the plugin, nor do its faults.
     Shadow,
@@ -56,6 +68,18 @@ impl Admitted {
     /// Starts a version.
     pub(crate) fn start(&self, activation: Activation) -> Serving {
         (self.start)(activation)
+    }
+
+    /// As recorded calls name it.
+    pub(crate) fn recorded_version(&self, plugin: &str) -> Arc<RecordedVersion> {
+        Arc::new(RecordedVersion {
+            plugin: plugin.to_owned(),
+            version: self.info.version.clone(),
+            digest: self.info.digest.clone(),
+            manifest: self.info.manifest.clone(),
+            world: self.info.world,
+            masks: Arc::clone(&self.masks),
+        })
     }
 }
 
@@ -70,6 +94,48 @@ impl<W: Testable> TrialInstance<W> {
         Ok(())
     }
 
+    /// Asks it recorded calls, if the manifest says so and a version serves. `log`: none if no calls
+    /// are recorded.
+    pub(super) async fn replay(
+        &mut self,
+        engine: &Engine,
+        log: Option<&CallLog>,
+        serving: &ServingVersion,
+        steps: &mut Steps,
+    ) -> Result<(), AdmissionError> {
+        let Some(plan) = self.manifest.rollout.replay() else {
+            return Ok(());
+        };
+        if serving.world != self.info.world {
+            return Err(AdmissionError::OtherWorld);
+        }
+        steps.begin(Stage::Replay);
+        let recorded = match log {
+            Some(log) => {
+                let version = (serving.digest.clone(), serving.manifest.clone());
+                let max = usize::try_from(plan.max_calls).unwrap_or(usize::MAX);
+                log.read(&self.context.name, plan.since, max, Some(version))
+                    .await?
+            }
+            None => RecordedCalls::default(),
+        };
+        let deadline = Instant::now() + plan.timeout;
+        let report = replay(self.candidate(engine), &recorded, Some(deadline)).await;
+        steps.note(judge(&plan, &report, log.is_some())?);
+        Ok(())
+    }
+
+    /// It, on further instances.
+    pub(crate) fn candidate<'a>(&'a self, engine: &'a Engine) -> Candidate<'a, W> {
+        Candidate {
+            engine,
+            pre: &self.pre,
+            context: self.new_context(),
+            world: self.info.world,
+            masks: &self.masks,
+        }
+    }
+
     pub(super) fn admitted(self, runtime: Runtime, of_world: fn(ActiveVersion<W>) -> Serving) -> Admitted
     where
         W: Comparable,
@@ -81,6 +147,7 @@ impl<W: Testable> TrialInstance<W> {
             instance,
             context,
             environment,
+            masks,
         } = self;
         let name = context.name.clone();
         let unused = manifest.self_tests.is_empty().then_some((instance, context));
@@ -95,12 +162,16 @@ impl<W: Testable> TrialInstance<W> {
                     Arc::new(context)
                 };
                 let (context, first) = match activation {
-                    Activation::Serving { metrics, watch } => {
+                    Activation::Serving {
+                        metrics,
+                        watch,
+                        recorder,
+                    } => {
                         let (context, first) = match trial {
                             Some((instance, context)) => (context, Some(instance)),
                             None => (new_context(metrics), None),
                         };
-                        context.activate(&info.label(), watch);
+                        context.activate(&info.label(), watch, recorder);
                         (context, first)
                     }
                     // What the trial instance did counts for the plugin.
@@ -120,6 +191,7 @@ impl<W: Testable> TrialInstance<W> {
         Admitted {
             info,
             manifest,
+            masks,
             start: Arc::new(start),
         }
     }

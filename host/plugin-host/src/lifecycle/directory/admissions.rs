@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     error::CommandError,
-    lifecycle::{admission::AdmissionError, state::Event},
+    lifecycle::{
+        admission::{AdmissionError, ServingVersion},
+        state::Event,
+    },
     manifest::files::Files,
     observe::status::Change,
     runtime::{executor::BlockingTaskError, version_context::seconds_now},
@@ -59,6 +62,7 @@ impl Directory {
             name: name.to_owned(),
             files,
             before: before.clone(),
+            serving: self.serving_version(name),
             active_record: self.active_record(name, found),
             metrics: [self.metrics.trial(name), self.metrics.trial(name)],
         };
@@ -215,6 +219,17 @@ impl Directory {
         (rolled_back || files_are_shadow).then_some(ActiveRecord {
             record,
             files_are_shadow,
+        })
+    }
+
+    /// The version that serves now.
+    fn serving_version(&self, name: &str) -> Option<ServingVersion> {
+        let serving = self.plugins.get(name)?.state.serving()?;
+        let info = &serving.version.info;
+        Some(ServingVersion {
+            digest: info.digest.clone(),
+            manifest: info.manifest.clone(),
+            world: info.world,
         })
     }
 

@@ -98,9 +98,15 @@ impl Directory {
             version: admitted,
             generation,
         } = running;
+        let log = self
+            .admission_context
+            .calls
+            .as_ref()
+            .filter(|_| admitted.manifest.record);
         let serving = admitted.start(Activation::Serving {
             metrics: self.metrics.trial(name),
             watch: HealthWatch::new(generation, on_probation, self.health_events.clone()),
+            recorder: log.map(|log| log.recorder(&admitted.recorded_version(name))),
         });
         let mut before = None;
         self.change_table(|table| {

@@ -5,7 +5,7 @@ use transom_registry::Origin;
 
 use crate::{
     error::CommandError,
-    lifecycle::admission::{AdmissionContext, AdmissionError, Admitted},
+    lifecycle::admission::{AdmissionContext, AdmissionError, Admitted, ServingVersion},
     manifest::files::{Files, ManifestFile},
     observe::version_metrics::VersionMetrics,
     runtime::executor::run_blocking,
@@ -38,6 +38,8 @@ pub(super) struct PendingAdmission {
     pub(super) files: Files,
     /// The imports of the previous version.
     pub(super) before: Option<Vec<String>>,
+    /// The version whose recorded calls the files are asked.
+    pub(super) serving: Option<ServingVersion>,
     pub(super) active_record: Option<ActiveRecord>,
     /// Of the version in `active_record`, and of the files.
     pub(super) metrics: [VersionMetrics; 2],
@@ -71,7 +73,13 @@ impl PendingAdmission {
         };
         let admitted = self
             .admission_context
-            .admit(&self.name, &self.files, self.before.as_deref(), of_files)
+            .admit(
+                &self.name,
+                &self.files,
+                self.before.as_deref(),
+                self.serving.as_ref(),
+                of_files,
+            )
             .await;
         if admitted.is_ok() {
             let (version_store, files) = (self.version_store, self.files);
@@ -121,7 +129,7 @@ pub(super) async fn admit_record(
         manifest: Some(manifest),
         origin: stored.origin.unwrap_or(Origin::File { signature: None }),
     };
-    let admitted = admission_context.admit(name, &files, None, metrics).await;
+    let admitted = admission_context.admit(name, &files, None, None, metrics).await;
     admitted.map_err(|refused| CommandError::Refused {
         name: name.to_owned(),
         reason: refused.to_string(),

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use super::{Comparable, RepeatableCall};
 use crate::{
-    runtime::engine::{
-        Reply,
-        worlds::{
-            bootstrap::{Bootstrap, Call as BootstrapCall},
-            events::{Call as FilterCall, Filter, SharedQuery},
-            matcher::{Call as MatcherCall, Matcher, Question},
+    runtime::{
+        engine::{
+            Reply,
+            worlds::{
+                bootstrap::{Bootstrap, Call as BootstrapCall},
+                events::{Call as FilterCall, Filter, SharedQuery},
+                matcher::{Call as MatcherCall, Matcher, Question},
+            },
         },
+        recording::ObservedCall,
     },
     worlds::{
         bootstrap::{Context, Prepared, Refusal},
@@ -75,6 +78,13 @@ impl RepeatableCall<Matcher> for Validate {
     fn sample(self, answer: Self::Answer) -> MatcherSample {
         MatcherSample::Validate(self, answer)
     }
+
+    fn observed(self, errors: Option<Self::Answer>) -> ObservedCall {
+        ObservedCall::Validate {
+            constraints: self.0,
+            errors,
+        }
+    }
 }
 
 impl RepeatableCall<Matcher> for Evaluate {
@@ -94,6 +104,20 @@ impl RepeatableCall<Matcher> for Evaluate {
             revision: self.0.agent_set.revision(),
             call: self,
             serving,
+        }
+    }
+
+    fn observed(self, verdicts: Option<Self::Answer>) -> ObservedCall {
+        let Question {
+            agent_set,
+            task,
+            candidates,
+        } = self.0;
+        ObservedCall::Evaluate {
+            agents: agent_set.snapshot(),
+            task,
+            candidates,
+            verdicts,
         }
     }
 }
@@ -121,6 +145,21 @@ impl RepeatableCall<Matcher> for Place {
             serving,
         }
     }
+
+    fn observed(self, chosen: Option<Self::Answer>) -> ObservedCall {
+        let Question {
+            agent_set,
+            task,
+            candidates,
+        } = self.question;
+        ObservedCall::Place {
+            agents: agent_set.snapshot(),
+            task,
+            candidates,
+            count: self.count,
+            chosen,
+        }
+    }
 }
 
 impl RepeatableCall<Matcher> for SelectKills {
@@ -144,6 +183,16 @@ impl RepeatableCall<Matcher> for SelectKills {
             revision: self.question.agent_set.revision(),
             call: self,
             serving,
+        }
+    }
+
+    fn observed(self, chosen: Option<Self::Answer>) -> ObservedCall {
+        let Question { agent_set, task, .. } = self.question;
+        ObservedCall::SelectKills {
+            agents: agent_set.snapshot(),
+            task,
+            count: self.count,
+            chosen,
         }
     }
 }
@@ -184,6 +233,10 @@ impl RepeatableCall<Filter> for Open {
     fn sample(self, serving: Self::Answer) -> FilterSample {
         FilterSample::Open(self, serving)
     }
+
+    fn observed(self, opened: Option<Self::Answer>) -> ObservedCall {
+        ObservedCall::Open { view: self.0, opened }
+    }
 }
 
 impl RepeatableCall<Filter> for Decide {
@@ -200,6 +253,14 @@ impl RepeatableCall<Filter> for Decide {
 
     fn sample(self, serving: Self::Answer) -> FilterSample {
         FilterSample::Decide(self, serving)
+    }
+
+    fn observed(self, decisions: Option<Self::Answer>) -> ObservedCall {
+        ObservedCall::Decide {
+            view: self.view,
+            events: self.events,
+            decisions,
+        }
     }
 }
 
@@ -224,6 +285,14 @@ impl RepeatableCall<Bootstrap> for Prepare {
 
     fn sample(self, serving: Self::Answer) -> <Bootstrap as Comparable>::Sample {
         (self, serving)
+    }
+
+    fn observed(self, prepared: Option<Self::Answer>) -> ObservedCall {
+        ObservedCall::Prepare {
+            context: self.context,
+            script: self.script,
+            prepared,
+        }
     }
 }
 

@@ -22,11 +22,12 @@ use tokio::sync::mpsc;
 
 use crate::{
     error::CallError,
-    manifest::ShadowPlan,
+    manifest::rollout::ShadowPlan,
     observe::{health::Generation, metrics::ShadowMetrics, status::Difference},
     runtime::{
         engine::{Reply, World},
         pool::{Runtime, Version},
+        recording::ObservedCall,
         version_context::seconds_now,
     },
 };
@@ -73,6 +74,9 @@ pub(crate) trait RepeatableCall<W: Comparable>: Clone + Send {
 
     /// The call with the serving version's answer, for the comparison.
     fn sample(self, serving: Self::Answer) -> W::Sample;
+
+    /// The call for the call log. None: it ended in a fault.
+    fn observed(self, answer: Option<Self::Answer>) -> ObservedCall;
 }
 
 /// Runs a call on a version.
@@ -242,7 +246,8 @@ impl<W: Comparable> Shadow<W> {
     }
 }
 
-fn is_sampled(call: u64, per_cent: u64) -> bool {
+/// Chooses so many of a hundred calls, evenly.
+pub(crate) fn is_sampled(call: u64, per_cent: u64) -> bool {
     let call = call % 100;
     call * per_cent / 100 != (call + 1) * per_cent / 100
 }

@@ -169,7 +169,7 @@ fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Re
 }
 
 /// TOML has no null.
-fn to_toml(value: &Value) -> Option<toml_edit::Value> {
+pub(super) fn to_toml(value: &Value) -> Option<toml_edit::Value> {
     Some(match value {
         Value::Null => return None,
         Value::Bool(it) => (*it).into(),

@@ -76,6 +76,12 @@ impl Subject {
         Ok(candidate)
     }
 
+    /// The component's file name without `.wasm`.
+    pub(super) fn name(&self) -> String {
+        let stem = self.component.file.file_stem().unwrap_or_default();
+        stem.to_string_lossy().into_owned()
+    }
+
     /// For messages.
     pub(super) fn shown(&self) -> String {
         self.component.file.display().to_string()

@@ -38,6 +38,18 @@ fn load_names_mistakes_with_their_key() {
             "`plugins.oci.refresh_seconds` is 0",
         ),
         (
+            "[plugins.recording]\nsample_percent = 0\n",
+            "`plugins.recording.sample_percent` is 0: it must be between 1 and 100",
+        ),
+        (
+            "[plugins.recording]\nmax_bytes = 1000\n",
+            "`plugins.recording.max_bytes` is 1000: it must be between 1048576 and 1099511627776",
+        ),
+        (
+            "[plugins.recording]\nmax_age_seconds = 59\n",
+            "`plugins.recording.max_age_seconds` is 59: it must be between 60 and 31536000",
+        ),
+        (
             "[plugins]\ncompile_timeout_seconds = 0\n",
             "`plugins.compile_timeout_seconds` is 0: it must be between 1 and 3600 seconds",
         ),

@@ -1,0 +1,279 @@
+//! Replay: asks a version the recorded calls of another one, and compares the answers.
+//!
+//! A recorded call is a case, so that it is asked as a self-test is: on instances that serve nobody,
+//! under the limits of the manifest, without input or output. A call after a fault gets a new
+//! instance. Where the record has a mask, any answer is right.
+
+mod difference;
+mod report;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use transom_common::text::{clip, one_line};
+
+use crate::{
+    manifest::masks::Masks,
+    observe::version_metrics::{Times, VersionMetrics},
+    runtime::{engine::Engine, version_context::VersionContext},
+    self_test::{Answer, PreparedCase, Running, Testable},
+    storage::call_log::{CallRecord, RecordedCalls},
+    worlds::WorldName,
+};
+use difference::{Difference, question};
+pub use report::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped};
+
+/// Faults after which no more calls are asked: each costs a new instance and a line of the log.
+const MAX_FAULTS: u64 = 100;
+/// Bytes of an error that is shown.
+const SHOWN: usize = 200;
+
+/// The version that is asked.
+pub(crate) struct Candidate<'a, W: Testable> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) pre: &'a W::Pre,
+    /// With measurements of its own.
+    pub(crate) context: Arc<VersionContext>,
+    pub(crate) world: WorldName,
+    pub(crate) masks: &'a Masks,
+}
+
+/// Asks all calls that can be asked, until the deadline.
+pub(crate) async fn replay<W: Testable>(
+    candidate: Candidate<'_, W>,
+    recorded: &RecordedCalls,
+    deadline: Option<Instant>,
+) -> ReplayReport {
+    let mut replay = Replay {
+        candidate,
+        running: None,
+        report: ReplayReport::default(),
+        times: (Times::default(), Times::default()),
+        cpu: Duration::ZERO,
+        asked: 0,
+    };
+    for record in &recorded.calls {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            replay.report.skipped.late += 1;
+            continue;
+        }
+        if replay.report.failed + replay.report.still_failing >= MAX_FAULTS {
+            replay.report.skipped.given_up += 1;
+            continue;
+        }
+        replay.one(record, &recorded.agents).await;
+        // A thousand short calls are one long poll.
+        tokio::task::yield_now().await;
+    }
+    replay.into_report()
+}
+
+struct Replay<'a, W: Testable> {
+    candidate: Candidate<'a, W>,
+    running: Option<Running<W>>,
+    report: ReplayReport,
+    /// Of the recorded calls, and of the candidate.
+    times: (Times, Times),
+    cpu: Duration,
+    asked: u32,
+}
+
+/// Why there is no answer.
+enum NoAnswer {
+    /// A fault of the component: the metrics' word for it, and the text.
+    Fault(&'static str, String),
+    /// The recorded answers are not answers to what it asks for.
+    OtherSteps(String),
+    /// The pool of the host had no place for an instance.
+    NoInstance,
+}
+
+impl<W: Testable> Replay<'_, W> {
+    async fn one(&mut self, record: &CallRecord, agents: &BTreeMap<u64, Arc<Value>>) {
+        let skipped = &mut self.report.skipped;
+        if record.world != self.candidate.world.short() {
+            skipped.other_world += 1;
+            return;
+        }
+        if record.interface != self.candidate.world.interface_version() {
+            skipped.other_interface += 1;
+            return;
+        }
+        if record.masked_call {
+            skipped.masked += 1;
+            return;
+        }
+        let case = record
+            .full_case(agents)
+            .ok_or_else(|| "its agents are missing".to_owned());
+        let prepared = case.and_then(|case| PreparedCase::<W>::read(&case));
+        let prepared = match prepared {
+            Ok(prepared) if prepared.expected.is_some() || record.fault.is_some() => prepared,
+            other => {
+                let reason = other.err().unwrap_or_else(|| "it has no answer".to_owned());
+                let reason = || {
+                    format!(
+                        "{} at {}: {}",
+                        record.call,
+                        record.at,
+                        clip(&one_line(&reason), SHOWN)
+                    )
+                };
+                skipped.invalid += 1;
+                skipped.invalid_reason.get_or_insert_with(reason);
+                return;
+            }
+        };
+        let expected = prepared.expected.clone();
+        let found = self.ask(record, prepared).await;
+        match (&record.fault, found) {
+            (_, Err(NoAnswer::NoInstance)) => self.report.skipped.late += 1,
+            (Some(_), Ok(_)) => self.report.recovered += 1,
+            (Some(_), Err(_)) => self.report.still_failing += 1,
+            (None, Ok(found)) => self.compare(record, &expected.unwrap_or_default(), &found),
+            (None, Err(NoAnswer::Fault(outcome, error))) => {
+                self.report.failed += 1;
+                self.add(
+                    record,
+                    format!("{}: {outcome}", record.call),
+                    question(record),
+                    answered(),
+                    &error,
+                );
+            }
+            (None, Err(NoAnswer::OtherSteps(error))) => {
+                self.report.different += 1;
+                let kind = format!("{}: other steps", record.call);
+                self.add(record, kind, question(record), answered(), &error);
+            }
+        }
+        self.report.compared = self.report.same + self.report.different + self.report.failed;
+    }
+
+    fn compare(&mut self, record: &CallRecord, expected: &Answer, found: &Answer) {
+        let Some(difference) = Difference::between(&record.call, expected, found) else {
+            self.report.same += 1;
+            return;
+        };
+        self.report.different += 1;
+        let question = difference.question(record);
+        self.add(
+            record,
+            difference.kind,
+            question,
+            difference.recorded,
+            &difference.candidate,
+        );
+    }
+
+    fn add(
+        &mut self,
+        record: &CallRecord,
+        kind: String,
+        question: String,
+        recorded: String,
+        candidate: &str,
+    ) {
+        let mut candidate = Value::from(candidate);
+        // Its own secrets are not shown either.
+        self.candidate.masks.apply(&mut candidate);
+        let candidate = candidate.as_str().map(|it| clip(&one_line(it), SHOWN));
+        let example = DifferenceExample {
+            at: record.at,
+            version: record.version.clone(),
+            question,
+            recorded,
+            candidate: candidate.unwrap_or_default(),
+        };
+        self.report.add(kind, example);
+    }
+
+    async fn ask(&mut self, record: &CallRecord, prepared: PreparedCase<W>) -> Result<Answer, NoAnswer> {
+        let metrics = self.candidate.context.metrics.clone();
+        let faults = Faults::of(&metrics);
+        let mut running = if let Some(running) = self.running.take() {
+            running
+        } else {
+            let started = self.start().await;
+            started.map_err(|error| match faults.no_answer(&metrics, error) {
+                NoAnswer::OtherSteps(_) => NoAnswer::NoInstance,
+                fault => fault,
+            })?
+        };
+        let cpu = running.instance.usage().1;
+        let begun = Instant::now();
+        let found = prepared.execute(&mut running.instance, &running.shared).await;
+        let took = begun.elapsed();
+        self.asked += 1;
+        self.cpu += running.instance.usage().1.saturating_sub(cpu);
+        self.times.0.add(Duration::from_micros(record.micros));
+        self.times.1.add(took);
+        self.report.memory.recorded = self.report.memory.recorded.max(record.memory);
+        // Its resources are dropped before the next call.
+        drop(prepared);
+        let found = found.map_err(|error| faults.no_answer(&metrics, error));
+        let keep = !matches!(found, Err(NoAnswer::Fault(..)));
+        if keep && running.drop_resources().await.is_ok() && !running.instance.should_recycle() {
+            self.running = Some(running);
+        }
+        found
+    }
+
+    async fn start(&mut self) -> Result<Running<W>, String> {
+        let it = &self.candidate;
+        Running::new(it.engine, it.pre, &it.context).await
+    }
+
+    fn into_report(self) -> ReplayReport {
+        let micros = |times: &Times, per_mille| {
+            let time = times.at(per_mille)?;
+            u64::try_from(time.as_micros()).ok()
+        };
+        let sides = |per_mille| Sides {
+            recorded: micros(&self.times.0, per_mille),
+            candidate: micros(&self.times.1, per_mille),
+        };
+        let mut report = ReplayReport {
+            p50_micros: sides(500),
+            p99_micros: sides(990),
+            cpu_micros_per_call: self.cpu.as_secs_f64() * 1e6 / f64::from(self.asked.max(1)),
+            ..self.report
+        };
+        report.memory.candidate = self.candidate.context.metrics.memory_peak();
+        report.sort();
+        report
+    }
+}
+
+fn answered() -> String {
+    "an answer".to_owned()
+}
+
+/// The faults of a version so far, to tell whether a call added one.
+struct Faults {
+    traps: u64,
+    timeouts: u64,
+}
+
+impl Faults {
+    fn of(metrics: &VersionMetrics) -> Faults {
+        Faults {
+            traps: metrics.traps(),
+            timeouts: metrics.timeouts(),
+        }
+    }
+
+    fn no_answer(&self, metrics: &VersionMetrics, error: String) -> NoAnswer {
+        if metrics.traps() > self.traps {
+            NoAnswer::Fault("trap", error)
+        } else if metrics.timeouts() > self.timeouts {
+            NoAnswer::Fault("timeout", error)
+        } else {
+            NoAnswer::OtherSteps(error)
+        }
+    }
+}

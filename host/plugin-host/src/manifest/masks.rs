@@ -1,0 +1,355 @@
+//! The secrets of a plugin, so that they do not get into the call log.
+//!
+//! The schema of the configuration marks them: a property is secret if its schema, or a part of
+//! that, has `"writeOnly": true` or `"format": "password"`. In a record the values of members with
+//! the name of such a property are masked, and every occurrence of a configured value of them. Names
+//! and values are compared as they are: a value in another encoding (Base64, percent-encoded) is not
+//! found.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+/// In place of a secret.
+pub(crate) const MASK: &str = "********";
+/// Bytes of a value that is also masked inside longer texts. A shorter one would occur by chance.
+const MIN_PART: usize = 4;
+/// Bytes of a schema that is looked at; a larger one is refused anyway.
+const MAX_SCHEMA: usize = 64 << 10;
+/// Nested schemas that are followed.
+const MAX_DEPTH: usize = 16;
+
+/// The names and the values of a plugin's secrets.
+#[derive(Debug, Default)]
+pub(crate) struct Masks {
+    names: BTreeSet<String>,
+    values: BTreeSet<String>,
+}
+
+impl Masks {
+    /// The secrets of a configuration. A schema that is not JSON has none; admission refuses it.
+    pub(crate) fn of(schema: Option<&str>, config: &Value) -> Masks {
+        let schema = schema.filter(|it| it.len() <= MAX_SCHEMA);
+        let Some(schema) = schema.and_then(|it| serde_json::from_str::<Value>(it).ok()) else {
+            return Masks::default();
+        };
+        let schema = Schema(&schema);
+        let mut masks = Masks::default();
+        schema.collect(schema.0, &mut masks.names);
+        if schema.is_secret(schema.0, 0, false)
+            && let Some(members) = config.as_object()
+        {
+            masks.names.extend(members.keys().cloned());
+        }
+        masks.collect_values(config, false);
+        masks
+    }
+
+    /// The same with more names.
+    pub(crate) fn also(&self, names: &[&str]) -> Masks {
+        let more = names.iter().map(|it| (*it).to_owned());
+        Masks {
+            names: self.names.iter().cloned().chain(more).collect(),
+            values: self.values.clone(),
+        }
+    }
+
+    /// Masks all secrets in a document; returns whether there were any.
+    pub(crate) fn apply(&self, document: &mut Value) -> bool {
+        if self.names.is_empty() && self.values.is_empty() {
+            return false;
+        }
+        match document {
+            Value::Object(members) => self.apply_to_members(members),
+            Value::Array(items) => match items.as_mut_slice() {
+                // A pair of name and value, as headers and variables are.
+                [Value::String(name), value] if self.has_name(name) => mask(value),
+                items => items
+                    .iter_mut()
+                    .fold(false, |masked, item| self.apply(item) | masked),
+            },
+            Value::String(text) => self.apply_to_text(text),
+            Value::Number(number) if self.values.contains(&number.to_string()) => mask(document),
+            Value::Number(_) | Value::Bool(_) | Value::Null => false,
+        }
+    }
+
+    pub(crate) fn apply_to_members(&self, members: &mut Map<String, Value>) -> bool {
+        let mut masked = false;
+        for (name, value) in members {
+            masked |= if self.has_name(name) {
+                mask(value)
+            } else {
+                self.apply(value)
+            };
+        }
+        masked
+    }
+
+    fn apply_to_text(&self, text: &mut String) -> bool {
+        let mut masked = false;
+        // From the longest, so that no part of one remains.
+        let mut values: Vec<&String> = self
+            .values
+            .iter()
+            .filter(|it| text.contains(it.as_str()))
+            .collect();
+        values.sort_by_key(|it| std::cmp::Reverse(it.len()));
+        for value in values {
+            if text == value {
+                MASK.clone_into(text);
+                return true;
+            }
+            if value.len() >= MIN_PART && text.contains(value.as_str()) {
+                *text = text.replace(value.as_str(), MASK);
+                masked = true;
+            }
+        }
+        masked
+    }
+
+    fn has_name(&self, name: &str) -> bool {
+        // Names of headers have no case.
+        self.names.iter().any(|it| it.eq_ignore_ascii_case(name))
+    }
+
+    fn collect_values(&mut self, config: &Value, secret: bool) {
+        match config {
+            Value::Object(members) => {
+                for (name, value) in members {
+                    let secret = secret || self.names.contains(name);
+                    self.collect_values(value, secret);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.collect_values(item, secret)),
+            Value::String(text) if secret && !text.is_empty() => {
+                self.values.insert(text.clone());
+                // As it stands in a JSON text.
+                let quoted = config.to_string();
+                self.values.insert(quoted.trim_matches('"').to_owned());
+            }
+            Value::Number(number) if secret => {
+                self.values.insert(number.to_string());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Masks a value, unless there is none.
+fn mask(value: &mut Value) -> bool {
+    let masked = !value.is_null();
+    if masked {
+        *value = MASK.into();
+    }
+    masked
+}
+
+/// Whether a document is a recorded one, where a mask stands for any text and for any value.
+pub(crate) fn equal_but_for_masks(recorded: &Value, found: &Value) -> bool {
+    match (recorded, found) {
+        (Value::String(recorded), _) if recorded == MASK => true,
+        (Value::String(recorded), Value::String(found)) if recorded.contains(MASK) => fits(recorded, found),
+        (Value::Object(recorded), Value::Object(found)) => {
+            recorded.len() == found.len()
+                && recorded.iter().all(|(name, value)| {
+                    let found = found.get(name);
+                    found.is_some_and(|found| equal_but_for_masks(value, found))
+                })
+        }
+        (Value::Array(recorded), Value::Array(found)) => {
+            let mut pairs = recorded.iter().zip(found);
+            recorded.len() == found.len()
+                && pairs.all(|(recorded, found)| equal_but_for_masks(recorded, found))
+        }
+        (recorded, found) => recorded == found,
+    }
+}
+
+/// Whether a text has the parts between the masks, in their order.
+fn fits(recorded: &str, found: &str) -> bool {
+    let parts: Vec<&str> = recorded.split(MASK).collect();
+    let [first, middle @ .., last] = parts.as_slice() else {
+        return recorded == found;
+    };
+    let Some(mut rest) = found.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
+        return false;
+    };
+    for part in middle {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    true
+}
+
+/// A schema, for references into it.
+struct Schema<'a>(&'a Value);
+
+impl Schema<'_> {
+    /// The names of all secret properties, wherever they are declared.
+    fn collect(&self, part: &Value, names: &mut BTreeSet<String>) {
+        match part {
+            Value::Object(members) => {
+                if let Some(Value::Object(properties)) = members.get("properties") {
+                    let secret = properties.iter().filter(|(_, it)| self.is_secret(it, 0, true));
+                    names.extend(secret.map(|(name, _)| name.clone()));
+                }
+                members.values().for_each(|it| self.collect(it, names));
+            }
+            Value::Array(items) => items.iter().for_each(|it| self.collect(it, names)),
+            _ => {}
+        }
+    }
+
+    /// Whether a schema marks its value as secret. `inside`: also if it marks the values of members
+    /// without a name of their own, or of items.
+    fn is_secret(&self, schema: &Value, depth: usize, inside: bool) -> bool {
+        let Some(members) = schema.as_object().filter(|_| depth < MAX_DEPTH) else {
+            return false;
+        };
+        let is_marked = members.get("writeOnly") == Some(&Value::Bool(true))
+            || members.get("format").and_then(Value::as_str) == Some("password");
+        let referred = members.get("$ref").and_then(Value::as_str);
+        let referred = referred.and_then(|it| self.0.pointer(it.strip_prefix('#')?));
+        let nested: &[&str] = if inside {
+            &["additionalProperties", "items", "contains"]
+        } else {
+            &[]
+        };
+        let lists: &[&str] = if inside {
+            &["allOf", "anyOf", "oneOf", "prefixItems"]
+        } else {
+            &["allOf", "anyOf", "oneOf"]
+        };
+        let single = nested.iter().filter_map(|key| members.get(*key)).chain(referred);
+        let listed = lists
+            .iter()
+            .filter_map(|key| members.get(*key)?.as_array())
+            .flatten();
+        let patterns = members.get("patternProperties").filter(|_| inside);
+        let patterns = patterns
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(Map::values);
+        is_marked
+            || single
+                .chain(listed)
+                .chain(patterns)
+                .any(|it| self.is_secret(it, depth + 1, inside))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const SCHEMA: &str = r##"{
+        "type": "object",
+        "properties": {
+            "url": {"type": "string"},
+            "token": {"type": "string", "writeOnly": true},
+            "login": {"type": "object", "properties": {"password": {"$ref": "#/$defs/secret"}}},
+            "keys": {"type": "object", "additionalProperties": {"format": "password"}},
+            "pin": {"anyOf": [{"type": "integer", "writeOnly": true}, {"type": "null"}]},
+            "list": {"type": "array", "items": {"writeOnly": true}}
+        },
+        "$defs": {"secret": {"type": "string", "format": "password"}, "loop": {"$ref": "#/$defs/loop"}}
+    }"##;
+
+    fn masks() -> Masks {
+        let config = json!({
+            "url": "http://a", "token": "hun\"ter2", "login": {"password": "xyz"},
+            "keys": {"one": "first-key"}, "pin": 4711, "list": ["listed"]
+        });
+        Masks::of(Some(SCHEMA), &config)
+    }
+
+    fn masked(mut document: Value) -> (Value, bool) {
+        let any = masks().apply(&mut document);
+        (document, any)
+    }
+
+    #[test]
+    fn secrets_are_masked_by_name_and_by_value() {
+        for (document, expected) in [
+            // Members and pairs with the name of a secret property.
+            (
+                json!({"token": "of another", "a": 1}),
+                json!({"token": MASK, "a": 1}),
+            ),
+            (
+                json!({"x": {"password": ["a", 1]}}),
+                json!({"x": {"password": MASK}}),
+            ),
+            (
+                json!([["Token", "a"], ["b", "c"]]),
+                json!([["Token", MASK], ["b", "c"]]),
+            ),
+            (json!({"keys": {"two": "x"}}), json!({"keys": MASK})),
+            // Configured values, wherever they are.
+            (json!(["Bearer hun\"ter2"]), json!([format!("Bearer {MASK}")])),
+            (
+                json!({"body": r#"{"t":"hun\"ter2"}"#}),
+                json!({"body": format!(r#"{{"t":"{MASK}"}}"#)}),
+            ),
+            (json!("a first-key first-key"), json!(format!("a {MASK} {MASK}"))),
+            (json!({"n": 4711}), json!({"n": MASK})),
+            (json!("listed"), json!(MASK)),
+            // A short one only alone.
+            (json!(["xyz", "wxyz"]), json!([MASK, "wxyz"])),
+        ] {
+            assert_eq!(masked(document.clone()), (expected, true), "{document}");
+        }
+        for document in [
+            json!({"url": "http://a"}),
+            json!({"token": null}),
+            json!([1, true, "x"]),
+        ] {
+            assert_eq!(masked(document.clone()), (document, false));
+        }
+    }
+
+    #[test]
+    fn plugins_without_marks_have_no_secrets() {
+        let config = json!({"token": "hunter2"});
+        for schema in [
+            None,
+            Some("{"),
+            Some("1"),
+            Some(r#"{"properties": {"token": {"type": "string"}}}"#),
+        ] {
+            let mut document = config.clone();
+            assert!(!Masks::of(schema, &config).apply(&mut document), "{schema:?}");
+            assert_eq!(document, config);
+        }
+        // A schema that marks all of it.
+        let mut document = json!({"other": "hunter2"});
+        assert!(Masks::of(Some(r#"{"writeOnly": true}"#), &config).apply(&mut document));
+        assert_eq!(document, json!({"other": MASK}));
+    }
+
+    #[test]
+    fn masks_in_a_recorded_document_stand_for_any_value() {
+        for (recorded, found, equal) in [
+            (json!({"a": MASK}), json!({"a": {"b": 1}}), true),
+            (json!({"a": MASK}), json!({"a": 1, "b": 2}), false),
+            (json!(["Bearer ********"]), json!(["Bearer x"]), true),
+            (json!(["Bearer ********"]), json!(["Basic x"]), false),
+            (json!("a ******** b ******** c"), json!("a 1 b 2 c"), true),
+            (json!("a ******** b ******** c"), json!("a 1 2 c"), false),
+            (json!("ab********b"), json!("ab"), false),
+            (json!([1]), json!([1, 2]), false),
+            (json!(1), json!(1), true),
+        ] {
+            assert_eq!(
+                equal_but_for_masks(&recorded, &found),
+                equal,
+                "{recorded} and {found}"
+            );
+        }
+    }
+}

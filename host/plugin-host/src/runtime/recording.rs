@@ -1,0 +1,273 @@
+//! Recording of calls: what a serving version was asked and what it answered, for the call log.
+//!
+//! A call in the sample is handed over with its answer through a bounded queue; when the queue is
+//! full, the record is dropped and counted. Everything that costs time (the conversion, masks,
+//! writing) happens behind the queue.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{engine::worlds::events::SharedQuery, shadow::is_sampled};
+use crate::{
+    error::CallError,
+    manifest::masks::Masks,
+    observe::metrics::RecordingMetrics,
+    worlds::{
+        WorldName,
+        agent_mirror::AgentSnapshot,
+        bootstrap::{Context, Prepared, Refusal},
+        events::{Decision, Event},
+        matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
+        probe::Request,
+        step::{Answer, Step},
+    },
+};
+
+/// Bytes of an agent in a set, at least.
+const AGENT: usize = 32;
+
+/// A call with its answer; none if it ended in a fault.
+#[derive(Debug)]
+pub(crate) enum ObservedCall {
+    Validate {
+        constraints: Vec<Constraint>,
+        errors: Option<Vec<ConstraintError>>,
+    },
+    Evaluate {
+        agents: AgentSnapshot,
+        task: Task,
+        candidates: Vec<Candidate>,
+        verdicts: Option<Vec<Verdict>>,
+    },
+    Place {
+        agents: AgentSnapshot,
+        task: Task,
+        candidates: Vec<Candidate>,
+        count: u32,
+        chosen: Option<Vec<u32>>,
+    },
+    SelectKills {
+        agents: AgentSnapshot,
+        task: Task,
+        count: u32,
+        chosen: Option<Vec<u32>>,
+    },
+    Open {
+        view: Arc<SharedQuery>,
+        opened: Option<Result<(), String>>,
+    },
+    Decide {
+        view: Arc<SharedQuery>,
+        events: Arc<[Event]>,
+        decisions: Option<Result<Vec<Decision>, String>>,
+    },
+    Prepare {
+        context: Context,
+        script: Vec<u8>,
+        prepared: Option<Result<Prepared, Refusal>>,
+    },
+    /// An attempt with all its steps and the answers to them.
+    Attempt {
+        request: Arc<Request>,
+        steps: Vec<(Step, Answer)>,
+        end: Option<Step>,
+    },
+}
+
+impl ObservedCall {
+    /// The name of the call in its world.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ObservedCall::Validate { .. } => "validate",
+            ObservedCall::Evaluate { .. } => "evaluate",
+            ObservedCall::Place { .. } => "place",
+            ObservedCall::SelectKills { .. } => "select-kills",
+            ObservedCall::Open { .. } => "open",
+            ObservedCall::Decide { .. } => "decide",
+            ObservedCall::Prepare { .. } => "prepare",
+            ObservedCall::Attempt { .. } => "attempt",
+        }
+    }
+
+    /// The agents that a matcher was asked about.
+    pub(crate) fn agents(&self) -> Option<&AgentSnapshot> {
+        match self {
+            ObservedCall::Evaluate { agents, .. }
+            | ObservedCall::Place { agents, .. }
+            | ObservedCall::SelectKills { agents, .. } => Some(agents),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the parts that may be large, about. Bounds what the queue holds.
+    fn bytes(&self) -> usize {
+        match self {
+            ObservedCall::Validate { .. } | ObservedCall::Open { .. } | ObservedCall::SelectKills { .. } => 0,
+            ObservedCall::Evaluate { candidates, .. } | ObservedCall::Place { candidates, .. } => {
+                candidates.len() * AGENT
+            }
+            ObservedCall::Decide {
+                events, decisions, ..
+            } => {
+                let bodies: usize = events.iter().map(|it| it.body.len()).sum();
+                let replaced = decisions.iter().flatten().flatten().map(|it| match it {
+                    Decision::Replace(body) => body.len(),
+                    Decision::Pass | Decision::Drop => 0,
+                });
+                bodies + replaced.sum::<usize>()
+            }
+            ObservedCall::Prepare { script, prepared, .. } => {
+                let prepared = prepared.iter().flatten().map(|it| it.script.len());
+                script.len() + prepared.sum::<usize>()
+            }
+            ObservedCall::Attempt { steps, .. } => steps
+                .iter()
+                .map(|(step, answer)| step.bytes() + answer.bytes())
+                .sum(),
+        }
+    }
+}
+
+/// The version whose calls are recorded.
+#[derive(Debug)]
+pub(crate) struct RecordedVersion {
+    pub(crate) plugin: String,
+    pub(crate) version: String,
+    /// `sha256:` and the component's digest.
+    pub(crate) digest: String,
+    /// Of the manifest, likewise.
+    pub(crate) manifest: String,
+    pub(crate) world: WorldName,
+    pub(crate) masks: Arc<Masks>,
+}
+
+/// A call on its way to the log.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    pub(crate) version: Arc<RecordedVersion>,
+    /// Milliseconds since 1970.
+    pub(crate) at: u64,
+    pub(crate) call: ObservedCall,
+    pub(crate) fault: Option<String>,
+    /// As its caller saw it, the wait for an instance included.
+    pub(crate) took: Duration,
+    /// Peak linear memory of the version's largest instance: bytes.
+    pub(crate) memory: u64,
+    pub(crate) metrics: RecordingMetrics,
+}
+
+/// What goes to the writer of the log.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Call(Box<Observation>),
+    /// Answered when everything before it is written.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Hands the calls of one serving version over to the log.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    pub(crate) version: Arc<RecordedVersion>,
+    pub(crate) queue: mpsc::Sender<Message>,
+    pub(crate) sample_percent: u64,
+    /// Bytes of a record.
+    pub(crate) max_record: usize,
+    pub(crate) metrics: RecordingMetrics,
+    pub(crate) calls: AtomicU64,
+}
+
+impl Recorder {
+    /// Counts a call; its start if it is in the sample.
+    pub(crate) fn begin(&self) -> Option<Instant> {
+        let call = self.calls.fetch_add(1, Relaxed);
+        is_sampled(call, self.sample_percent).then(Instant::now)
+    }
+
+    /// Hands a call over, unless it is too large or too many wait.
+    pub(crate) fn end(&self, began: Instant, call: ObservedCall, fault: Option<&CallError>, memory: u64) {
+        if call.bytes() > self.max_record {
+            self.metrics.too_large.inc();
+            return;
+        }
+        let observation = Observation {
+            version: Arc::clone(&self.version),
+            at: millis_now(),
+            call,
+            fault: fault.map(CallError::to_string),
+            took: began.elapsed(),
+            memory,
+            metrics: self.metrics.clone(),
+        };
+        if self.queue.try_send(Message::Call(Box::new(observation))).is_err() {
+            self.metrics.dropped.inc();
+        }
+    }
+}
+
+/// Whether an error is a fault of the component. Others are of the host: the component was not
+/// asked, or is being stopped.
+pub(crate) fn is_fault(error: &CallError) -> bool {
+    match error {
+        CallError::Trapped { .. }
+        | CallError::TimedOut { .. }
+        | CallError::CpuExhausted { .. }
+        | CallError::OutOfMemory { .. }
+        | CallError::Malformed { .. } => true,
+        CallError::Missing { .. }
+        | CallError::Busy { .. }
+        | CallError::Disabled { .. }
+        | CallError::Stopped => false,
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn millis_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::metrics::Metrics;
+
+    #[test]
+    fn calls_are_dropped_and_counted_when_the_queue_is_full() {
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let (queue, mut messages) = mpsc::channel(2);
+        let recorder = Recorder {
+            version: Arc::new(RecordedVersion {
+                plugin: "p".to_owned(),
+                version: "1".to_owned(),
+                digest: String::new(),
+                manifest: String::new(),
+                world: WorldName::AttributeMatcher,
+                masks: Arc::default(),
+            }),
+            queue,
+            sample_percent: 100,
+            max_record: 1000,
+            metrics: metrics.recording("p"),
+            calls: AtomicU64::new(0),
+        };
+        let call = || ObservedCall::Validate {
+            constraints: Vec::new(),
+            errors: None,
+        };
+        for _ in 0..5 {
+            let began = recorder.begin().unwrap();
+            recorder.end(began, call(), None, 0);
+        }
+        assert_eq!(recorder.metrics.dropped.get(), 3);
+        assert!(messages.try_recv().is_ok());
+        recorder.end(Instant::now(), call(), None, 0);
+        assert_eq!(recorder.metrics.dropped.get(), 3);
+    }
+}

@@ -1,0 +1,455 @@
+//! Self-tests of world `attribute-matcher`: some agents, a task's constraints, and which agents it
+//! may go to, or which of its instances are to be killed.
+//!
+//! ```toml
+//! [[self-test]]
+//! agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8.0 } }, { hostname = "b", zone = "z1" }]
+//! constraints = [["rack", "CLUSTER", "r1"], "gpu:true"]
+//! placed = ["a"]                           # those that run an instance already
+//! instances = 3                            # how many the task is to have; by default one more
+//! expect = ["a"]                           # those that one more instance may go to
+//!
+//! [[self-test]]
+//! agents = [{ hostname = "a" }, { hostname = "b" }]
+//! constraints = [["@hostname", "GROUP_BY"]]
+//! placed = ["a", "b", "b"]                 # in the order in which the host would kill
+//! kill = 1
+//! expect = ["b"]                           # the agents whose instances are to be killed
+//! ```
+//!
+//! Agents may have an `id`; they are then named by it, not by their host name. Also: `run-spec`,
+//! `home-region`, `ending` (those of `placed` whose instance is being killed), `candidates` (agents,
+//! or `{ agent = "a", capacity = 2 }`; by default all agents, for one instance each), `place = 2` in
+//! place of `kill`, with the chosen agents in their order as the answer, and `validate = true`, with
+//! the indices of the invalid constraints as the answer.
+//!
+//! Exact answers: `expect = { a = "fits", b = 0 }` names the constraint that refuses a candidate;
+//! `expect = [2]` the killed instances as indices into `placed`.
+
+mod agents;
+pub(super) mod recorded;
+
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, PreparedCase, Testable, answer, ask};
+use crate::{
+    runtime::engine::{
+        Instance,
+        worlds::matcher::{Call, Matcher, Question},
+    },
+    worlds::{
+        agent_mirror::AgentMirror,
+        matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
+    },
+};
+pub(crate) use agents::GivenAgent;
+
+/// One question.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Case {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<Vec<GivenAgent>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    home_region: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_spec: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    constraints: Vec<GivenConstraint>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    placed: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ending: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    extensions: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instances: Option<NonZeroU32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<Vec<GivenCandidate>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kill: Option<NonZeroU32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<NonZeroU32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    validate: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expect: Option<Expected>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum GivenConstraint {
+    Expression(String),
+    Field(Vec<String>),
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum GivenCandidate {
+    Agent(String),
+    Detailed { agent: String, capacity: NonZeroU32 },
+}
+
+/// An expected answer.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum Expected {
+    /// Agents.
+    Names(Vec<String>),
+    /// Indices into the constraints, or into the placed instances.
+    Indices(Vec<u32>),
+    /// By candidate.
+    Verdicts(BTreeMap<String, GivenVerdict>),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum GivenVerdict {
+    Fits(Fits),
+    /// The index of the constraint.
+    Refused(u32),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Fits {
+    Fits,
+}
+
+impl GivenVerdict {
+    fn of(verdict: Verdict) -> GivenVerdict {
+        match verdict {
+            Verdict::Fits => GivenVerdict::Fits(Fits::Fits),
+            Verdict::Refused(constraint) => GivenVerdict::Refused(constraint),
+        }
+    }
+}
+
+/// A question that stays the same, and the agents' names by their handles.
+pub(crate) struct PreparedQuestion {
+    question: Question,
+    names: Vec<String>,
+    asked: Asked,
+    /// Whether the answer is wanted with verdicts or indices, and not only with names.
+    exact: bool,
+}
+
+/// What a case asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Evaluate,
+    Place(u32),
+    Kill(u32),
+    Validate,
+}
+
+/// A component's answer.
+pub(crate) enum Found {
+    Verdicts(Vec<Verdict>),
+    Placed(Vec<u32>),
+    Kills(Vec<u32>),
+    Errors(Vec<ConstraintError>),
+}
+
+impl Case {
+    fn asked(&self) -> Result<Asked, String> {
+        match (self.kill, self.place, self.validate) {
+            (None, None, false) => Ok(Asked::Evaluate),
+            (Some(count), None, false) => Ok(Asked::Kill(count.get())),
+            (None, Some(count), false) => Ok(Asked::Place(count.get())),
+            (None, None, true) => Ok(Asked::Validate),
+            _ => Err("a case has only one of `kill`, `place` and `validate`".to_owned()),
+        }
+    }
+}
+
+/// The handles of a case's agents: from 1, in their order.
+struct Handles {
+    names: Vec<String>,
+    by_name: BTreeMap<String, u32>,
+}
+
+impl Handles {
+    fn of(agents: &[GivenAgent]) -> Handles {
+        let names: Vec<String> = agents.iter().map(|it| it.name().to_owned()).collect();
+        let mut by_name = BTreeMap::new();
+        for (name, handle) in names.iter().zip(1..) {
+            // The first of those with one name.
+            by_name.entry(name.clone()).or_insert(handle);
+        }
+        Handles { names, by_name }
+    }
+
+    fn get(&self, name: &str) -> Result<u32, String> {
+        let found = self.by_name.get(name).copied();
+        found.ok_or_else(|| format!("no agent has the id or hostname {name:?}"))
+    }
+
+    fn all(&self, names: &[String]) -> Result<Vec<u32>, String> {
+        names.iter().map(|name| self.get(name)).collect()
+    }
+
+    fn candidates(&self, given: Option<Vec<GivenCandidate>>) -> Result<Vec<Candidate>, String> {
+        let Some(given) = given else {
+            let everywhere = (1..=self.names.len() as u32).map(|agent| Candidate { agent, capacity: 1 });
+            return Ok(everywhere.collect());
+        };
+        let candidate = |it| {
+            let (name, capacity) = match it {
+                GivenCandidate::Agent(name) => (name, 1),
+                GivenCandidate::Detailed { agent, capacity } => (agent, capacity.get()),
+            };
+            let agent = self.get(&name)?;
+            Ok(Candidate { agent, capacity })
+        };
+        given.into_iter().map(candidate).collect()
+    }
+
+    /// The expected answer, and whether it is exact.
+    fn expected(&self, expected: Option<Expected>, asked: Asked) -> Result<(Option<Answer>, bool), String> {
+        let Some(expected) = expected else {
+            return Ok((None, false));
+        };
+        let exact = !matches!(expected, Expected::Names(_));
+        let answer = match expected {
+            Expected::Names(mut names) => {
+                self.all(&names)?;
+                if !matches!(asked, Asked::Place(_)) {
+                    names.sort();
+                }
+                answer("expect", names)
+            }
+            Expected::Verdicts(verdicts) => {
+                verdicts.keys().try_for_each(|name| self.get(name).map(drop))?;
+                answer("expect", verdicts)
+            }
+            Expected::Indices(indices) => answer("expect", indices),
+        };
+        Ok((Some(answer), exact))
+    }
+}
+
+impl Testable for Matcher {
+    type Case = Case;
+    type Question = PreparedQuestion;
+    type Found = Found;
+
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
+        let asked = case.asked()?;
+        let agents = match case.agents {
+            Some(agents) => agents,
+            None if asked == Asked::Validate => Vec::new(),
+            None => return Err("`agents` is missing".to_owned()),
+        };
+        let handles = Handles::of(&agents);
+        let placed = handles.all(&case.placed)?;
+        let ending = handles.all(&case.ending)?;
+        let (expected, exact) = handles.expected(case.expect, asked)?;
+        let instances = match asked {
+            Asked::Kill(kill) if kill as usize > placed.len() => {
+                return Err(format!(
+                    "`kill` is at most the number of placed instances, {}",
+                    placed.len()
+                ));
+            }
+            Asked::Kill(kill) => placed.len() as u32 - kill,
+            _ => placed.len() as u32 + 1,
+        };
+        let mut extensions = case.extensions;
+        if !ending.is_empty() {
+            let handles: Vec<String> = ending.iter().map(u32::to_string).collect();
+            extensions.push((Task::ENDING.to_owned(), handles.join(" ")));
+        }
+        let candidates = handles.candidates(case.candidates)?;
+        let agent_set = AgentMirror::new(case.home_region);
+        let agents = agents
+            .into_iter()
+            .zip(1..)
+            .map(|(agent, handle)| agent.into_agent(handle));
+        agent_set.update(agents.collect(), Vec::new());
+        let constraints = case.constraints.into_iter().map(constraint);
+        let task = Task {
+            run_spec: case.run_spec.unwrap_or_else(|| "/self-test".to_owned()),
+            instances: case.instances.map_or(instances, NonZeroU32::get),
+            constraints: constraints.collect::<Result<_, _>>()?,
+            placed,
+            extensions,
+        };
+        let question = Question {
+            agent_set: Arc::new(agent_set),
+            task,
+            candidates,
+        };
+        Ok(PreparedCase {
+            question: PreparedQuestion {
+                question,
+                names: handles.names,
+                asked,
+                exact,
+            },
+            expected,
+        })
+    }
+
+    async fn execute(
+        instance: &mut Instance<Self>,
+        shared: &Arc<()>,
+        asked: &PreparedQuestion,
+    ) -> Result<Found, String> {
+        let question = asked.question.clone();
+        match asked.asked {
+            Asked::Evaluate => {
+                let verdicts = ask(instance, shared, |reply| Call::Evaluate { question, reply }).await;
+                verdicts.map(Found::Verdicts)
+            }
+            Asked::Place(count) => {
+                let placed = ask(instance, shared, |reply| Call::Place {
+                    question,
+                    count,
+                    reply,
+                });
+                placed.await.map(Found::Placed)
+            }
+            Asked::Kill(count) => {
+                let kills = ask(instance, shared, |reply| Call::SelectKills {
+                    question,
+                    count,
+                    reply,
+                });
+                kills.await.map(Found::Kills)
+            }
+            Asked::Validate => {
+                let constraints = question.task.constraints;
+                let errors = ask(instance, shared, |reply| Call::Validate { constraints, reply }).await;
+                errors.map(Found::Errors)
+            }
+        }
+    }
+
+    fn to_answer(asked: &PreparedQuestion, found: Found) -> Answer {
+        let name = |handle: u32| {
+            let at = (handle as usize).checked_sub(1)?;
+            asked.names.get(at).cloned()
+        };
+        let mut agents: Vec<String> = match found {
+            Found::Errors(errors) => return answer("expect", invalid(&errors)),
+            Found::Placed(handles) => {
+                let placed: Vec<String> = handles.into_iter().filter_map(name).collect();
+                return answer("expect", placed);
+            }
+            Found::Kills(kills) if asked.exact => return answer("expect", kills),
+            Found::Kills(kills) => {
+                let placed = |index: u32| asked.question.task.placed.get(index as usize).copied();
+                kills.into_iter().filter_map(placed).filter_map(name).collect()
+            }
+            Found::Verdicts(verdicts) => {
+                let verdicts = asked.question.candidates.iter().zip(verdicts);
+                let verdicts = verdicts.filter_map(|(it, verdict)| Some((name(it.agent)?, verdict)));
+                if asked.exact {
+                    let verdicts: BTreeMap<String, GivenVerdict> = verdicts
+                        .map(|(name, verdict)| (name, GivenVerdict::of(verdict)))
+                        .collect();
+                    return answer("expect", verdicts);
+                }
+                verdicts
+                    .filter_map(|(name, verdict)| (verdict == Verdict::Fits).then_some(name))
+                    .collect()
+            }
+        };
+        agents.sort();
+        answer("expect", agents)
+    }
+}
+
+/// The constraints with errors; their messages are each version's own.
+fn invalid(errors: &[ConstraintError]) -> Vec<u32> {
+    let mut indices: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
+}
+
+fn constraint(it: GivenConstraint) -> Result<Constraint, String> {
+    match it {
+        GivenConstraint::Expression(text) => Ok(Constraint::Expression(text)),
+        GivenConstraint::Field(parts) => match <[String; 3]>::try_from(parts) {
+            Ok([field, operator, operand]) => Ok(Constraint::Field {
+                field,
+                operator,
+                operand: Some(operand),
+            }),
+            Err(parts) => match <[String; 2]>::try_from(parts) {
+                Ok([field, operator]) => Ok(Constraint::Field {
+                    field,
+                    operator,
+                    operand: None,
+                }),
+                Err(parts) => Err(format!(
+                    "a constraint has a field, an operator and perhaps an operand, not {parts:?}"
+                )),
+            },
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(text: &str) -> Result<PreparedCase<Matcher>, String> {
+        let case = toml::from_str::<Case>(text).map_err(|error| error.to_string())?;
+        Matcher::prepare_case(case)
+    }
+
+    #[test]
+    fn task_has_the_given_instances_or_one_more_than_placed() {
+        let asked = |more: &str| {
+            let prepared = prepared(&format!(
+                "agents = [{{ hostname = \"a\" }}]\nplaced = [\"a\"]\n{more}"
+            ))?;
+            Ok::<_, String>(prepared.question.question.task.instances)
+        };
+        assert_eq!(asked(""), Ok(2));
+        assert_eq!(asked("instances = 5"), Ok(5));
+        assert!(asked("instances = 0").unwrap_err().contains("nonzero"));
+        assert_eq!(asked("kill = 1"), Ok(0));
+        assert!(asked("kill = 2").unwrap_err().contains("placed instances, 1"));
+    }
+
+    #[test]
+    fn agents_with_one_hostname_are_told_apart_by_their_ids() {
+        let agents = "agents = [{ id = \"1\", hostname = \"a\" }, { id = \"2\", hostname = \"a\" }]";
+        let case = prepared(&format!(
+            "{agents}\nplaced = [\"2\"]\nending = [\"2\"]\ncandidates = [\"2\", {{ agent = \"1\", capacity = 3 }}]\nexpect = {{ 1 = \"fits\", 2 = 0 }}"
+        ))
+        .unwrap();
+        let Question { task, candidates, .. } = &case.question.question;
+        assert_eq!((task.placed.as_slice(), candidates.len()), (&[2][..], 2));
+        assert_eq!(task.extensions, [("ending".to_owned(), "2".to_owned())]);
+        assert_eq!(
+            candidates[1],
+            Candidate {
+                agent: 1,
+                capacity: 3
+            }
+        );
+        let verdicts = Found::Verdicts(vec![Verdict::Refused(0), Verdict::Fits]);
+        assert_eq!(Some(Matcher::to_answer(&case.question, verdicts)), case.expected);
+        for (more, expected) in [
+            ("placed = [\"a\"]", "the id or hostname \"a\""),
+            ("candidates = [\"3\"]", "the id or hostname \"3\""),
+            ("kill = 1\nplace = 1", "only one of"),
+        ] {
+            let error = prepared(&format!("{agents}\n{more}")).err().unwrap();
+            assert!(error.contains(expected), "{more}: {error}");
+        }
+        assert!(
+            prepared("place = 1")
+                .err()
+                .unwrap()
+                .contains("`agents` is missing")
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! Self-tests of world `check-probe`: a request, the answer to each step, and the result.
+//!
+//! ```toml
+//! [[self-test]]
+//! endpoint = "10.0.0.1:80"                 # the check's port; left out: it names none
+//! path = "/health"                         # also `command` and `settings`
+//! answers = [{ http = { status = 503, body = "no" } }]
+//!           # or { connected = 3 }, { sent = true }, { received = "text" }, { ran = { exit-code = 1, stdout = "", stderr = "" } },
+//!           # or { error = "refused" } to whatever it asks for
+//! expect = { http = 503 }                  # or { tcp = true }, { command = 1 }, { custom = {} }, { failed = "timed-out" }
+//! ```
+//!
+//! Also: `run-spec`, `task`, `agent`, `labels` and `extensions` (pairs), `ports` (a list of `{ name =
+//! "http", protocol = "tcp", endpoint = "10.0.0.1:80" }`), `previous` (as `expect`), `timeout-millis`,
+//! and `steps`: the steps that it is to request, one for each answer, as recorded calls have them.
+//! Bytes that are not UTF-8 are `{ hex = "…" }`.
+
+mod given;
+pub(super) mod recorded;
+mod steps;
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Answer as Keys, PreparedCase, Testable, answer as keys, ask};
+use crate::{
+    network::own_header,
+    runtime::engine::{
+        Instance,
+        worlds::probe::{Call, Next, Probe, Released},
+    },
+    worlds::{
+        probe::{Endpoint, Outcome, Port, Reason, Request},
+        step::{Answer, Step},
+    },
+};
+use given::{Given, GivenError};
+use steps::GivenStep;
+
+/// One recorded attempt.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Case {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_spec: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ports: Option<Vec<GivenPort>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(default = "root")]
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    settings: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous: Option<Expected>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_millis: Option<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    extensions: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<GivenStep>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<Given>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expect: Option<Expected>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct GivenPort {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    protocol: String,
+    endpoint: String,
+}
+
+fn root() -> String {
+    "/".to_owned()
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) enum Expected {
+    Http(u16),
+    Tcp(bool),
+    Command(i32),
+    Custom(Value),
+    Failed(Reason),
+}
+
+/// An attempt, and the answers to its steps.
+pub(crate) struct Recorded {
+    request: Arc<Request>,
+    steps: Option<Vec<GivenStep>>,
+    answers: Vec<Given>,
+}
+
+impl Testable for Probe {
+    type Case = Case;
+    type Question = Recorded;
+    type Found = Expected;
+
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
+        let request = Arc::new(request(&case)?);
+        if let Some(steps) = case.steps.as_ref().filter(|it| it.len() != case.answers.len()) {
+            let (steps, answers) = (steps.len(), case.answers.len());
+            return Err(format!(
+                "`steps` has {steps} members; expected one for each of the {answers} answers"
+            ));
+        }
+        let question = Recorded {
+            request,
+            steps: case.steps,
+            answers: case.answers,
+        };
+        Ok(PreparedCase {
+            question,
+            expected: case.expect.map(|it| keys("expect", it)),
+        })
+    }
+
+    async fn execute(
+        instance: &mut Instance<Self>,
+        shared: &Arc<Released>,
+        recorded: &Recorded,
+    ) -> Result<Expected, String> {
+        let request = Arc::clone(&recorded.request);
+        let (lease, mut step) = ask(instance, shared, |reply| Call::Begin {
+            request,
+            until: None,
+            reply,
+        })
+        .await?;
+        for (at, given) in recorded.answers.iter().enumerate() {
+            if let Some(found) = end(&step) {
+                let found = super::text(&keys("expect", found));
+                return Err(format!("it ended with {found} before it used all answers"));
+            }
+            let wanted = recorded.steps.as_ref().and_then(|steps| steps.get(at));
+            if let Some(wanted) = wanted {
+                steps::check(&step, wanted).map_err(|error| format!("step {}: {error}", at + 1))?;
+            }
+            let answer = answer(&step, given.clone())?;
+            let key = lease.key;
+            let next = |reply| Call::Next {
+                key,
+                answer,
+                until: None,
+                reply,
+            };
+            step = match ask(instance, shared, next).await? {
+                Next::Step(step) => step,
+                Next::Lost => return Err("it lost its attempt".to_owned()),
+            };
+        }
+        end(&step).ok_or_else(|| format!("after the last answer it requests {}", name(&step)))
+    }
+
+    fn to_answer(_recorded: &Recorded, found: Expected) -> Keys {
+        keys("expect", found)
+    }
+}
+
+fn request(case: &Case) -> Result<Request, String> {
+    let to_endpoint = |text: &String| endpoint(text);
+    let named = case.endpoint.as_ref().map(to_endpoint).transpose()?;
+    let ports = match &case.ports {
+        Some(ports) => ports.iter().map(port).collect::<Result<_, _>>()?,
+        None => named.iter().cloned().map(tcp_port).collect(),
+    };
+    let text = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
+    Ok(Request {
+        run_spec: text(&case.run_spec, "/self-test"),
+        task: text(&case.task, "self-case.1"),
+        agent: text(&case.agent, "localhost"),
+        labels: case.labels.clone(),
+        ports,
+        endpoint: named,
+        path: case.path.clone(),
+        command: case.command.clone(),
+        settings: Value::Object(case.settings.clone()).to_string(),
+        previous: case.previous.as_ref().map(Expected::outcome).transpose()?,
+        timeout: Duration::from_millis(case.timeout_millis.unwrap_or(20_000).into()),
+        extensions: case.extensions.clone(),
+    })
+}
+
+/// The port of a case that has only an endpoint.
+fn tcp_port(endpoint: Endpoint) -> Port {
+    Port {
+        name: None,
+        protocol: "tcp".to_owned(),
+        endpoint,
+    }
+}
+
+fn port(it: &GivenPort) -> Result<Port, String> {
+    Ok(Port {
+        name: it.name.clone(),
+        protocol: it.protocol.clone(),
+        endpoint: endpoint(&it.endpoint)?,
+    })
+}
+
+impl Expected {
+    fn of(outcome: &Outcome) -> Expected {
+        match outcome {
+            Outcome::Http(status) => Expected::Http(*status),
+            Outcome::Tcp(fine) => Expected::Tcp(*fine),
+            Outcome::Command(code) => Expected::Command(*code),
+            // The engine let only objects through.
+            Outcome::Custom(json) => Expected::Custom(serde_json::from_str(json).unwrap_or_default()),
+        }
+    }
+
+    fn outcome(&self) -> Result<Outcome, String> {
+        Ok(match self {
+            Expected::Http(status) => Outcome::Http(*status),
+            Expected::Tcp(fine) => Outcome::Tcp(*fine),
+            Expected::Command(code) => Outcome::Command(*code),
+            Expected::Custom(document) => Outcome::Custom(document.to_string()),
+            Expected::Failed(_) => return Err("`previous` is a failure; expected a result".to_owned()),
+        })
+    }
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    let wrong = || format!("`endpoint` is {text:?}; expected \"host:port\"");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    Ok(Endpoint {
+        host: host.trim_matches(['[', ']']).to_owned(),
+        port: port.parse().map_err(|_| wrong())?,
+    })
+}
+
+/// What an attempt that is over found.
+fn end(step: &Step) -> Option<Expected> {
+    match step {
+        Step::Done(outcome) => Some(Expected::of(outcome)),
+        Step::Failed(why) => Some(Expected::Failed(why.reason)),
+        _ => None,
+    }
+}
+
+fn name(step: &Step) -> &'static str {
+    match step {
+        Step::Http(_) => "an HTTP exchange",
+        Step::Connect(..) => "a connection",
+        Step::Send(_) => "sending",
+        Step::Receive(_) => "receiving",
+        Step::Run(_) => "a command",
+        Step::Done(_) | Step::Failed(_) => "the end",
+    }
+}
+
+/// What the test has come of the step.
+fn answer(step: &Step, given: Given) -> Result<Answer, String> {
+    if let Step::Http(request) = step
+        && let Some(name) = own_header(request)
+        && !matches!(&given, Given::Error(error) if error.is_protocol())
+    {
+        return Err(format!(
+            "it asks for an HTTP exchange with the header {name}, which is the host's to set: in service the answer to that is the \
+             error `protocol`"
+        ));
+    }
+    Ok(match (step, given) {
+        (Step::Http(_), Given::Http(it)) => Answer::Http(Ok(it.into_response())),
+        (Step::Connect(..), Given::Connected(millis)) => Answer::Connected(Ok(Duration::from_millis(millis))),
+        (Step::Send(_), Given::Sent(true)) => Answer::Sent(Ok(())),
+        (Step::Send(_), Given::Sent(false)) => Answer::Sent(Err(GivenError::closed())),
+        (Step::Receive(_), Given::Received(bytes)) => Answer::Received(Ok(bytes.into_bytes())),
+        (Step::Run(_), Given::Ran(it)) => Answer::Ran(Ok(it.into_output())),
+        (Step::Http(_), Given::Error(it)) => Answer::Http(Err(it.into_error())),
+        (Step::Connect(..), Given::Error(it)) => Answer::Connected(Err(it.into_error())),
+        (Step::Send(_), Given::Error(it)) => Answer::Sent(Err(it.into_error())),
+        (Step::Receive(_), Given::Error(it)) => Answer::Received(Err(it.into_error())),
+        (Step::Run(_), Given::Error(it)) => Answer::Ran(Err(it.into_error())),
+        (step, given) => {
+            let given = given.key();
+            return Err(format!("it requests {}, the test answers `{given}`", name(step)));
+        }
+    })
+}

@@ -1,0 +1,49 @@
+//! An instance that runs cases, with its measurements.
+
+use std::sync::Arc;
+
+use super::Testable;
+use crate::{
+    runtime::{
+        engine::{Engine, Instance},
+        version_context::VersionContext,
+    },
+    worlds::about::ConfigError,
+};
+
+/// A configured instance.
+pub(crate) struct Running<W: Testable> {
+    pub(crate) instance: Instance<W>,
+    pub(crate) shared: Arc<W::Shared>,
+    pub(crate) context: Arc<VersionContext>,
+}
+
+impl<W: Testable> Running<W> {
+    /// The error is the reason of a failure.
+    pub(crate) async fn new(
+        engine: &Engine,
+        pre: &W::Pre,
+        context: &Arc<VersionContext>,
+    ) -> Result<Running<W>, String> {
+        let mut instance = Instance::<W>::instantiate(engine, pre, context, 0)
+            .await
+            .map_err(|error| error.to_string())?;
+        let configured = instance.configure().await.map_err(|error| error.to_string())?;
+        configured.map_err(|errors| {
+            let errors = ConfigError::list(&errors);
+            format!("it rejects the configuration that it accepted before: {errors}")
+        })?;
+        Ok(Running {
+            instance,
+            shared: Arc::default(),
+            context: Arc::clone(context),
+        })
+    }
+
+    /// Drops the guest resources of cases that were dropped; this calls the component, too.
+    pub(crate) async fn drop_resources(&mut self) -> Result<(), String> {
+        W::drop_orphans(&mut self.instance, &self.shared)
+            .await
+            .map_err(|fault| fault.to_error(&self.context.name).to_string())
+    }
+}

@@ -1,0 +1,306 @@
+//! The call log: a sample of the calls of each plugin with their answers, on disk.
+//!
+//! One task writes, in blocking threads, what serving versions hand over through a bounded queue. A
+//! record is masked before it is written, bounded in size, and one line of JSON; each plugin has its
+//! own folder, limited in size and age (`segments`). What is lost is counted: records of a full
+//! queue, records that are too large, and those that could not be written. Reading it (`reader`)
+//! waits until everything handed over before is written.
+
+mod reader;
+mod record;
+mod segments;
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Recording,
+    observe::metrics::{Metrics, RecordingMetrics},
+    runtime::{
+        executor::run_blocking,
+        recording::{Message, Observation, RecordedVersion, Recorder, millis_now},
+    },
+    self_test::agents_of,
+};
+pub(crate) use reader::Wanted;
+pub use record::{CallRecord, RecordedCalls};
+use record::{Line, line};
+use segments::{AgentSetNumber, SegmentLimits, Segments};
+
+/// Records that wait for the writer.
+const QUEUE: usize = 256;
+/// Records that are written at a time.
+const BATCH: usize = 64;
+/// Bytes of a set of agents.
+const MAX_AGENTS: usize = 4 << 20;
+/// Bytes of an agent in a record, at least: a larger set is not converted.
+const MIN_AGENT: usize = 32;
+/// Interval of the deletion of old records of plugins that are not called.
+const SWEEP: Duration = Duration::from_mins(10);
+/// A reader does not wait longer for the writer.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why recorded calls cannot be read. Display is for an operator.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    #[error("cannot read the recorded calls in {dir}: {error}")]
+    Unreadable { dir: String, error: io::Error },
+    #[error("the plugin host is stopping")]
+    Stopped,
+}
+
+/// The log's handle. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct CallLog {
+    settings: Arc<Recording>,
+    queue: mpsc::Sender<Message>,
+    metrics: Metrics,
+}
+
+/// The task that writes.
+pub(crate) struct Writer {
+    settings: Arc<Recording>,
+    messages: mpsc::Receiver<Message>,
+}
+
+impl CallLog {
+    pub(crate) fn new(settings: Recording, metrics: Metrics) -> (CallLog, Writer) {
+        let settings = Arc::new(settings);
+        let (queue, messages) = mpsc::channel(QUEUE);
+        let log = CallLog {
+            settings: Arc::clone(&settings),
+            queue,
+            metrics,
+        };
+        (log, Writer { settings, messages })
+    }
+
+    /// The recorder of a version that begins to serve.
+    pub(crate) fn recorder(&self, version: &Arc<RecordedVersion>) -> Recorder {
+        Recorder {
+            metrics: self.metrics.recording(&version.plugin),
+            version: Arc::clone(version),
+            queue: self.queue.clone(),
+            sample_percent: self.settings.sample_percent,
+            max_record: self.settings.max_record,
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// The recorded calls of a plugin.
+    pub(crate) async fn read(
+        &self,
+        plugin: &str,
+        since: Duration,
+        max: usize,
+        version: Option<(String, String)>,
+    ) -> Result<RecordedCalls, LogError> {
+        self.flush().await?;
+        let dir = folder(&self.settings, plugin);
+        let age = u64::try_from(since.min(self.settings.max_age).as_millis()).unwrap_or(u64::MAX);
+        let since = millis_now().saturating_sub(age);
+        let read = run_blocking(move || {
+            let version = version
+                .as_ref()
+                .map(|(digest, manifest)| (&**digest, &**manifest));
+            let wanted = Wanted { since, max, version };
+            reader::read(&dir, wanted).map_err(|error| LogError::Unreadable {
+                dir: dir.display().to_string(),
+                error,
+            })
+        });
+        read.await.map_err(|_| LogError::Stopped)?
+    }
+
+    async fn flush(&self) -> Result<(), LogError> {
+        let (done, written) = oneshot::channel();
+        let flushed = async {
+            self.queue.send(Message::Flush(done)).await.ok()?;
+            written.await.ok()
+        };
+        match timeout(FLUSH_TIMEOUT, flushed).await {
+            // A busy disk: what is written can be read.
+            Ok(Some(())) | Err(_) => Ok(()),
+            Ok(None) => Err(LogError::Stopped),
+        }
+    }
+}
+
+fn folder(settings: &Recording, plugin: &str) -> PathBuf {
+    settings.dir.join(plugin)
+}
+
+impl Writer {
+    /// Writes until the host stops, and then what is in the queue.
+    pub(crate) async fn run(mut self, token: CancellationToken) {
+        let mut files = Files {
+            settings: self.settings,
+            plugins: HashMap::new(),
+            trouble: false,
+        };
+        let mut sweep = interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let mut batch = Vec::new();
+            let mut old = false;
+            tokio::select! {
+                biased;
+                () = token.cancelled(), if !self.messages.is_closed() => {
+                    self.messages.close();
+                    continue;
+                }
+                _ = sweep.tick() => old = true,
+                read = self.messages.recv_many(&mut batch, BATCH) => if read == 0 {
+                    return;
+                },
+            }
+            let written = run_blocking(move || {
+                files.write(batch);
+                if old {
+                    files.delete_old(millis_now());
+                }
+                files
+            });
+            files = match written.await {
+                Ok(files) => files,
+                Err(error) => {
+                    tracing::error!("calls are no longer recorded: {error}");
+                    return;
+                }
+            };
+        }
+    }
+}
+
+/// The files of all plugins. All of it blocks.
+struct Files {
+    settings: Arc<Recording>,
+    plugins: HashMap<String, Segments>,
+    /// The last write failed; the failure was logged.
+    trouble: bool,
+}
+
+/// Why a call is not in the log.
+enum NotWritten {
+    TooLarge,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for NotWritten {
+    fn from(error: io::Error) -> NotWritten {
+        NotWritten::Failed(error)
+    }
+}
+
+impl Files {
+    fn write(&mut self, batch: Vec<Message>) {
+        for message in batch {
+            match message {
+                // The reader may be gone.
+                Message::Flush(done) => drop(done.send(())),
+                Message::Call(call) => {
+                    let written = self.write_call(&call);
+                    self.count(written, &call.metrics);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, written: Result<(), NotWritten>, metrics: &RecordingMetrics) {
+        match written {
+            Ok(()) => {
+                metrics.recorded.inc();
+                self.trouble = false;
+            }
+            Err(NotWritten::TooLarge) => drop(metrics.too_large.inc()),
+            Err(NotWritten::Failed(error)) => {
+                metrics.failed.inc();
+                if !std::mem::replace(&mut self.trouble, true) {
+                    let dir = self.settings.dir.display();
+                    tracing::warn!("cannot record calls of plugins in {dir}: {error}");
+                }
+            }
+        }
+    }
+
+    fn write_call(&mut self, call: &Observation) -> Result<(), NotWritten> {
+        let half = self.limits().segment() / 2;
+        let half = usize::try_from(half).unwrap_or(usize::MAX);
+        let max_record = self.settings.max_record.min(half);
+        let segments = self.segments(&call.version.plugin)?;
+        let Some(agents) = call.call.agents() else {
+            let record = line(&CallRecord::of(call, None), max_record).ok_or(NotWritten::TooLarge)?;
+            return Ok(segments.append(&record, call.at)?);
+        };
+        // Before the set is looked up: it has to be in the file of the call.
+        segments.make_room(max_record as u64, call.at);
+        if let Some(set) = segments.agents(agents.key()) {
+            let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(NotWritten::TooLarge)?;
+            return Ok(segments.append(&record, call.at)?);
+        }
+        if agents.len() > MAX_AGENTS / MIN_AGENT {
+            return Err(NotWritten::TooLarge);
+        }
+        let mut value = agents_of(agents);
+        let set = AgentSetNumber {
+            number: segments.next_set(),
+            is_masked: call.version.masks.apply(&mut value),
+        };
+        let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(NotWritten::TooLarge)?;
+        let value = Line::Agents {
+            set: set.number,
+            agents: Arc::new(value),
+        };
+        let mut lines = line(&value, MAX_AGENTS.min(half)).ok_or(NotWritten::TooLarge)?;
+        lines.extend_from_slice(&record);
+        segments.append_agents(&lines, agents.key(), set, call.at)?;
+        Ok(())
+    }
+
+    fn limits(&self) -> SegmentLimits {
+        SegmentLimits {
+            max_size: self.settings.max_size.max(Recording::MIN_SIZE),
+            max_age: self.settings.max_age,
+        }
+    }
+
+    fn segments(&mut self, plugin: &str) -> io::Result<&mut Segments> {
+        let limits = self.limits();
+        Ok(match self.plugins.entry(plugin.to_owned()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Segments::open(&folder(&self.settings, plugin), limits)?),
+        })
+    }
+
+    /// Deletes the old records of all plugins, also of those that are gone.
+    fn delete_old(&mut self, now: u64) {
+        for plugin in folders(&self.settings.dir) {
+            match self.segments(&plugin) {
+                Ok(segments) => segments.delete_old(now),
+                Err(error) => tracing::warn!("cannot look at the recorded calls of {plugin}: {error}"),
+            }
+        }
+    }
+}
+
+/// The plugins that have a folder.
+fn folders(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let folders = entries.flatten().filter(|it| it.path().is_dir());
+    folders
+        .filter_map(|it| it.file_name().into_string().ok())
+        .collect()
+}

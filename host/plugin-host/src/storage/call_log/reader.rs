@@ -1,0 +1,256 @@
+//! Reads a plugin's files. What cannot be read is counted and left out: a record that was cut, and
+//! whatever else is in the files.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{
+    record::{CallRecord, Line, RecordedCalls},
+    segments::{MAX_SEGMENT, files},
+};
+
+/// Bytes of the records of one answer.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// Which calls are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Milliseconds since 1970.
+    pub(crate) since: u64,
+    /// The newest.
+    pub(crate) max: usize,
+    /// The digests of a component and of its manifest. None: the calls of all versions.
+    pub(crate) version: Option<(&'a str, &'a str)>,
+}
+
+/// The newest calls, oldest first.
+pub(super) fn read(dir: &Path, wanted: Wanted<'_>) -> io::Result<RecordedCalls> {
+    let mut found = Found::default();
+    // Newest first, until there are enough.
+    for path in files(dir)?.iter().rev() {
+        let file = match File::open(path) {
+            // It was deleted in the meantime.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        let segment = Segment::read(file, wanted)?;
+        let is_old = segment.is_old;
+        found.damaged += segment.damaged;
+        if !found.add(segment, wanted.max) {
+            break;
+        }
+        if is_old {
+            break;
+        }
+    }
+    Ok(found.into_calls())
+}
+
+/// The wanted calls of one file, in their order, with their sizes.
+#[derive(Default)]
+struct Segment {
+    calls: Vec<(usize, CallRecord)>,
+    agents: HashMap<u64, (usize, Arc<Value>)>,
+    damaged: u64,
+    /// It has calls from before the wanted time, so that earlier files have no wanted ones.
+    is_old: bool,
+}
+
+impl Segment {
+    fn read(file: File, wanted: Wanted<'_>) -> io::Result<Segment> {
+        // No segment of ours is larger; the rest is not read.
+        let mut lines = BufReader::new(file.take(MAX_SEGMENT));
+        let mut segment = Segment::default();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let bytes = lines.read_until(b'\n', &mut line)?;
+            if bytes == 0 {
+                return Ok(segment);
+            }
+            match serde_json::from_slice(&line) {
+                Ok(Line::Call(call)) => segment.add(bytes, *call, wanted),
+                Ok(Line::Agents { set, agents }) => {
+                    segment.agents.insert(set, (bytes, agents));
+                }
+                Err(_) => segment.damaged += 1,
+            }
+        }
+    }
+
+    fn add(&mut self, bytes: usize, call: CallRecord, wanted: Wanted<'_>) {
+        let is_missing = |set| !self.agents.contains_key(&set);
+        if call.agents.is_some_and(is_missing) {
+            // The record of its agents was cut or changed.
+            self.damaged += 1;
+            return;
+        }
+        let is_of_version = wanted
+            .version
+            .is_none_or(|(digest, manifest)| call.digest == digest && call.manifest == manifest);
+        if call.at < wanted.since {
+            self.is_old = true;
+        } else if is_of_version {
+            self.calls.push((bytes, call));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    /// Newest first.
+    calls: Vec<CallRecord>,
+    agents: BTreeMap<u64, Arc<Value>>,
+    bytes: usize,
+    damaged: u64,
+    more: bool,
+}
+
+impl Found {
+    /// False: there are enough.
+    fn add(&mut self, segment: Segment, max: usize) -> bool {
+        // The numbers of its sets are its own.
+        let mut numbers: HashMap<u64, u64> = HashMap::new();
+        for (bytes, mut call) in segment.calls.into_iter().rev() {
+            if self.calls.len() >= max || self.bytes + bytes > MAX_ANSWER {
+                self.more = true;
+                return false;
+            }
+            if let Some((set, (size, agents))) =
+                call.agents.and_then(|set| Some((set, segment.agents.get(&set)?)))
+            {
+                let next = self.agents.len() as u64;
+                let number = *numbers.entry(set).or_insert(next);
+                if number == next {
+                    self.bytes += size;
+                    self.agents.insert(number, Arc::clone(agents));
+                }
+                call.agents = Some(number);
+            }
+            self.bytes += bytes;
+            self.calls.push(call);
+        }
+        true
+    }
+
+    fn into_calls(mut self) -> RecordedCalls {
+        self.calls.reverse();
+        RecordedCalls {
+            calls: self.calls,
+            agents: self.agents,
+            damaged: self.damaged,
+            more: self.more,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(at: u64, agents: Option<u64>) -> String {
+        let call = json!({
+            "at": at, "plugin": "p", "version": "1", "digest": "sha256:a", "manifest": "sha256:b",
+            "world": "event-filter", "interface": "0.1.0", "call": "open", "case": {"expect": []},
+            "agents": agents, "micros": 5, "memory": 6
+        });
+        call.to_string() + "\n"
+    }
+
+    fn agents(set: u64, name: &str) -> String {
+        json!({"set": set, "agents": [{"hostname": name}]}).to_string() + "\n"
+    }
+
+    const ALL: Wanted<'_> = Wanted {
+        since: 0,
+        max: 100,
+        version: None,
+    };
+
+    fn times(calls: &RecordedCalls) -> Vec<u64> {
+        calls.calls.iter().map(|it| it.at).collect()
+    }
+
+    #[test]
+    fn newest_calls_are_read_oldest_first() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(
+            read(&dir.path().join("none"), ALL).unwrap(),
+            RecordedCalls::default()
+        );
+        fs::write(dir.path().join("1.jsonl"), call(1, None) + &call(2, None)).unwrap();
+        fs::write(dir.path().join("2.jsonl"), call(3, None) + &call(4, None)).unwrap();
+        fs::write(dir.path().join("notes.txt"), "no records").unwrap();
+        let all = read(dir.path(), ALL).unwrap();
+        assert_eq!((times(&all), all.more, all.damaged), (vec![1, 2, 3, 4], false, 0));
+        let newest = read(dir.path(), Wanted { max: 3, ..ALL }).unwrap();
+        assert_eq!((times(&newest), newest.more), (vec![2, 3, 4], true));
+        assert_eq!(times(&read(dir.path(), Wanted { since: 4, ..ALL }).unwrap()), [4]);
+        let version = |digest| Wanted {
+            version: Some((digest, "sha256:b")),
+            ..ALL
+        };
+        assert_eq!(times(&read(dir.path(), version("sha256:a")).unwrap()).len(), 4);
+        assert_eq!(times(&read(dir.path(), version("sha256:c")).unwrap()).len(), 0);
+    }
+
+    #[test]
+    fn cut_and_changed_records_are_counted_and_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let cut = call(4, None);
+        let lines = [
+            call(1, None),
+            "nonsense\n".to_owned(),
+            "\u{0}\n".to_owned(),
+            "{\"at\": 2}\n".to_owned(),
+            call(3, Some(7)),
+            cut[..cut.len() / 2].to_owned(),
+        ];
+        fs::write(dir.path().join("1.jsonl"), lines.concat()).unwrap();
+        fs::write(dir.path().join("2.jsonl"), call(5, None)).unwrap();
+        let calls = read(dir.path(), ALL).unwrap();
+        assert_eq!((times(&calls), calls.damaged), (vec![1, 5], 5));
+    }
+
+    #[test]
+    fn rest_of_a_huge_file_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.jsonl");
+        fs::write(&path, call(1, None)).unwrap();
+        // A hole: a file of a terabyte that takes no space.
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let calls = read(dir.path(), ALL).unwrap();
+        assert_eq!((times(&calls), calls.damaged), (vec![1], 1));
+    }
+
+    #[test]
+    fn sets_of_agents_keep_their_calls_over_several_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = agents(0, "a") + &call(1, Some(0)) + &agents(1, "b") + &call(2, Some(1));
+        fs::write(dir.path().join("1.jsonl"), first).unwrap();
+        fs::write(
+            dir.path().join("2.jsonl"),
+            agents(0, "c") + &call(3, Some(0)) + &call(4, Some(0)),
+        )
+        .unwrap();
+        let calls = read(dir.path(), ALL).unwrap();
+        let names = calls.calls.iter().map(|it| {
+            let case = it.full_case(&calls.agents).unwrap();
+            case["agents"][0]["hostname"].as_str().unwrap().to_owned()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), ["a", "b", "c", "c"]);
+        assert_eq!(calls.agents.len(), 3);
+    }
+}

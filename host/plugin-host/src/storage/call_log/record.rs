@@ -1,0 +1,159 @@
+//! The records of the call log: one line of JSON for each call, and one for each set of agents that
+//! calls were about.
+
+use std::{collections::BTreeMap, io, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::segments::AgentSetNumber;
+use crate::{
+    runtime::recording::Observation,
+    self_test::{ANSWER_KEYS, case_of},
+};
+
+/// A recorded call of a plugin and its answer.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct CallRecord {
+    /// Milliseconds since 1970.
+    pub at: u64,
+    /// The plugin.
+    pub plugin: String,
+    /// Its own version.
+    pub version: String,
+    /// `sha256:` and the component's digest.
+    pub digest: String,
+    /// `sha256:` and the manifest's digest.
+    pub manifest: String,
+    /// `check-probe` and so on.
+    pub world: String,
+    /// The version of the world's interface.
+    pub interface: String,
+    /// The call in its world: `evaluate`, `decide` and so on.
+    pub call: String,
+    /// The call as a case, with the keys of a `[[self-test]]`. The answer is the expected one; none
+    /// after a fault. A matcher's agents are in [`RecordedCalls::agents`].
+    pub case: Map<String, Value>,
+    /// The agents that a matcher was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<u64>,
+    /// The error that the caller received, if the call ended in a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Microseconds as its caller saw it, the wait for an instance included.
+    pub micros: u64,
+    /// Peak linear memory of the version's largest instance so far: bytes.
+    pub memory: u64,
+    /// Whether secrets in the call were masked: it cannot be asked again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masked_call: bool,
+    /// Whether secrets in the answer were masked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masked_answer: bool,
+}
+
+/// Recorded calls, oldest first.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct RecordedCalls {
+    /// The calls.
+    pub calls: Vec<CallRecord>,
+    /// Sets of agents by their numbers.
+    #[serde(default)]
+    pub agents: BTreeMap<u64, Arc<Value>>,
+    /// Records that could not be read, because their file was cut or changed.
+    #[serde(default)]
+    pub damaged: u64,
+    /// Whether there are older calls, which were left out.
+    #[serde(default)]
+    pub more: bool,
+}
+
+/// A line of a file.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(super) enum Line {
+    Call(Box<CallRecord>),
+    Agents { set: u64, agents: Arc<Value> },
+}
+
+/// Keys that have what a component returned: the answer, and a probe's steps.
+const RETURNED: [&str; 3] = [ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
+/// Headers with credentials, which a probe may make of its secrets.
+const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+
+impl CallRecord {
+    /// `agents`: its set of agents.
+    pub(super) fn of(it: &Observation, agents: Option<AgentSetNumber>) -> CallRecord {
+        let version = &it.version;
+        let mut case = case_of(&it.call);
+        let mut returned: Map<String, Value> = RETURNED
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), case.remove(*key)?)))
+            .collect();
+        let masked_call = version.masks.apply_to_members(&mut case) | agents.is_some_and(|it| it.is_masked);
+        let mut masked_answer = version.masks.apply_to_members(&mut returned);
+        if let Some(steps) = returned.get_mut("steps") {
+            masked_answer |= version.masks.also(&CREDENTIALS).apply(steps);
+        }
+        case.append(&mut returned);
+        let mut fault = it.fault.clone().map(Value::from);
+        masked_answer |= fault.as_mut().is_some_and(|fault| version.masks.apply(fault));
+        CallRecord {
+            at: it.at,
+            plugin: version.plugin.clone(),
+            version: version.version.clone(),
+            digest: version.digest.clone(),
+            manifest: version.manifest.clone(),
+            world: version.world.short().to_owned(),
+            interface: version.world.interface_version().to_owned(),
+            call: it.call.name().to_owned(),
+            case,
+            agents: agents.map(|it| it.number),
+            fault: fault.and_then(|it| it.as_str().map(str::to_owned)),
+            micros: u64::try_from(it.took.as_micros()).unwrap_or(u64::MAX),
+            memory: it.memory,
+            masked_call,
+            masked_answer,
+        }
+    }
+
+    /// The case with its agents. None: they are missing.
+    pub fn full_case(&self, agents: &BTreeMap<u64, Arc<Value>>) -> Option<Value> {
+        let mut case = self.case.clone();
+        if let Some(set) = self.agents {
+            case.insert("agents".to_owned(), Value::clone(agents.get(&set)?));
+        }
+        Some(Value::Object(case))
+    }
+}
+
+/// A record as a line; none if it has more than `most` bytes.
+pub(super) fn line(record: &impl Serialize, most: usize) -> Option<Vec<u8>> {
+    let mut line = Bounded {
+        bytes: Vec::new(),
+        left: most,
+    };
+    serde_json::to_writer(&mut line, record).ok()?;
+    line.bytes.push(b'\n');
+    Some(line.bytes)
+}
+
+/// Fails as soon as there is more than allowed, so that a large record costs no more than an
+/// allowed one.
+struct Bounded {
+    bytes: Vec<u8>,
+    left: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len());
+        self.left = left.ok_or(io::ErrorKind::FileTooLarge)?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

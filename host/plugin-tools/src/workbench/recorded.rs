@@ -1,0 +1,100 @@
+//! Recorded calls as the cases of a file.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use transom_plugin_host::{CallRecord, RecordedCalls, trial::ANSWER_KEYS};
+
+/// Cases, and the calls that are none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exported {
+    /// The cases: objects with a name and the keys of a `[[self-test]]`.
+    pub cases: Vec<Value>,
+    /// Calls that are equal to another one.
+    pub repeated: u64,
+    /// Calls whose secrets are masked.
+    pub masked: u64,
+    /// Calls that ended in a fault: they have no answer to expect.
+    pub failed: u64,
+    /// Calls whose agents are missing.
+    pub incomplete: u64,
+}
+
+/// Turns recorded calls into cases, in their order.
+pub fn export(recorded: &RecordedCalls) -> Exported {
+    let mut exported = Exported::default();
+    let mut known = HashSet::new();
+    for call in &recorded.calls {
+        if call.masked_call || call.masked_answer {
+            exported.masked += 1;
+        } else if call.fault.is_some() || !ANSWER_KEYS.iter().any(|key| call.case.contains_key(*key)) {
+            exported.failed += 1;
+        } else if let Some(mut case) = call.full_case(&recorded.agents) {
+            if known.insert(case.to_string()) {
+                case["name"] = name(call).into();
+                exported.cases.push(case);
+            } else {
+                exported.repeated += 1;
+            }
+        } else {
+            exported.incomplete += 1;
+        }
+    }
+    exported
+}
+
+fn name(call: &CallRecord) -> String {
+    let subject = call.case.get("run-spec").or_else(|| call.case.get("task"));
+    match subject.and_then(Value::as_str) {
+        Some(subject) => format!("{} {subject} at {}", call.call, call.at),
+        None => format!("{} at {}", call.call, call.at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_calls_with_a_whole_answer_become_cases() {
+        let call = |more: Value| {
+            let mut call = json!({
+                "at": 7, "plugin": "p", "version": "1", "digest": "", "manifest": "", "world": "event-filter",
+                "interface": "0.1.0", "call": "open", "micros": 1, "memory": 1, "case": {"expect": []}
+            });
+            for (key, value) in more.as_object().into_iter().flatten() {
+                call[key] = value.clone();
+            }
+            serde_json::from_value::<CallRecord>(call).unwrap()
+        };
+        let recorded = RecordedCalls {
+            calls: vec![
+                call(json!({})),
+                call(json!({"at": 8})),
+                call(json!({"case": {"run-spec": "/a", "refused": true}})),
+                call(json!({"masked_answer": true})),
+                call(json!({"masked_call": true})),
+                call(json!({"fault": "trapped", "case": {}})),
+                call(json!({"case": {}})),
+                call(json!({"agents": 3})),
+            ],
+            ..RecordedCalls::default()
+        };
+        let exported = export(&recorded);
+        let expected = [
+            json!({"name": "open at 7", "expect": []}),
+            json!({"name": "open /a at 7", "run-spec": "/a", "refused": true}),
+        ];
+        assert_eq!(exported.cases, expected);
+        let Exported {
+            repeated,
+            masked,
+            failed,
+            incomplete,
+            ..
+        } = exported;
+        assert_eq!((repeated, masked, failed, incomplete), (1, 2, 2, 1));
+    }
+}
