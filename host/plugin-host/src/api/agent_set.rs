@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{agreement::Agreement, extension_points::ExtensionPoints};
+use super::extension_points::ExtensionPoints;
 use crate::{
     error::CallError,
     runtime::{
@@ -89,33 +89,26 @@ impl AgentSet {
         if others.is_empty() {
             return self.choose(first, task, candidates, count).await;
         }
-        let (verdicts, _) = self.judge(&matchers, task, candidates).await?;
-        let accepted = verdicts.iter().zip(candidates);
-        let accepted: Vec<Candidate> = accepted
-            .filter(|(verdict, _)| **verdict == Verdict::Fits)
-            .map(|(_, candidate)| *candidate)
-            .collect();
-        if accepted.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut agreement = Agreement::new(matchers.len(), accepted.clone(), count);
-        let chosen = loop {
-            let Agreement {
-                next,
-                candidates,
-                count,
-                ..
-            } = &agreement;
-            let chosen = self.choose(&matchers[*next].1, task, candidates, *count).await?;
-            if let Some(agreed) = agreement.chosen(chosen) {
-                break agreed;
+        // One instance after the other: what a matcher accepts may depend on the last one, and a choice
+        // of several would leave the others no alternatives.
+        let (mut task, mut left) = (task.clone(), candidates.to_vec());
+        let mut chosen = Vec::new();
+        while chosen.len() < count as usize {
+            left.retain(|candidate| candidate.capacity > 0);
+            let accepted = self.accepted(&matchers, &task, &left).await?;
+            if accepted.is_empty() {
+                break;
             }
-        };
-        if !chosen.is_empty() {
-            return Ok(chosen);
+            let Some(agent) = self.choose(first, &task, &accepted, 1).await?.pop() else {
+                break;
+            };
+            for candidate in left.iter_mut().filter(|candidate| candidate.agent == agent) {
+                candidate.capacity -= 1;
+            }
+            task.placed.push(agent);
+            chosen.push(agent);
         }
-        // They agree on no group, but on every single one of these.
-        self.choose(first, task, &accepted, count.min(1)).await
+        Ok(chosen)
     }
 
     /// Chooses which `count` of the placed instances to kill, as indices into [`Task::placed`]; with
@@ -158,6 +151,19 @@ impl AgentSet {
             }
         }
         Ok((verdicts, refusals))
+    }
+
+    /// The candidates that all matchers accept.
+    async fn accepted(
+        &self,
+        matchers: &Matchers<'_>,
+        task: &Task,
+        candidates: &[Candidate],
+    ) -> Result<Vec<Candidate>, CallError> {
+        let (verdicts, _) = self.judge(matchers, task, candidates).await?;
+        let judged = verdicts.into_iter().zip(candidates);
+        let accepted = judged.filter(|(verdict, _)| *verdict == Verdict::Fits);
+        Ok(accepted.map(|(_, candidate)| *candidate).collect())
     }
 
     async fn choose(

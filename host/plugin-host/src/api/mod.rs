@@ -1,7 +1,6 @@
 //! The API that services call, and its state between calls.
 
 pub(crate) mod agent_set;
-mod agreement;
 mod attempt;
 pub(crate) mod extension_points;
 pub(crate) mod plugins;

@@ -54,6 +54,7 @@ impl Replay {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
         let stem = self.subject.name();
         let name = self.name.as_deref().unwrap_or(&stem);
+        let candidate = self.subject.admit().await?;
         let recorded = self.wanted.calls(&self.daemon, name).await?;
         if recorded.calls.is_empty() {
             bail!(
@@ -61,7 +62,7 @@ impl Replay {
                 self.wanted.since()
             );
         }
-        let report = self.subject.admit().await?.replay(&recorded).await;
+        let report = candidate.replay(&recorded).await;
         let percent = report.percent();
         let output = if self.json {
             Output::Json
