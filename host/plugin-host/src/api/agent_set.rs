@@ -68,10 +68,13 @@ impl AgentSet {
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, CallError> {
+        self.refusals.clear();
         let matchers = self.extension_points.matchers()?;
+        if let [(_, only)] = &*matchers {
+            return only.ask(Evaluate(self.question(task, candidates))).await;
+        }
         let (verdicts, refusals) = self.judge(&matchers, task, candidates).await?;
-        let several = matchers.len() > 1;
-        self.refusals = if several { refusals } else { Vec::new() };
+        self.refusals = refusals;
         Ok(verdicts)
     }
 
