@@ -53,7 +53,7 @@ async fn send(site: &Site, method: reqwest::Method, path: &str) -> (u16, Value) 
     (status, serde_json::from_str(&text).unwrap_or(Value::from(text)))
 }
 
-pub(crate) async fn post(site: &Site, path: &str) -> (u16, Value) {
+async fn post(site: &Site, path: &str) -> (u16, Value) {
     send(site, reqwest::Method::POST, path).await
 }
 
@@ -66,6 +66,14 @@ pub(crate) async fn back_up(site: &Site) -> String {
         }
     });
     name.await
+}
+
+/// Begins a restore, and kills the daemon meanwhile.
+pub(crate) async fn begin_under_kill(site: &mut Site, restore: &str) {
+    let (status, answer) = post(site, restore).await;
+    assert_eq!(status, 202, "{answer}");
+    site.kill_daemon();
+    site.start_daemon().await;
 }
 
 /// Waits until nothing is under way; why the last backup or restore of this name failed.
@@ -166,10 +174,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
 
     // Killed while it stops the datastore, and while it loads the backup.
     let restore = format!("/datastore/backups/{name}/restore");
-    let (status, answer) = post(&site, &restore).await;
-    assert_eq!(status, 202, "{answer}");
-    site.kill_daemon();
-    site.start_daemon().await;
+    begin_under_kill(&mut site, &restore).await;
     until_phase(&site, "load").await;
     let (status, answer) = post(&site, &restore).await;
     assert_eq!(status, 409, "{answer}");

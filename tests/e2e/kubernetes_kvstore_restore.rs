@@ -7,7 +7,7 @@ use serde_json::json;
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
-use crate::kubernetes_backup::{back_up, fw, over, post, until_phase};
+use crate::kubernetes_backup::{back_up, begin_under_kill, fw, over, sha256, until_phase};
 use crate::kubernetes_kvstore::{Member, agent_on, etcdctl, start, three, until_three};
 
 const KEY: &str = "/registry/key";
@@ -47,10 +47,7 @@ async fn three_members_have_the_backup_also_when_the_daemon_is_killed() {
     put(members.values(), "after").await;
 
     let restore = format!("/datastore/backups/{name}/restore");
-    let (status, answer) = post(&site, &restore).await;
-    assert_eq!(status, 202, "{answer}");
-    site.kill_daemon();
-    site.start_daemon().await;
+    begin_under_kill(&mut site, &restore).await;
     until_phase(&site, "load").await;
     site.kill_daemon();
     site.start_daemon().await;
@@ -75,7 +72,7 @@ fn spoil(file: &Path) {
     let manifest = fs::read_to_string(file.with_extension("json")).expect("the manifest");
     let mut manifest: serde_json::Value = serde_json::from_str(&manifest).expect("JSON");
     manifest["size"] = data.len().into();
-    manifest["sha256"] = crate::kubernetes_backup::sha256(&file.with_extension("backup")).into();
+    manifest["sha256"] = sha256(&file.with_extension("backup")).into();
     fs::write(file.with_extension("json"), manifest.to_string()).expect("written");
 }
 

@@ -19,6 +19,20 @@ async fn three_members(folder: &Path) -> (Site, String) {
     (site, name)
 }
 
+/// One member gets the backup, and the others join it.
+const RESTORED: [&str; 3] = [
+    "restore m3sdatastore",
+    "join m3sdatastore-1",
+    "join m3sdatastore-2",
+];
+
+/// The datastore is healthy, and the restore ends.
+async fn finish_restore(site: &Site) {
+    finish(site, "done").await;
+    until_phase(site, None).await;
+    site.until_settled().await;
+}
+
 fn happened(site: &Site) -> Vec<String> {
     std::mem::take(&mut site.world.etcd.lock().unwrap().done)
 }
@@ -44,17 +58,9 @@ async fn first_member_gets_the_backup_and_the_others_join_it() {
     restore(&site, folder.path(), &name).await;
     until_phase(&site, Some(Phase::Load)).await;
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
-    finish(&site, "done").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
-    let expected = [
-        "remove m3sdatastore-2",
-        "remove m3sdatastore-1",
-        "restore m3sdatastore",
-        "join m3sdatastore-1",
-        "join m3sdatastore-2",
-    ];
-    assert_eq!(happened(&site), expected);
+    finish_restore(&site).await;
+    let removed = ["remove m3sdatastore-2", "remove m3sdatastore-1"];
+    assert_eq!(happened(&site), [&removed[..], &RESTORED].concat());
     assert_eq!(
         site.views.get().backup.last_restore.clone().unwrap().problem,
         None
@@ -74,15 +80,8 @@ async fn a_kvstore_that_has_lost_its_quorum_is_restored_from_the_member_that_is_
     let request = requested(&site, "m3s:datastore").await;
     let constraints = format!("{:?}", request.spec.constraints);
     assert!(constraints.contains("LIKE"), "it has former data: {constraints}");
-    finish(&site, "done").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
-    let expected = [
-        "restore m3sdatastore",
-        "join m3sdatastore-1",
-        "join m3sdatastore-2",
-    ];
-    assert_eq!(happened(&site), expected);
+    finish_restore(&site).await;
+    assert_eq!(happened(&site), RESTORED);
 }
 
 #[tokio::test]
@@ -106,15 +105,8 @@ async fn a_kvstore_without_a_member_is_restored_on_any_agent() {
     assert!(!constraints.contains("LIKE"), "{constraints}");
     // The next daemon goes on with the same member.
     let site = site.restarted(|_| {}).await;
-    finish(&site, "done").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
-    let expected = [
-        "restore m3sdatastore",
-        "join m3sdatastore-1",
-        "join m3sdatastore-2",
-    ];
-    assert_eq!(happened(&site), expected);
+    finish_restore(&site).await;
+    assert_eq!(happened(&site), RESTORED);
 }
 
 #[tokio::test]
@@ -128,9 +120,7 @@ async fn all_members_return_to_their_data_when_a_restore_fails() {
     job(&site).await;
     finish(&site, "failed etcdctl: unhealthy").await;
     until_phase(&site, Some(Phase::Revert)).await;
-    finish(&site, "done").await;
-    until_phase(&site, None).await;
-    site.until_settled().await;
+    finish_restore(&site).await;
     let mut happened = happened(&site);
     assert_eq!(happened.remove(0), "restore m3sdatastore");
     happened.sort();
