@@ -181,7 +181,7 @@ fn seconds(begun: Instant) -> f64 {
     (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0
 }
 
-/// The lines of a page's `sh` blocks. `rustup` is left out: whoever builds this has a target.
+/// The lines of a page's `sh` blocks, without `rustup`: the toolchain of this build has a target.
 fn commands(page: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! Recording of calls: what a serving version was asked and what it answered, for the call log.
+//! Recording of calls: the calls of a serving version and their answers, for the call log.
 //!
 //! A call in the sample is handed over with its answer through a bounded queue; when the queue is
 //! full, the record is dropped and counted. Everything that costs time (the conversion, masks,
@@ -163,7 +163,7 @@ pub(crate) struct Observation {
     pub(crate) metrics: RecordingMetrics,
 }
 
-/// What goes to the writer of the log.
+/// A message to the writer of the log.
 #[derive(Debug)]
 pub(crate) enum Message {
     Call(Box<Observation>),

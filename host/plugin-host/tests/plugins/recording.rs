@@ -261,7 +261,7 @@ async fn a_log_that_cannot_be_written_fails_no_call() {
     })
     .await;
     assert_eq!(decide(&site, &["a"]).await, Ok(1));
-    // What is read was written before.
+    // Reading waits until the call is written.
     let refused = site
         .plugins
         .recorded_calls(NAME, Duration::from_hours(1), 10)

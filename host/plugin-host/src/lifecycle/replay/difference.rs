@@ -40,7 +40,7 @@ impl Difference {
         })
     }
 
-    /// What was asked, with the member of the answer that differs.
+    /// The call, with the member of the answer that differs.
     pub(super) fn question(&self, record: &CallRecord) -> String {
         let question = question(record);
         let members = self

@@ -77,7 +77,7 @@ pub struct DifferenceExample {
     pub at: u64,
     /// The version that was recorded.
     pub version: String,
-    /// What was asked.
+    /// The call in short.
     pub question: String,
     /// The recorded answer, reduced to its first difference.
     pub recorded: String,

@@ -131,14 +131,14 @@ impl GivenVerdict {
 pub(crate) struct PreparedQuestion {
     question: Question,
     names: Vec<String>,
-    asked: Asked,
+    asked: CaseCall,
     /// Whether the answer is wanted with verdicts or indices, and not only with names.
     exact: bool,
 }
 
-/// What a case asks.
+/// The call of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum CaseCall {
     Evaluate,
     Place(u32),
     Kill(u32),
@@ -154,12 +154,12 @@ pub(crate) enum Found {
 }
 
 impl Case {
-    fn asked(&self) -> Result<Asked, String> {
+    fn asked(&self) -> Result<CaseCall, String> {
         match (self.kill, self.place, self.validate) {
-            (None, None, false) => Ok(Asked::Evaluate),
-            (Some(count), None, false) => Ok(Asked::Kill(count.get())),
-            (None, Some(count), false) => Ok(Asked::Place(count.get())),
-            (None, None, true) => Ok(Asked::Validate),
+            (None, None, false) => Ok(CaseCall::Evaluate),
+            (Some(count), None, false) => Ok(CaseCall::Kill(count.get())),
+            (None, Some(count), false) => Ok(CaseCall::Place(count.get())),
+            (None, None, true) => Ok(CaseCall::Validate),
             _ => Err("a case has only one of `kill`, `place` and `validate`".to_owned()),
         }
     }
@@ -208,7 +208,11 @@ impl Handles {
     }
 
     /// The expected answer, and whether it is exact.
-    fn expected(&self, expected: Option<Expected>, asked: Asked) -> Result<(Option<Answer>, bool), String> {
+    fn expected(
+        &self,
+        expected: Option<Expected>,
+        asked: CaseCall,
+    ) -> Result<(Option<Answer>, bool), String> {
         let Some(expected) = expected else {
             return Ok((None, false));
         };
@@ -216,7 +220,7 @@ impl Handles {
         let answer = match expected {
             Expected::Names(mut names) => {
                 self.all(&names)?;
-                if !matches!(asked, Asked::Place(_)) {
+                if !matches!(asked, CaseCall::Place(_)) {
                     names.sort();
                 }
                 answer("expect", names)
@@ -240,7 +244,7 @@ impl Testable for Matcher {
         let asked = case.asked()?;
         let agents = match case.agents {
             Some(agents) => agents,
-            None if asked == Asked::Validate => Vec::new(),
+            None if asked == CaseCall::Validate => Vec::new(),
             None => return Err("`agents` is missing".to_owned()),
         };
         let handles = Handles::of(&agents);
@@ -248,13 +252,13 @@ impl Testable for Matcher {
         let ending = handles.all(&case.ending)?;
         let (expected, exact) = handles.expected(case.expect, asked)?;
         let instances = match asked {
-            Asked::Kill(kill) if kill as usize > placed.len() => {
+            CaseCall::Kill(kill) if kill as usize > placed.len() => {
                 return Err(format!(
                     "`kill` is at most the number of placed instances, {}",
                     placed.len()
                 ));
             }
-            Asked::Kill(kill) => placed.len() as u32 - kill,
+            CaseCall::Kill(kill) => placed.len() as u32 - kill,
             _ => placed.len() as u32 + 1,
         };
         let mut extensions = case.extensions;
@@ -300,11 +304,11 @@ impl Testable for Matcher {
     ) -> Result<Found, String> {
         let question = asked.question.clone();
         match asked.asked {
-            Asked::Evaluate => {
+            CaseCall::Evaluate => {
                 let verdicts = ask(instance, shared, |reply| Call::Evaluate { question, reply }).await;
                 verdicts.map(Found::Verdicts)
             }
-            Asked::Place(count) => {
+            CaseCall::Place(count) => {
                 let placed = ask(instance, shared, |reply| Call::Place {
                     question,
                     count,
@@ -312,7 +316,7 @@ impl Testable for Matcher {
                 });
                 placed.await.map(Found::Placed)
             }
-            Asked::Kill(count) => {
+            CaseCall::Kill(count) => {
                 let kills = ask(instance, shared, |reply| Call::SelectKills {
                     question,
                     count,
@@ -320,7 +324,7 @@ impl Testable for Matcher {
                 });
                 kills.await.map(Found::Kills)
             }
-            Asked::Validate => {
+            CaseCall::Validate => {
                 let constraints = question.task.constraints;
                 let errors = ask(instance, shared, |reply| Call::Validate { constraints, reply }).await;
                 errors.map(Found::Errors)

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use super::{Asked, Case, Expected, GivenAgent, GivenCandidate, GivenConstraint, GivenVerdict, invalid};
+use super::{Case, CaseCall, Expected, GivenAgent, GivenCandidate, GivenConstraint, GivenVerdict, invalid};
 use crate::worlds::{
     agent_mirror::AgentSnapshot,
     matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
@@ -34,7 +34,7 @@ pub(crate) fn evaluate(
     Case {
         candidates: Some(names.candidates(candidates)),
         expect,
-        ..names.case(task, Asked::Evaluate)
+        ..names.case(task, CaseCall::Evaluate)
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn place(
         candidates: Some(names.candidates(candidates)),
         place: NonZeroU32::new(count),
         expect: chosen.map(|chosen| Expected::Names(chosen.iter().map(|it| names.of(*it)).collect())),
-        ..names.case(task, Asked::Place(count))
+        ..names.case(task, CaseCall::Place(count))
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn select_kills(agents: &AgentSnapshot, task: &Task, count: u32, chos
     Case {
         kill: NonZeroU32::new(count),
         expect: chosen.map(|chosen| Expected::Indices(chosen.to_vec())),
-        ..Names(agents).case(task, Asked::Kill(count))
+        ..Names(agents).case(task, CaseCall::Kill(count))
     }
 }
 
@@ -87,10 +87,10 @@ impl Names<'_> {
         candidates.collect()
     }
 
-    fn case(&self, task: &Task, asked: Asked) -> Case {
+    fn case(&self, task: &Task, asked: CaseCall) -> Case {
         let placed = task.placed.len() as u32;
         let default = match asked {
-            Asked::Kill(count) => placed.saturating_sub(count),
+            CaseCall::Kill(count) => placed.saturating_sub(count),
             _ => placed + 1,
         };
         let mut extensions = task.extensions.clone();

@@ -1,9 +1,10 @@
 //! The call log: a sample of the calls of each plugin with their answers, on disk.
 //!
-//! One task writes, in blocking threads, what serving versions hand over through a bounded queue. A
+//! Serving versions hand their calls over through a bounded queue; one task writes them, in blocking
+//! threads. A
 //! record is masked before it is written, bounded in size, and one line of JSON; each plugin has its
-//! own folder, limited in size and age (`segments`). What is lost is counted: records of a full
-//! queue, records that are too large, and those that could not be written. Reading it (`reader`)
+//! own folder, limited in size and age (`segments`). A counter has the lost records: those of a full
+//! queue, those that are too large, and those that could not be written. Reading it (`reader`)
 //! waits until everything handed over before is written.
 
 mod reader;

@@ -1,5 +1,5 @@
-//! Reads a plugin's files. What cannot be read is counted and left out: a record that was cut, and
-//! whatever else is in the files.
+//! Reads a plugin's files. Records that were cut and lines that are no records are counted and left
+//! out.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -65,7 +65,7 @@ struct Segment {
 
 impl Segment {
     fn read(file: File, wanted: Wanted<'_>) -> io::Result<Segment> {
-        // No segment of ours is larger; the rest is not read.
+        // The writer makes no larger file; the rest is not read.
         let mut lines = BufReader::new(file.take(MAX_SEGMENT));
         let mut segment = Segment::default();
         let mut line = Vec::new();
