@@ -58,7 +58,8 @@ impl Replay {
         let recorded = self.wanted.calls(&self.daemon, name).await?;
         if recorded.calls.is_empty() {
             bail!(
-                "no calls of `{name}` from the last {} are recorded",
+                "no calls of `{name}` from the last {} are recorded; the daemon records a sample of them \
+                 (plugins.recording.sample_percent)",
                 self.wanted.since()
             );
         }
