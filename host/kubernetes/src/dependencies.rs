@@ -17,26 +17,27 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The port of an agent that names none.
 const AGENT_PORT: u16 = 5051;
 
+/// A file in the sandbox of a task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SandboxFile<'a> {
+    pub(crate) agent: &'a AgentLocation,
+    pub(crate) framework: &'a FrameworkId,
+    pub(crate) task: &'a TaskId,
+    /// Relative to the sandbox.
+    pub(crate) path: &'a str,
+}
+
 /// The cluster manager.
 #[async_trait]
 pub(crate) trait Cluster: Debug + Send + Sync {
-    /// A file in the sandbox of a task; `None`: it does not exist.
-    async fn read_file(
-        &self,
-        agent: &AgentLocation,
-        framework: &FrameworkId,
-        task: &TaskId,
-        file: &str,
-    ) -> transom_cluster::Result<Option<Vec<u8>>>;
+    /// A whole file; `None`: it does not exist.
+    async fn read_file(&self, file: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>>;
 
-    /// A piece of a file in the sandbox of a task, and the size of the file; `None`: it does not
-    /// exist. Less than `length` is no end of the file.
+    /// A piece of a file, and the size of the file; `None`: it does not exist. Less than `length` is
+    /// no end of the file.
     async fn read_bytes(
         &self,
-        agent: &AgentLocation,
-        framework: &FrameworkId,
-        task: &TaskId,
-        file: &str,
+        file: SandboxFile<'_>,
         offset: u64,
         length: u64,
     ) -> transom_cluster::Result<Option<FileBytes>>;
@@ -61,27 +62,18 @@ impl ClusterAdapter {
 
 #[async_trait]
 impl Cluster for ClusterAdapter {
-    async fn read_file(
-        &self,
-        agent: &AgentLocation,
-        framework: &FrameworkId,
-        task: &TaskId,
-        file: &str,
-    ) -> transom_cluster::Result<Option<Vec<u8>>> {
-        let (address, path) = place(agent, framework, task, file);
+    async fn read_file(&self, file: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>> {
+        let (address, path) = file.location();
         found(self.agents.read_file(&address, &path, MAX_FILE_BYTES).await)
     }
 
     async fn read_bytes(
         &self,
-        agent: &AgentLocation,
-        framework: &FrameworkId,
-        task: &TaskId,
-        file: &str,
+        file: SandboxFile<'_>,
         offset: u64,
         length: u64,
     ) -> transom_cluster::Result<Option<FileBytes>> {
-        let (address, path) = place(agent, framework, task, file);
+        let (address, path) = file.location();
         found(self.agents.read_bytes(&address, &path, offset, length).await)
     }
 
@@ -91,13 +83,15 @@ impl Cluster for ClusterAdapter {
     }
 }
 
-/// The address of an agent, and the path of a file in the sandbox of a task.
-fn place(agent: &AgentLocation, framework: &FrameworkId, task: &TaskId, file: &str) -> (HostPort, String) {
-    // The executor of a task that is launched alone has the id of the task.
-    let sandbox = agent::sandbox(framework, &task.as_str().into());
-    let address = agent.endpoint.clone();
-    let address = address.unwrap_or_else(|| HostPort::new(&agent.hostname, AGENT_PORT));
-    (address, format!("{sandbox}/{file}"))
+impl SandboxFile<'_> {
+    /// The address of the agent, and the path that its files API knows.
+    fn location(self) -> (HostPort, String) {
+        // The executor of a task that is launched alone has the id of the task.
+        let sandbox = agent::sandbox(self.framework, &self.task.as_str().into());
+        let address = self.agent.endpoint.clone();
+        let address = address.unwrap_or_else(|| HostPort::new(&self.agent.hostname, AGENT_PORT));
+        (address, format!("{sandbox}/{}", self.path))
+    }
 }
 
 /// `None` for a file that does not exist.

@@ -14,7 +14,7 @@ use super::directory::{Directory, FileError};
 use super::script::DUMP;
 use super::{Manifest, Operation};
 use crate::config::Config;
-use crate::dependencies::Cluster;
+use crate::dependencies::{Cluster, SandboxFile};
 
 /// The bytes that one call asks for; agents return less.
 const PIECE: u64 = 1 << 20;
@@ -100,11 +100,17 @@ impl Reception {
     async fn copy(&self, mut file: std::fs::File) -> Result<(u64, String), ReceiveError> {
         let task = TaskId::from(self.operation.task.clone().unwrap_or_default());
         let maximum = self.config.backup.max_bytes;
+        let dump = SandboxFile {
+            agent: &self.agent,
+            framework: &self.framework,
+            task: &task,
+            path: DUMP,
+        };
         let (mut digest, mut offset, mut first_size) = (Sha256::new(), 0, None);
         loop {
             let read = self
                 .cluster
-                .read_bytes(&self.agent, &self.framework, &task, DUMP, offset, PIECE)
+                .read_bytes(dump, offset, PIECE)
                 .await
                 .map_err(ReceiveError::Read)?
                 .ok_or(ReceiveError::Missing)?;

@@ -14,6 +14,7 @@ use super::finding::{Finding, NodeChange};
 use super::members::ScriptState;
 use super::version::IMPORTED;
 use super::{Core, HandOver};
+use crate::dependencies::SandboxFile;
 use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain, Goal, Node, Observed, Plan, Policy, Step, next_steps};
 use crate::task::{Endpoints, Launch, MemberStart, Metadata, Script};
@@ -504,7 +505,13 @@ impl Core {
             self.config.orchestrator.kubeconfig_file.clone(),
         );
         self.job(async move {
-            let read = cluster.read_file(&record.agent, &framework, &task, &file).await;
+            let file = SandboxFile {
+                agent: &record.agent,
+                framework: &framework,
+                task: &task,
+                path: &file,
+            };
+            let read = cluster.read_file(file).await;
             Finding::ClientConfig { task, address, read }
         });
     }

@@ -17,26 +17,17 @@ struct Sandbox {
 
 #[async_trait]
 impl Cluster for Sandbox {
-    async fn read_file(
-        &self,
-        _: &AgentLocation,
-        _: &FrameworkId,
-        _: &TaskId,
-        _: &str,
-    ) -> transom_cluster::Result<Option<Vec<u8>>> {
+    async fn read_file(&self, _: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>> {
         Ok(self.dump.clone())
     }
 
     async fn read_bytes(
         &self,
-        _: &AgentLocation,
-        _: &FrameworkId,
-        _: &TaskId,
-        file: &str,
+        file: SandboxFile<'_>,
         offset: u64,
         length: u64,
     ) -> transom_cluster::Result<Option<FileBytes>> {
-        assert_eq!(file, "backup");
+        assert_eq!(file.path, "backup");
         let length = usize::try_from(length.min(1000)).unwrap();
         Ok(self.dump.as_ref().map(|dump| FileBytes {
             data: dump

@@ -16,7 +16,7 @@ use crate::backup::{Operation, Phase};
 use crate::config::Engine;
 use crate::core::Core;
 use crate::core::finding::Finding;
-use crate::dependencies::Cluster;
+use crate::dependencies::{Cluster, SandboxFile};
 use crate::task::{Job, Work};
 
 /// The time to the next attempt to read from a sandbox.
@@ -228,13 +228,17 @@ async fn read_result(
     framework: &FrameworkId,
     task: &TaskId,
 ) -> transom_cluster::Result<Option<Vec<u8>>> {
+    let file = SandboxFile {
+        agent,
+        framework,
+        task,
+        path: RESULT,
+    };
     let mut result = Vec::new();
     loop {
         let offset = result.len() as u64;
         let length = MAX_RESULT_BYTES.saturating_sub(offset);
-        let read = cluster
-            .read_bytes(agent, framework, task, RESULT, offset, length)
-            .await?;
+        let read = cluster.read_bytes(file, offset, length).await?;
         let Some(read) = read else { return Ok(None) };
         let ended = read.data.is_empty();
         result.extend(read.data);

@@ -17,7 +17,7 @@ use transom_cluster::v1::TaskState;
 use transom_cluster::{FrameworkId, TaskId};
 use transom_common::HostPort;
 use transom_framework::{Abdication, LeaderTerm, ask};
-use transom_scheduler::{AgentLocation, SchedulerApi};
+use transom_scheduler::SchedulerApi;
 use transom_store::Store;
 use transom_testkit::{ScriptedScheduler, wait_for};
 
@@ -27,7 +27,7 @@ use super::etcd::Etcd;
 use crate::backup::delivery::Delivery;
 use crate::bootstrap::{Bootstrap, NotPrepared, Prepared, Scripts};
 use crate::config::Config;
-use crate::dependencies::{Cluster, Connector};
+use crate::dependencies::{Cluster, Connector, SandboxFile};
 use crate::kind::Kind;
 use crate::metrics::Metrics;
 use crate::orchestrator::{
@@ -259,32 +259,23 @@ impl Connector for Outside {
 
 #[async_trait]
 impl Cluster for Outside {
-    async fn read_file(
-        &self,
-        _: &AgentLocation,
-        _: &FrameworkId,
-        task: &TaskId,
-        file: &str,
-    ) -> transom_cluster::Result<Option<Vec<u8>>> {
-        assert_eq!(file, "k3s.yaml");
+    async fn read_file(&self, file: SandboxFile<'_>) -> transom_cluster::Result<Option<Vec<u8>>> {
+        assert_eq!(file.path, "k3s.yaml");
         if self.0.unwritten.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        Ok(Some(format!("{CLIENT_CONFIG}# {task}\n").into_bytes()))
+        Ok(Some(format!("{CLIENT_CONFIG}# {}\n", file.task).into_bytes()))
     }
 
     async fn read_bytes(
         &self,
-        _: &AgentLocation,
-        _: &FrameworkId,
-        task: &TaskId,
-        file: &str,
+        file: SandboxFile<'_>,
         offset: u64,
         _: u64,
     ) -> transom_cluster::Result<Option<FileBytes>> {
         let files = self.0.files.lock().unwrap();
         Ok(files
-            .get(&(task.to_string(), file.to_owned()))
+            .get(&(file.task.to_string(), file.path.to_owned()))
             .map(|data| FileBytes {
                 // Agents return less than they are asked for.
                 data: data
