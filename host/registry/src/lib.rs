@@ -9,6 +9,7 @@
 //! * [`Source`], [`Image`], [`LAYER`] and others: references and images, as the OCI specifications
 //!   have them
 //! * [`signatures`]: keys, and the verification of signatures
+//! * [`Attestation`]: what builders say of an image, for people
 //! * [`network`]: which destinations may be contacted; the plugin host's probes use it, too
 //! * [`artifacts`]: the files that the plugin host keeps on disk
 //! * [`Registries`], [`Login`]: the settings
@@ -24,6 +25,7 @@
 )]
 
 pub mod artifacts;
+mod attestations;
 mod error;
 mod fetch;
 pub mod network;
@@ -32,6 +34,7 @@ mod origin;
 mod settings;
 pub mod signatures;
 
+pub use attestations::{Attestation, Attestations};
 pub use error::Error;
 pub use fetch::{FetchMetrics, FetchRequest, FetchState, FetchStatus, SourceStatus, Sources};
 pub use oci::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::oci::Image;
+use crate::{attestations::Attestation, oci::Image};
 
 /// The origin of a component, with its signatures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,4 +26,6 @@ pub struct Provenance {
     pub source: Option<String>,
     /// The key's name and digest; none if no signature is required.
     pub signed_by: Option<String>,
+    /// What the registry has attached to the image.
+    pub attestations: Vec<Attestation>,
 }

@@ -213,6 +213,7 @@ impl Table {
             shadow: self.serving.get(name).and_then(Serving::shadow),
             source,
             signed_by: info.and_then(|it| it.provenance.signed_by.clone()),
+            attestations: info.map_or_else(Vec::new, |it| it.provenance.attestations.clone()),
         }
     }
 }

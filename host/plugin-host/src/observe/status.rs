@@ -1,7 +1,7 @@
 //! The state of plugins for operators: [`Status`] for tables, [`Change`] for subscribers.
 
 use serde::Serialize;
-use transom_registry::SourceStatus;
+use transom_registry::{Attestation, SourceStatus};
 
 /// The state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -131,6 +131,8 @@ pub struct Status {
     pub source: Option<SourceStatus>,
     /// The key that signed the serving version: its name and digest. None if no key is configured.
     pub signed_by: Option<String>,
+    /// What the registry has attached to the serving version's image: provenance and SBOMs.
+    pub attestations: Vec<Attestation>,
 }
 
 /// A change of a plugin's state.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use transom_common::text::hex;
+use transom_registry::Attestation;
 
 use crate::{
     manifest::{
@@ -69,6 +70,9 @@ pub struct AdmissionRecord {
     /// key is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed_by: Option<String>,
+    /// What the registry has attached to its image: provenance and SBOMs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attestations: Vec<Attestation>,
     /// Its imported interfaces, without versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub imports: Vec<String>,
@@ -99,6 +103,7 @@ impl AdmissionRecord {
             config: None,
             source: None,
             signed_by: None,
+            attestations: Vec::new(),
             imports: Vec::new(),
             grants: Value::Null,
             limits: Value::Null,
@@ -121,6 +126,7 @@ impl AdmissionRecord {
             config: Some(format!("sha256:{config}")),
             source: info.provenance.source.clone(),
             signed_by: info.provenance.signed_by.clone(),
+            attestations: info.provenance.attestations.clone(),
             imports: info.imports.clone(),
             grants: grants(&manifest.grants),
             limits: limits(&manifest.limits),

@@ -12,6 +12,7 @@
 )]
 
 mod admission;
+mod attestations;
 mod chain;
 mod compiling;
 mod counted;

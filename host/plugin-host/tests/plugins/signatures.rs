@@ -30,7 +30,7 @@ fn signatures(key: &[u8], required: bool) -> Signatures {
 }
 
 /// A detached signature, as `openssl dgst -sha256 -sign` writes it.
-fn sign(pem: &[u8], component: &[u8]) -> Vec<u8> {
+pub(crate) fn sign(pem: &[u8], component: &[u8]) -> Vec<u8> {
     use ring::{rand::SystemRandom, signature};
     use rustls_pki_types::pem::PemObject;
     let key = rustls_pki_types::PrivatePkcs8KeyDer::from_pem_slice(pem).unwrap();

@@ -123,7 +123,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::oci::{CONFIG, LAYER};
+    use crate::{
+        attestations::Attestations,
+        oci::{CONFIG, LAYER},
+    };
 
     fn fetched(source: &Source, component: &[u8]) -> Fetched {
         let manifest = json!({
@@ -136,6 +139,7 @@ mod tests {
                 source: source.to_string(),
                 manifest: manifest.to_string(),
                 signatures: Vec::new(),
+                attestations: Attestations::default(),
             }),
             component: Arc::new(component.to_vec()),
         }

@@ -1,6 +1,7 @@
-//! Fetches one image: its manifest, the component and its signatures, each verified by its digest.
+//! Fetches one image: its manifest, the component, its signatures and its attestations, each verified
+//! by its digest.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use oci_client::manifest::OciDescriptor;
 use sha2::{Digest, Sha256};
@@ -9,6 +10,7 @@ use transom_common::text::hex;
 
 use super::image_cache::ImageCache;
 use crate::{
+    attestations::{self, Attestation, Attestations},
     error::Error,
     network::Reserved,
     oci::{
@@ -34,6 +36,14 @@ pub struct FetchRequest {
 const MAX_PAYLOAD: u64 = 64 << 10;
 /// Signatures of an image that are looked at, the newest: they are added at the end.
 const MAX_SIGNATURES: usize = 16;
+/// Attestations of an image that are looked at, the newest.
+const MAX_ATTESTATIONS: usize = 16;
+/// Maximum bytes of an attestation; a larger one is not shown.
+const MAX_ATTESTATION: u64 = 16 << 20;
+/// How long a component waits for its attestations.
+const ATTESTATIONS_TIMEOUT: Duration = Duration::from_secs(10);
+/// What follows the digest in the tags of attestations and of SBOMs.
+const ATTESTATION_TAGS: [&str; 2] = ["att", "sbom"];
 /// An index is asked for as well: it is refused as what it is, and not as something that is not
 /// there.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json";
@@ -92,6 +102,12 @@ impl Puller {
                 fetched.image = Arc::new(image);
             }
         }
+        let attestations = self.attestations(source, &digest, &fetched.image.attestations).await;
+        if fetched.image.attestations != attestations {
+            let mut image = Image::clone(&fetched.image);
+            image.attestations = attestations;
+            fetched.image = Arc::new(image);
+        }
         if had.as_ref() != Some(&fetched.image) {
             self.image_cache.save(&fetched).await;
         }
@@ -146,6 +162,7 @@ impl Puller {
                 source: request.source.to_string(),
                 manifest,
                 signatures: Vec::new(),
+                attestations: Attestations::default(),
             }),
             component: Arc::new(component.into()),
         })
@@ -184,10 +201,9 @@ impl Puller {
 
     /// The cosign signatures of an image. Empty if there are none.
     async fn signatures(&self, source: &Source, digest: &str) -> Result<Vec<Signature>, FetchError> {
-        let tag = format!("{}.sig", digest.replace(':', "-"));
-        let manifest = match self.manifest(source, &tag, "the signatures' manifest").await {
-            Err(FetchError::NotThere { .. }) => return Ok(Vec::new()),
-            other => other?,
+        let attached = self.attached(source, digest, "sig", "the signatures' manifest");
+        let Some(manifest) = attached.await? else {
+            return Ok(Vec::new());
         };
         let manifest = oci::image_manifest(manifest.as_bytes())?;
         let layers: Vec<(&OciDescriptor, &String)> = manifest
@@ -217,5 +233,87 @@ impl Puller {
             });
         }
         Ok(signatures)
+    }
+
+    /// The manifest that is attached to an image under a tag of this kind. None: there is none.
+    async fn attached(
+        &self,
+        source: &Source,
+        digest: &str,
+        kind: &str,
+        what: &'static str,
+    ) -> Result<Option<String>, FetchError> {
+        let tag = format!("{}.{kind}", digest.replace(':', "-"));
+        match self.manifest(source, &tag, what).await {
+            Err(FetchError::NotThere { .. }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// The attestations of an image; `have`, if the registry has no others or does not answer. None
+    /// of them decides anything, so that an error is only logged.
+    async fn attestations(&self, source: &Source, digest: &str, have: &Attestations) -> Attestations {
+        let read = async {
+            let mut manifests = Vec::new();
+            for kind in ATTESTATION_TAGS {
+                let attached = self.attached(source, digest, kind, "the attestations' manifest");
+                manifests.extend(attached.await?);
+            }
+            let keys = self.trust.labels().map(str::to_owned);
+            let read_from: Vec<String> = manifests.iter().cloned().chain(keys).collect();
+            let read_from = oci::digest_of(read_from.join("\n").as_bytes());
+            if read_from == have.read_from {
+                return Ok(have.clone());
+            }
+            let mut list = Vec::new();
+            for manifest in &manifests {
+                list.extend(self.attestations_of(source, digest, manifest).await?);
+            }
+            list.drain(..list.len().saturating_sub(MAX_ATTESTATIONS));
+            Ok::<_, FetchError>(Attestations { read_from, list })
+        };
+        let read = tokio::time::timeout(ATTESTATIONS_TIMEOUT, read).await;
+        let read = read.unwrap_or(Err(FetchError::TimedOut(ATTESTATIONS_TIMEOUT)));
+        read.unwrap_or_else(|error| {
+            tracing::warn!(%source, "the attestations of a component could not be fetched: {error}");
+            have.clone()
+        })
+    }
+
+    /// The attestations that a manifest lists. `digest`: of the image.
+    async fn attestations_of(
+        &self,
+        source: &Source,
+        digest: &str,
+        manifest: &str,
+    ) -> Result<Vec<Attestation>, FetchError> {
+        let manifest = oci::image_manifest(manifest.as_bytes())?;
+        let newest = manifest.layers.len().saturating_sub(MAX_ATTESTATIONS);
+        let mut list = Vec::new();
+        for descriptor in &manifest.layers[newest..] {
+            let media_type = descriptor.media_type.as_str();
+            let is_envelope = media_type == attestations::ENVELOPE;
+            if !is_envelope && !attestations::is_sbom(media_type) {
+                continue;
+            }
+            let layer = oci::described(descriptor)?;
+            if layer.size > MAX_ATTESTATION {
+                tracing::warn!(
+                    %source, size = layer.size, limit = MAX_ATTESTATION,
+                    "an attestation is too large to be read"
+                );
+                continue;
+            }
+            let content = self.blob(source, &layer, "an attestation", "*/*").await?;
+            if !is_envelope {
+                list.push(attestations::from_sbom(media_type, &content));
+                continue;
+            }
+            match attestations::from_envelope(&content, digest, &self.trust) {
+                Ok(attestation) => list.push(attestation),
+                Err(error) => tracing::warn!(%source, "an attestation is not shown: {error}"),
+            }
+        }
+        Ok(list)
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::image_manifest::{self, digest_of};
+use crate::attestations::Attestations;
 
 /// Maximum bytes of a component, whatever a manifest allows.
 pub const MAX_COMPONENT_SIZE: u64 = 256 << 20;
@@ -28,6 +29,9 @@ pub struct Image {
     pub manifest: String,
     /// Looked for where keys are configured.
     pub signatures: Vec<Signature>,
+    /// What the registry had when the image was fetched.
+    #[serde(default)]
+    pub attestations: Attestations,
 }
 
 /// One signature of cosign's.

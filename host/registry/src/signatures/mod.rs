@@ -153,9 +153,15 @@ impl Trust {
             ))
     }
 
-    fn signer(&self, message: &[u8], signature: &[u8]) -> Option<String> {
+    /// The name and digest of the key that signed a message.
+    pub(crate) fn signer(&self, message: &[u8], signature: &[u8]) -> Option<String> {
         let key = self.keys.iter().find(|key| key.signed(message, signature))?;
         Some(key.label.clone())
+    }
+
+    /// The names and digests of the keys.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|key| key.label.as_str())
     }
 }
 

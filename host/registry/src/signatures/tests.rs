@@ -225,3 +225,22 @@ fn keys_that_cannot_be_used_are_errors_at_start() {
         assert!(error.contains("team.pub") && error.contains(expected), "{error}");
     }
 }
+
+/// What `cosign sign --key` wrote, and its public key.
+#[test]
+fn signature_by_cosign_is_valid() {
+    macro_rules! cosign {
+        ($name:literal) => {
+            include_bytes!(concat!("../../tests/data/cosign/", $name)).as_slice()
+        };
+    }
+    let payload = cosign!("payload.json");
+    let signature = decode(cosign!("payload.sig")).unwrap();
+    let key = trust(&[cosign!("cosign.pub")], true);
+    assert!(key.signer(payload, &signature).is_some());
+    assert_eq!(trust(&[file!("p256.pub")], true).signer(payload, &signature), None);
+    let document = std::str::from_utf8(payload).unwrap();
+    let digest = "sha256:f3cfc9d0dbf931d3db4685ec659b7ac68e2a578219da4aae65427886e649b06b";
+    assert!(names(document, digest));
+    assert!(!names(document, &digest.replace('f', "0")));
+}

@@ -160,6 +160,10 @@ impl AdmissionContext {
                 Origin::Image(image) => Some(image.at()),
             },
             signed_by,
+            attestations: match &files.origin {
+                Origin::File { .. } => Vec::new(),
+                Origin::Image(image) => image.attestations.list.clone(),
+            },
         };
         steps.begin(Stage::Compile);
         let (cache, engine) = (&self.cache, &self.runtime.engine);

@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::oci::{Image, Source};
+use crate::{
+    attestations::Attestations,
+    oci::{Image, Source},
+};
 
 const POLICY: RetryPolicy = RetryPolicy {
     refresh: Duration::from_mins(5),
@@ -30,6 +33,7 @@ fn fetched(mark: &str) -> Fetched {
             source: "oci://r.example/probe:1".to_owned(),
             manifest: mark.to_owned(),
             signatures: Vec::new(),
+            attestations: Attestations::default(),
         }),
         component: Arc::default(),
     }

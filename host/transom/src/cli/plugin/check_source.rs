@@ -72,6 +72,7 @@ pub(super) async fn verdict(
         "summary": status.summary,
         "source": record["source"],
         "signed_by": record["signed_by"],
+        "attestations": record["attestations"],
         "digest": record["digest"],
         "imports": record["imports"],
         "grants": record["grants"],

@@ -1,0 +1,177 @@
+//! Attestations of an image: what its builder says of it, and its software bill of materials
+//! (SBOM). Pure rules, without a registry.
+//!
+//! An attestation is an in-toto statement in a DSSE envelope, as `cosign attest` attaches it. An
+//! SBOM may also be attached as it is, without a signature (`cosign attach sbom`). Only a summary is
+//! kept. Attestations are for people: none of them decides whether a component is admitted.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use transom_common::text::one_line;
+
+use crate::signatures::Trust;
+
+/// Type of the layer of an attestation.
+pub(crate) const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
+/// Type of what an envelope contains.
+const STATEMENT: &str = "application/vnd.in-toto+json";
+/// How the type of a statement begins; a version follows.
+const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/";
+/// Types of layers that are an SBOM, as `cosign attach sbom` names them.
+const SBOMS: [&str; 4] = [
+    "text/spdx",
+    "text/spdx+json",
+    "application/vnd.cyclonedx+json",
+    "application/vnd.cyclonedx+xml",
+];
+/// Characters of each text that are kept.
+const MAX_TEXT: usize = 256;
+
+/// What one attestation says, in short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attestation {
+    /// The type of the statement's predicate, such as `https://slsa.dev/provenance/v1`; of an SBOM
+    /// without a statement its media type.
+    pub kind: String,
+    /// The configured key that signed it: its name and digest. None: no configured key did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
+    /// Who built the component, of a build's provenance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builder: Option<String>,
+    /// The source that was built.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// How many packages an SBOM lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packages: Option<u64>,
+}
+
+/// The attestations of an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attestations {
+    /// From which manifests they were read, and with which keys; they are read again when this
+    /// changes.
+    pub(crate) read_from: String,
+    /// In the registry's order, which is that of time.
+    pub list: Vec<Attestation>,
+}
+
+/// Why an attestation is not shown. Display is for an operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AttestationError {
+    #[error("it is not a DSSE envelope: {0}")]
+    Envelope(String),
+    #[error("its payload is of type {0}; expected {STATEMENT}")]
+    Payload(String),
+    #[error("it is not an in-toto statement: {0}")]
+    Statement(String),
+    #[error("it is about another image")]
+    OtherImage,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    payload_type: String,
+    payload: String,
+    #[serde(default)]
+    signatures: Vec<EnvelopeSignature>,
+}
+
+#[derive(Deserialize)]
+struct EnvelopeSignature {
+    sig: String,
+}
+
+/// Whether a layer of this type is an SBOM without a statement.
+pub(crate) fn is_sbom(media_type: &str) -> bool {
+    SBOMS.contains(&media_type)
+}
+
+/// Reads an envelope about the image with this digest (`sha256:…`).
+pub(crate) fn from_envelope(
+    envelope: &[u8],
+    image: &str,
+    trust: &Trust,
+) -> Result<Attestation, AttestationError> {
+    let wrong = |error: &dyn std::fmt::Display| AttestationError::Envelope(one_line(&error.to_string()));
+    let envelope: Envelope = serde_json::from_slice(envelope).map_err(|error| wrong(&error))?;
+    if envelope.payload_type != STATEMENT {
+        return Err(AttestationError::Payload(text(&envelope.payload_type)));
+    }
+    let payload = BASE64_STANDARD
+        .decode(&envelope.payload)
+        .map_err(|error| wrong(&error))?;
+    let signed = pre_authentication_encoding(&envelope.payload_type, &payload);
+    let signed_by = envelope.signatures.iter().find_map(|it| {
+        let signature = BASE64_STANDARD.decode(&it.sig).ok()?;
+        trust.signer(&signed, &signature)
+    });
+    let statement: Value = serde_json::from_slice(&payload)
+        .map_err(|error| AttestationError::Statement(one_line(&error.to_string())))?;
+    let is_statement = statement["_type"]
+        .as_str()
+        .is_some_and(|it| it.starts_with(STATEMENT_TYPE));
+    let kind = statement["predicateType"].as_str();
+    let (true, Some(kind)) = (is_statement, kind) else {
+        return Err(AttestationError::Statement(
+            "expected `_type` and `predicateType`".to_owned(),
+        ));
+    };
+    let subjects = statement["subject"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_subject = |it: &Value| {
+        let digest = it["digest"]["sha256"].as_str();
+        digest.is_some() && digest == image.strip_prefix("sha256:")
+    };
+    if !subjects.iter().any(is_subject) {
+        return Err(AttestationError::OtherImage);
+    }
+    Ok(Attestation {
+        signed_by,
+        ..summary(kind, &statement["predicate"])
+    })
+}
+
+/// Reads an SBOM that is attached as it is.
+pub(crate) fn from_sbom(media_type: &str, content: &[u8]) -> Attestation {
+    summary(media_type, &serde_json::from_slice(content).unwrap_or_default())
+}
+
+/// What DSSE signs, so that a payload of one type is not taken for one of another.
+fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+    let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
+    [head.as_bytes(), payload].concat()
+}
+
+/// What provenance (SLSA 0.2 and 1) and SBOMs (SPDX, CycloneDX) have in common places.
+fn summary(kind: &str, predicate: &Value) -> Attestation {
+    let first = |pointers: &[&str]| {
+        let found = pointers.iter().find_map(|it| predicate.pointer(it)?.as_str());
+        found.map(text)
+    };
+    let packages = ["packages", "components"]
+        .iter()
+        .find_map(|it| predicate.get(it)?.as_array())
+        .map(|it| it.len() as u64);
+    Attestation {
+        kind: text(kind),
+        signed_by: None,
+        builder: first(&["/runDetails/builder/id", "/builder/id"]),
+        source: first(&[
+            "/buildDefinition/resolvedDependencies/0/uri",
+            "/invocation/configSource/uri",
+            "/materials/0/uri",
+        ]),
+        packages,
+    }
+}
+
+/// On one line and of bounded length: a registry controls it.
+fn text(of: &str) -> String {
+    one_line(of).chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests;
