@@ -1,6 +1,6 @@
 //! Configuration of the plugin host.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use transom_registry::{Registries, network::Reserved, signatures::Signatures};
 use transom_store::Store;
@@ -70,6 +70,29 @@ impl Recording {
     }
 }
 
+/// Where components are compiled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Compiler {
+    /// On threads of this process, without a limit of memory: for tools. A compilation that exceeds
+    /// its time continues in the background.
+    #[default]
+    InProcess,
+    /// Each component in a process of its own.
+    Process(CompileProcess),
+}
+
+/// A program that calls [`compile_standard_input`](crate::compile_standard_input). It has to be of
+/// this build, as the running program itself is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompileProcess {
+    /// Its file. `/proc/self/exe` is the running program, also after its file was replaced.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Bytes of memory that it may write to (`RLIMIT_DATA`).
+    pub memory: u64,
+}
+
 /// Configuration of the plugin host.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -86,6 +109,8 @@ pub struct Config {
     pub rescan: Duration,
     /// Wall-clock limit for the compilation of one component.
     pub compile_timeout: Duration,
+    /// Where components are compiled.
+    pub compiler: Compiler,
     /// Default for manifests.
     pub probation: Probation,
     /// The host's private directory, created with mode 0700: compiled components, versions for
@@ -122,6 +147,7 @@ impl Config {
             instances: 256,
             rescan: Duration::from_secs(30),
             compile_timeout: Duration::from_mins(2),
+            compiler: Compiler::default(),
             probation: Probation::default(),
             store: None,
             registries: Registries::default(),

@@ -21,8 +21,8 @@
 //! "replay"` it serves only if its answers are the recorded ones.
 //!
 //! A manifest may name a registry instead of a file, and operators may require signatures
-//! ([`Registries`], [`Signatures`]). Compilation has a time limit and runs in the background (see
-//! `runtime::engine::compiler`), but not in a separate process.
+//! ([`Registries`], [`Signatures`]). Compilation runs in the background, with limits of time
+//! and memory, in a separate process ([`Compiler`]).
 //!
 //! Folders, each using those below it: `api`, `lifecycle`, `storage`, `self_test`, `runtime`,
 //! `network`, `observe`, `manifest`, `worlds`. [`trial`] is for tools that test a component without
@@ -52,7 +52,7 @@ pub mod trial;
 mod worlds;
 
 pub use api::plugins::Plugins;
-pub use config::{Bindings, Config, Recording};
+pub use config::{Bindings, CompileProcess, Compiler, Config, Recording};
 pub use error::{CallError, CommandError, Error, Result};
 pub use manifest::{
     limits::{Instances, Limits},
@@ -63,6 +63,7 @@ pub use observe::{
     recent_log::LogLine,
     status::{Change, Difference, Shadow, State, Status, Trap},
 };
+pub use runtime::engine::compile_standard_input;
 pub use storage::{
     admission_record::{AdmissionRecord, Outcome},
     call_log::{CallRecord, RecordedCalls},
@@ -70,7 +71,7 @@ pub use storage::{
 };
 pub use transom_common::text::{shown, shown_json};
 pub use transom_registry::{
-    FetchStatus, Login, PublicKey, Registries, Signatures, SourceStatus,
+    Attestation, FetchStatus, Login, PublicKey, Registries, Signatures, SourceStatus,
     network::{Reserved, Server},
 };
 pub use worlds::{bootstrap, probe};

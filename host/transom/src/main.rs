@@ -24,6 +24,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let command_line = cli::CommandLine::parse();
+    if command_line.is_compilation() {
+        return transom_plugin_host::compile_standard_input();
+    }
     // One TLS implementation for the whole process; a second call only fails because one is already
     // installed.
     let _ = rustls::crypto::ring::default_provider().install_default();

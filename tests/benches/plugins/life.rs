@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use transom_plugin_host::{Change, Plugins, events::Query};
-use transom_tests::plugin::Plugin;
+use transom_tests::{plugin::Plugin, process::components as components_dir};
 
 use crate::{
     events::batch,
@@ -15,6 +15,8 @@ use crate::{
 };
 
 const ADMISSIONS: u64 = 30;
+/// Of the large component, whose compilation takes half a minute.
+const LARGE_ADMISSIONS: u64 = 3;
 const SWAPS: u64 = 100;
 const CALLERS: u64 = 4;
 /// Memory is looked at after so many swaps and after so many.
@@ -37,19 +39,35 @@ async fn replace(host: &Host, plugin: &Plugin) -> Duration {
 
 pub(crate) async fn admission() -> Value {
     eprintln!("admission");
-    let events = Plugin::first_party("events");
-    let host = Host::with(&[("events", &events)]).await;
+    let mut components = vec![
+        ("first-party", Plugin::first_party("events"), ADMISSIONS),
+        ("smallest", Plugin::example("smallest"), ADMISSIONS),
+    ];
+    // In Python; only `cargo xtask plugins --all` builds it.
+    if components_dir().join("examples/redact.wasm").exists() {
+        components.push(("python", Plugin::example("redact"), LARGE_ADMISSIONS));
+    }
+    let mut document = json!({});
+    for (name, plugin, times) in components {
+        document[name] = admissions(&plugin, times).await;
+    }
+    document
+}
+
+/// Admits an event filter so many times for the first time, and as often again.
+async fn admissions(plugin: &Plugin, times: u64) -> Value {
+    let host = Host::with(&[("events", plugin)]).await;
     let mut cold = Times::default();
-    for stamp in 0..ADMISSIONS {
-        cold.push(replace(&host, &events.stamped(stamp)).await);
+    for stamp in 0..times {
+        cold.push(replace(&host, &plugin.stamped(stamp)).await);
     }
     let mut cached = Times::default();
-    for stamp in 0..ADMISSIONS {
-        cached.push(replace(&host, &events.stamped(ADMISSIONS - 1 - stamp % 2)).await);
+    for stamp in 0..times {
+        cached.push(replace(&host, &plugin.stamped(times - 1 - stamp % 2)).await);
     }
     host.stop().await;
     json!({
-        "component_bytes": events.wasm.len(),
+        "component_bytes": plugin.wasm.len(),
         "cold_ms": millis(cold.median()),
         "cached_ms": millis(cached.median()),
     })

@@ -5,8 +5,8 @@ use std::path::Path;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use transom_plugin_host::{Config, Plugins};
-use transom_tests::plugin::Plugin;
+use transom_plugin_host::{CompileProcess, Compiler, Config, Plugins};
+use transom_tests::{plugin::Plugin, process::binary};
 
 pub(crate) struct Host {
     pub(crate) plugins: Plugins,
@@ -27,6 +27,12 @@ impl Host {
         }
         let token = CancellationToken::new();
         let mut config = Config::new(dir.path());
+        // As the daemon compiles.
+        config.compiler = Compiler::Process(CompileProcess {
+            program: binary(),
+            arguments: ["plugin", "compile"].map(Into::into).to_vec(),
+            memory: 2 << 30,
+        });
         change(&mut config);
         let plugins = config
             .start(&mut Registry::default(), token.clone())

@@ -84,7 +84,11 @@ impl Config {
             runtime.tracker.spawn(writer.run(runtime.token.clone()));
             log
         });
-        let compilers = Compilers::new(config.compile_timeout, CompilePriority::Background);
+        let compilers = Compilers::new(
+            config.compiler.clone(),
+            config.compile_timeout,
+            CompilePriority::Background,
+        );
         let admission_context = AdmissionContext {
             runtime: runtime.clone(),
             config: Arc::clone(&config),

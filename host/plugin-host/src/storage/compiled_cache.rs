@@ -84,7 +84,7 @@ impl CompiledCache {
             Err(why) => Some(why),
         };
         self.stats.misses.inc();
-        let artifact = self.compilers.compile(Arc::clone(component)).await?;
+        let artifact = self.compilers.compile(Arc::clone(component), &key).await?;
         let (cache, engine) = (self.clone(), engine.clone());
         let loaded = run_blocking(move || {
             let loaded = engine.load(&artifact)?;
@@ -147,7 +147,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
-    use crate::{observe::metrics::Metrics, runtime::engine::CompilePriority};
+    use crate::{config::Compiler, observe::metrics::Metrics, runtime::engine::CompilePriority};
 
     struct Rig {
         root: tempfile::TempDir,
@@ -160,7 +160,7 @@ mod tests {
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
     fn compilers() -> Compilers {
-        Compilers::new(Duration::from_mins(1), CompilePriority::Interactive)
+        Compilers::new(Compiler::InProcess, Duration::from_mins(1), CompilePriority::Interactive)
     }
 
     impl Rig {

@@ -189,7 +189,11 @@ impl TrialHost {
             private: None,
             ..Config::new("")
         };
-        let compilers = Compilers::new(config.compile_timeout, CompilePriority::Interactive);
+        let compilers = Compilers::new(
+            config.compiler.clone(),
+            config.compile_timeout,
+            CompilePriority::Interactive,
+        );
         Ok(TrialHost {
             admission_context: AdmissionContext {
                 runtime,

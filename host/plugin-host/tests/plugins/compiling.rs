@@ -1,10 +1,10 @@
-//! A slow compilation blocks nothing and is refused at its time limit.
+//! A slow compilation blocks nothing and is refused at its limits of time and memory.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
-use transom_plugin_host::{Change, CommandError, Outcome as Came, State};
+use transom_plugin_host::{Change, CommandError, CompileProcess, Compiler, Outcome as Came, State};
 
-use crate::support::{Site, TIMEOUT, component, custom, put, slow_to_compile, stamped, until};
+use crate::support::{Site, TIMEOUT, compile_process, component, custom, put, slow_to_compile, stamped, until};
 
 /// Compiling all of them takes minutes on any machine.
 const FUNCTIONS: usize = 40_000;
@@ -101,8 +101,19 @@ async fn a_promotion_does_not_wait_for_a_compilation() {
 async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
     // The good one was compiled without that limit, and is kept.
+    let mark = "a compilation with a time limit";
+    let limited = CompileProcess {
+        arguments: vec![mark.into()],
+        ..compile_process()
+    };
     let site = site
-        .again(|_| (), |config| config.compile_timeout = Duration::from_secs(2))
+        .again(
+            |_| (),
+            |config| {
+                config.compile_timeout = Duration::from_secs(2);
+                config.compiler = Compiler::Process(limited);
+            },
+        )
         .await;
     let change = site
         .change(|| put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
@@ -117,7 +128,82 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
     let status = site.status("odd");
     assert_eq!((status.state, status.admitting), (State::Serving, None));
     assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
+    // Nothing goes on in the background.
+    until("the process that compiled to end", || !is_running(mark)).await;
     site.stop().await;
+}
+
+/// Whether a process has this argument.
+fn is_running(argument: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let mut commands = processes.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
+    commands.any(|command| command.split(|byte| *byte == 0).any(|it| it == argument.as_bytes()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compilation_is_cancelled_by_killing_its_process() {
+    let mark = "a compilation that is cancelled";
+    let marked = CompileProcess {
+        arguments: vec![mark.into()],
+        ..compile_process()
+    };
+    let site = Site::with_config(&[], |config| config.compiler = Compiler::Process(marked)).await;
+    begin_slow(&site, "slow").await;
+    until("a process to compile", || is_running(mark)).await;
+    fs::remove_file(site.dir.path().join("slow.wasm")).unwrap();
+    fs::remove_file(site.dir.path().join("slow.toml")).unwrap();
+    until("the process to end", || !is_running(mark)).await;
+    // The same at the end of the host.
+    begin_slow(&site, "slow").await;
+    until("a process to compile", || is_running(mark)).await;
+    site.stop().await;
+    until("the process to end", || !is_running(mark)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compilation_that_needs_too_much_memory_is_refused_with_the_limit() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
+    let small = CompileProcess {
+        memory: 64 << 20,
+        ..compile_process()
+    };
+    let site = site
+        .again(|_| (), |config| config.compiler = Compiler::Process(small))
+        .await;
+    let change = site
+        .change(|| put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
+        .await;
+    let Change::Refused { reason, .. } = &change else {
+        panic!("{change:?}")
+    };
+    assert!(
+        reason.contains("more than 64 MiB (plugins.compile_memory_bytes)"),
+        "{reason}"
+    );
+    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn program_that_cannot_compile_is_reported() {
+    for (program, reason) in [
+        ("/nonexistent/compiler", "cannot start its compilation: /nonexistent/compiler"),
+        ("/bin/true", "it is not a compiled component of this daemon"),
+        ("/bin/false", "exit status: 1"),
+    ] {
+        let other = CompileProcess {
+            program: program.into(),
+            ..compile_process()
+        };
+        let site = Site::with_config(
+            &[("tests/odd-probe", "odd", Some(&marked("v1", "report")))],
+            |config| config.compiler = Compiler::Process(other),
+        )
+        .await;
+        let refusal = site.status("odd").refusal.unwrap();
+        assert!(refusal.contains(reason), "{program}: {refusal}");
+        site.stop().await;
+    }
 }
 
 /// A rollback sets aside what is in the directory, also when that is just being admitted; newer

@@ -19,7 +19,7 @@ use tracing_subscriber::{
     Layer, filter::filter_fn, fmt::format::FmtSpan, layer::SubscriberExt, util::SubscriberInitExt,
 };
 use transom_plugin_host::{
-    Change, Config, Plugins, Status,
+    Change, CompileProcess, Compiler, Config, Plugins, Status,
     probe::{Endpoint, Failure, Kind, Outcome, Port, Request},
 };
 
@@ -39,6 +39,15 @@ pub(crate) fn component(name: &str) -> PathBuf {
         path.display()
     );
     path
+}
+
+/// Compiles as the daemon does, with a program of this crate.
+pub(crate) fn compile_process() -> CompileProcess {
+    CompileProcess {
+        program: env!("CARGO_BIN_EXE_compile-component").into(),
+        arguments: Vec::new(),
+        memory: 2 << 30,
+    }
 }
 
 /// A plugin host on a directory of its own.
@@ -72,6 +81,7 @@ impl Site {
         let token = CancellationToken::new();
         let mut config = Config::new(dir.path());
         config.bindings.filters = vec!["odd-events".into()];
+        config.compiler = Compiler::Process(compile_process());
         change(&mut config);
         let plugins = config.start(&mut registry, token.clone()).await.unwrap();
         Site {

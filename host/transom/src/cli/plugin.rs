@@ -58,6 +58,9 @@ pub(super) enum PluginCommand {
     Dev(Dev),
     Replay(Replay),
     Cases(Cases),
+    /// Compiles the component on standard input, for the daemon; see `COMPILE_COMMAND`.
+    #[command(hide = true)]
+    Compile,
 }
 
 /// Which daemon, and how to show what it says.
@@ -129,6 +132,8 @@ impl PluginCommand {
             PluginCommand::Dev(dev) => Box::pin(dev.run()).await,
             PluginCommand::Replay(replay) => replay.run().await,
             PluginCommand::Cases(cases) => cases.run().await,
+            // `main` does it, without a runtime.
+            PluginCommand::Compile => Ok(()),
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }

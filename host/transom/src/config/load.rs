@@ -28,6 +28,9 @@ const OCI_SECONDS: RangeInclusive<u64> = 1..=86_400;
 /// The bounds of `plugins.compile_timeout_seconds`.
 const COMPILE_SECONDS: RangeInclusive<u64> = 1..=3600;
 
+/// The bounds of `plugins.compile_memory_bytes`: 256 MiB to 64 GiB.
+const COMPILE_BYTES: RangeInclusive<u64> = 256 << 20..=64 << 30;
+
 /// The bounds of `plugins.recording.sample_percent`.
 const SAMPLE_PERCENT: RangeInclusive<u64> = 1..=100;
 
@@ -192,7 +195,7 @@ pub(crate) fn missing(text: &str) -> Vec<String> {
 
 /// Rules about several keys.
 fn check(settings: &Settings) -> anyhow::Result<()> {
-    refuse_timeouts(settings)?;
+    refuse_plugin_limits(settings)?;
     refuse_recording(settings)?;
     refuse_ports(settings)?;
     refuse_lease(settings)?;
@@ -310,14 +313,19 @@ fn refuse_network_name(settings: &Settings) -> anyhow::Result<()> {
     );
 }
 
-/// Registry requests need a minimum interval, and fetching and compiling a maximum time.
-fn refuse_timeouts(settings: &Settings) -> anyhow::Result<()> {
+/// Registry requests need a minimum interval, and fetching and compiling have limits.
+fn refuse_plugin_limits(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.plugins.compile_timeout_seconds;
     if !COMPILE_SECONDS.contains(&seconds) {
         let (least, most) = (COMPILE_SECONDS.start(), COMPILE_SECONDS.end());
         bail!(
             "`plugins.compile_timeout_seconds` is {seconds}: it must be between {least} and {most} seconds"
         );
+    }
+    let bytes = settings.plugins.compile_memory_bytes;
+    if !COMPILE_BYTES.contains(&bytes) {
+        let (least, most) = (COMPILE_BYTES.start(), COMPILE_BYTES.end());
+        bail!("`plugins.compile_memory_bytes` is {bytes}: it must be between {least} and {most} bytes");
     }
     let oci = &settings.plugins.oci;
     for (key, seconds) in [

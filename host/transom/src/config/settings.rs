@@ -201,6 +201,8 @@ pub(crate) struct Plugins {
     pub(crate) dir: PathBuf,
     /// The timeout of compiling one component, in seconds.
     pub(crate) compile_timeout_seconds: u64,
+    /// The memory of compiling one component, in bytes.
+    pub(crate) compile_memory_bytes: u64,
     #[serde(rename = "use")]
     pub(crate) bindings: Bindings,
     pub(crate) oci: Oci,
@@ -213,6 +215,7 @@ impl Default for Plugins {
         Plugins {
             dir: "plugins".into(),
             compile_timeout_seconds: 120,
+            compile_memory_bytes: 2 << 30,
             bindings: Bindings::default(),
             oci: Oci::default(),
             recording: Recording::default(),

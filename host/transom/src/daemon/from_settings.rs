@@ -249,6 +249,11 @@ pub(super) fn plugins_config(
             exec: bindings.exec,
         },
         compile_timeout: Duration::from_secs(section.compile_timeout_seconds),
+        compiler: transom_plugin_host::Compiler::Process(transom_plugin_host::CompileProcess {
+            program: "/proc/self/exe".into(),
+            arguments: crate::cli::COMPILE_COMMAND.map(Into::into).to_vec(),
+            memory: section.compile_memory_bytes,
+        }),
         ..transom_plugin_host::Config::new(section.dir)
     })
 }

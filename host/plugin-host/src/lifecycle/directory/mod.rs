@@ -172,7 +172,11 @@ impl Directory {
         let (health_sender, health_events) = mpsc::channel(MAX_EVENTS);
         let (agreement_sender, agreements) = mpsc::channel(MAX_EVENTS);
         let config = Arc::clone(&admission_context.config);
-        let compilers = Compilers::new(config.compile_timeout, CompilePriority::Interactive);
+        let compilers = Compilers::new(
+            config.compiler.clone(),
+            config.compile_timeout,
+            CompilePriority::Interactive,
+        );
         let rollback_context = AdmissionContext {
             cache: admission_context.cache.with(compilers),
             ..admission_context.clone()

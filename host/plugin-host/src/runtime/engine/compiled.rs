@@ -3,7 +3,8 @@
 //! Loading compiled code is `unsafe`: bytes from another origin can do anything to this process. A
 //! [`CompiledArtifact`] therefore exists in two cases only: an engine of this process has just
 //! compiled it, or a file names the same component and engine and its content matches the digest in
-//! its header. The private directory ensures that only the daemon wrote the file.
+//! its header. The private directory ensures that only the daemon wrote the file; the same form
+//! comes through a pipe from the process that compiles, which runs this program.
 #![allow(unsafe_code, reason = "one call, at the end of the checks described above")]
 
 use std::hash::{Hash, Hasher};
@@ -46,6 +47,13 @@ pub(crate) enum CacheRejection {
 }
 
 impl ArtifactKey {
+    pub(crate) fn new(component: &[u8], engine: Sha) -> ArtifactKey {
+        ArtifactKey {
+            component: Sha256::digest(component).into(),
+            engine,
+        }
+    }
+
     /// The file's name.
     pub(crate) fn name(&self) -> String {
         format!("{}-{}", hex(&self.component), hex(&self.engine[..16]))
@@ -90,19 +98,13 @@ impl CompiledArtifact {
 impl Engine {
     /// The compatibility hash of this engine: version, target, features and settings.
     pub(crate) fn compatibility(&self) -> Sha {
-        let mut hasher = Sha256Hasher(Sha256::new());
-        self.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
-        hasher.0.finalize().into()
+        compatibility(&self.wasmtime)
     }
 
     /// Compiles without a limit: for tests and benchmarks.
     #[cfg(test)]
     pub(crate) fn precompile(component: &[u8]) -> Result<CompiledArtifact, CompileError> {
-        super::compiler::precompile(
-            component,
-            &super::compiler::CancelFlag::default(),
-            super::compiler::CompilePriority::Interactive,
-        )
+        super::compiler::precompile(component)
     }
 
     /// Loads compiled code, if its instances fit into the pool.
@@ -119,9 +121,16 @@ impl Engine {
     }
 }
 
+pub(super) fn compatibility(engine: &Wasmtime) -> Sha {
+    let mut hasher = Sha256Hasher(Sha256::new());
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    hasher.0.finalize().into()
+}
+
 fn deserialize(engine: &Wasmtime, artifact: &CompiledArtifact) -> wasmtime::Result<Component> {
     // SAFETY: a `CompiledArtifact` is made in two places: by `compiler::precompile`, and by
-    // `verified`, which accepts only the bytes that `precompile` made earlier.
+    // `verified`, which accepts only the bytes that `precompile` made, earlier or in the process
+    // that compiles.
     unsafe { Component::deserialize(engine, &artifact.0) }
 }
 

@@ -1,13 +1,14 @@
 //! The WebAssembly engine; only this module and its children use wasmtime.
 //!
-//! One engine serves all plugins; components are compiled in separate engines that are dropped
-//! afterwards. It links components against the `log` import and a WASI without files and sockets,
+//! One engine serves all plugins; components are compiled in separate engines, which the daemon
+//! starts in processes of their own. It links components against the `log` import and a WASI without files and sockets,
 //! and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve
 //! more memory than it reserved at its start. An epoch tick interrupts guests every millisecond:
 //! they yield to other tasks, and their use of processor time is checked.
 
 mod bindings;
 mod call_meter;
+mod compile_process;
 mod compiled;
 mod compiler;
 mod convert;
@@ -32,6 +33,7 @@ use crate::{
 };
 use guest::Guest;
 
+pub(crate) use compile_process::compile_standard_input;
 pub(crate) use compiled::{ArtifactKey, CompiledArtifact};
 pub(crate) use compiler::{CompilePriority, Compilers};
 pub(crate) use instance::{Instance, Reply, World, link, span};
@@ -89,14 +91,21 @@ pub(crate) enum CompileError {
     )]
     TooLong(Duration),
     #[error(
-        "it was not compiled, retrying: {0} other compilations are running or still stopping, and none ended within {1:?} \
+        "it was not compiled, retrying: {0} other compilations are running, and none ended within {1:?} \
          (plugins.compile_timeout_seconds)"
     )]
     NoPlace(usize, Duration),
+    #[error(
+        "compiling it takes more than {} MiB (plugins.compile_memory_bytes): expected fewer or smaller functions, \
+         or a higher limit", .0 >> 20
+    )]
+    Memory(u64),
     #[error("the compiler panicked; please report it")]
     Broke,
-    #[error("it was not compiled, retrying: cannot start a thread: {0}")]
-    Thread(String),
+    #[error("it was not compiled, retrying: cannot start its compilation: {0}")]
+    NotStarted(String),
+    #[error("its compilation ended unexpectedly: {0}")]
+    Ended(String),
     #[error("{0}")]
     ExceedsPool(#[from] ExceedsPool),
 }
@@ -104,7 +113,7 @@ pub(crate) enum CompileError {
 impl CompileError {
     /// Whether the same component may compile at another time.
     pub(crate) fn passes(&self) -> bool {
-        matches!(self, CompileError::NoPlace(..) | CompileError::Thread(_))
+        matches!(self, CompileError::NoPlace(..) | CompileError::NotStarted(_))
     }
 }
 

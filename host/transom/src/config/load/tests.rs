@@ -53,6 +53,10 @@ fn load_names_mistakes_with_their_key() {
             "[plugins]\ncompile_timeout_seconds = 0\n",
             "`plugins.compile_timeout_seconds` is 0: it must be between 1 and 3600 seconds",
         ),
+        (
+            "[plugins]\ncompile_memory_bytes = 1000\n",
+            "`plugins.compile_memory_bytes` is 1000: it must be between 268435456 and 68719476736 bytes",
+        ),
         ("[[plugins.oci.credentials]]\nuser = \"u\"\n", "registry"),
         ("[plugins.signatures]\nkey = []\n", "did you mean `keys`?"),
         ("[apps]\nlistener = \"0.0.0.0\"\n", "`apps.listener` is 0.0.0.0"),
