@@ -73,8 +73,8 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
     })
     .await;
     assert_eq!(site.look("ordered", "{}", None).await, Ok(report("v3")));
-    std::fs::remove_file(site.dir.path().join("ordered.wasm")).unwrap();
-    std::fs::remove_file(site.dir.path().join("ordered.toml")).unwrap();
+    fs::remove_file(site.dir.path().join("ordered.wasm")).unwrap();
+    fs::remove_file(site.dir.path().join("ordered.toml")).unwrap();
     until("it to be taken out of service", || {
         site.plugins.list().iter().all(|it| it.name != "ordered")
     })
@@ -231,7 +231,7 @@ async fn newer_files_cancel_an_admission() {
     put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS));
     until("the slow one to be compiled again", || is_admitting(&site, "odd")).await;
     let change = site
-        .change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
+        .change(|| fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
     // The manifest alone names no source.
     assert_eq!(change, Change::Removed { name: "odd".into() });
@@ -243,7 +243,7 @@ async fn newer_files_cancel_an_admission() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rescan_waits_for_all_found_admissions() {
     let site = Site::with(&[]).await;
-    let original = std::fs::read(component("tests/odd-probe")).unwrap();
+    let original = fs::read(component("tests/odd-probe")).unwrap();
     for number in 0..9 {
         let name = format!("many-{number}");
         put(

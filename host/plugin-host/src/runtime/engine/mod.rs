@@ -33,7 +33,7 @@ use crate::{
 };
 use guest::Guest;
 
-pub(crate) use compile_process::compile_standard_input;
+pub use compile_process::compile_standard_input;
 pub(crate) use compiled::{ArtifactKey, CompiledArtifact};
 pub(crate) use compiler::{CompilePriority, Compilers};
 pub(crate) use instance::{Instance, Reply, World, link, span};
