@@ -178,11 +178,13 @@ pub enum CommandError {
         /// Why.
         message: String,
     },
-    /// There is no shadow version.
-    #[error("plugin `{name}` has no shadow version to promote")]
-    NoShadow {
+    /// No version runs beside the serving one.
+    #[error("plugin `{name}` has no shadow and no canary to {what}")]
+    NoCandidate {
         /// The plugin.
         name: String,
+        /// `promote` or `return`.
+        what: &'static str,
     },
     /// The daemon is stopping.
     #[error("the plugin host is stopping")]

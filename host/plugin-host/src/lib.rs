@@ -14,7 +14,8 @@
 //! A version that fails soon after its activation is rolled back automatically; one that only fails
 //! and has no predecessor is disabled. Every admission is recorded ([`Plugins::history`]), and an
 //! operator can roll back to any record ([`Plugins::rollback`]). With `rollout = "shadow"` a new
-//! version first runs as a shadow and is compared with the serving one.
+//! version first runs as a shadow and is compared with the serving one; with `rollout = "canary"` it
+//! first answers a share of the calls ([`Rollout`]).
 //!
 //! A sample of the calls of each plugin is recorded with their answers ([`Recording`]). Plugins are
 //! pure, so that a new version can be asked the same ([`Plugins::recorded_calls`]); with `rollout =
@@ -61,7 +62,7 @@ pub use manifest::{
 pub use observe::{
     health::Probation,
     recent_log::LogLine,
-    status::{Change, Difference, Shadow, State, Status, Trap},
+    status::{Change, Difference, Recorded, Rollout, RolloutKind, State, Status, Trap},
 };
 pub use runtime::engine::compile_standard_input;
 pub use storage::{

@@ -262,11 +262,18 @@ async fn until(due: Option<tokio::time::Instant>) {
     }
 }
 
-/// The plugin that a change replaced.
+/// The plugin that a change replaced, for all tasks or for those of a canary.
 fn replaced(change: Change) -> Option<String> {
     match change {
-        Change::Admitted { name, .. } | Change::RolledBack { name, .. } => Some(name),
-        _ => None,
+        Change::Admitted { name, .. }
+        | Change::RolledBack { name, .. }
+        | Change::Canary { name, .. }
+        | Change::Promoted { name, .. }
+        | Change::Returned { name, .. } => Some(name),
+        Change::Refused { .. }
+        | Change::Shadowing { .. }
+        | Change::Removed { .. }
+        | Change::Disabled { .. } => None,
     }
 }
 

@@ -202,36 +202,43 @@ impl Plugins {
     /// until they change, also after a restart if a store is configured. `by`: the operator, for
     /// the record.
     pub async fn rollback(&self, name: &str, record: Option<u64>, by: &str) -> Result<Change, CommandError> {
-        let (answer, done) = oneshot::channel();
-        let command = Command::Rollback {
+        self.order(|answer| Command::Rollback {
             name: name.to_owned(),
             record,
             by: one_line(by),
             answer,
-        };
-        self.0
-            .directory
-            .commands
-            .send(command)
-            .await
-            .map_err(|_| CommandError::Stopped)?;
-        done.await.unwrap_or(Err(CommandError::Stopped))
+        })
+        .await
     }
 
-    /// Promotes the shadow version, whatever its answers were. `by`: the operator, for the record.
+    /// Promotes the shadow or the canary, whatever it has shown. `by`: the operator, for the record.
     pub async fn promote(&self, name: &str, by: &str) -> Result<Change, CommandError> {
-        let (answer, done) = oneshot::channel();
-        let command = Command::Promote {
+        self.order(|answer| Command::Promote {
             name: name.to_owned(),
             by: one_line(by),
             answer,
-        };
-        self.0
-            .directory
-            .commands
-            .send(command)
-            .await
-            .map_err(|_| CommandError::Stopped)?;
+        })
+        .await
+    }
+
+    /// Stops the shadow or the canary. Files in the directory are ignored until they change, as
+    /// after a rollback. `by`: the operator, for the record.
+    pub async fn return_candidate(&self, name: &str, by: &str) -> Result<Change, CommandError> {
+        self.order(|answer| Command::Return {
+            name: name.to_owned(),
+            by: one_line(by),
+            answer,
+        })
+        .await
+    }
+
+    async fn order(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<Change, CommandError>>) -> Command,
+    ) -> Result<Change, CommandError> {
+        let (answer, done) = oneshot::channel();
+        let sent = self.0.directory.commands.send(command(answer)).await;
+        sent.map_err(|_| CommandError::Stopped)?;
         done.await.unwrap_or(Err(CommandError::Stopped))
     }
 

@@ -1,9 +1,6 @@
 //! The table of plugins: immutable, and replaced as a whole.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::sync::mpsc;
 use transom_registry::{SourceStatus, Sources};
@@ -12,14 +9,15 @@ use crate::{
     observe::{
         metrics::Metrics,
         recent_log::LogLine,
-        status::{Shadow as ShadowStatus, State, Status},
+        status::{Rollout, State, Status},
         version_metrics::{Times, VersionMetrics},
     },
     runtime::{
         active_version::ActiveVersion,
+        candidate::{Candidate, CandidateJudged, CandidateStats},
         engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
         pool::{ComponentInfo, Runtime},
-        shadow::{Comparable, Shadow, ShadowAgreed, ShadowStats},
+        shadow::Comparable,
         version_context::VersionContext,
     },
 };
@@ -70,43 +68,56 @@ impl Serving {
         self.parts().1
     }
 
-    /// The same with a shadow version; none if that is of another world.
-    pub(crate) fn with_shadow(
-        &self,
-        new: &Serving,
-        runtime: &Runtime,
-        stats: &Arc<ShadowStats>,
-        agreed: &mpsc::Sender<ShadowAgreed>,
-    ) -> Option<Serving> {
-        let shadowed = ShadowBuilder {
-            runtime,
-            stats,
-            agreed,
-        };
+    /// The same with a version beside it; none if that is of another world.
+    pub(crate) fn with_candidate(&self, new: &Serving, beside: &Beside<'_>) -> Option<Serving> {
+        let aside = beside.aside.as_ref();
         Some(match (self, new) {
-            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(shadowed.by(old, new)),
-            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(shadowed.by(old, new)),
-            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(shadowed.by(old, new)),
-            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(shadowed.by(old, new)),
+            (Serving::Probe(old), Serving::Probe(new)) => {
+                let aside = aside.and_then(|it| match it {
+                    Serving::Probe(it) => Some(it),
+                    _ => None,
+                });
+                Serving::Probe(beside.start(old, new, aside))
+            }
+            (Serving::Matcher(old), Serving::Matcher(new)) => {
+                let aside = aside.and_then(|it| match it {
+                    Serving::Matcher(it) => Some(it),
+                    _ => None,
+                });
+                Serving::Matcher(beside.start(old, new, aside))
+            }
+            (Serving::Filter(old), Serving::Filter(new)) => {
+                let aside = aside.and_then(|it| match it {
+                    Serving::Filter(it) => Some(it),
+                    _ => None,
+                });
+                Serving::Filter(beside.start(old, new, aside))
+            }
+            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => {
+                let aside = aside.and_then(|it| match it {
+                    Serving::Bootstrap(it) => Some(it),
+                    _ => None,
+                });
+                Serving::Bootstrap(beside.start(old, new, aside))
+            }
             _ => return None,
         })
     }
 
-    fn shadow(&self) -> Option<ShadowStatus> {
-        fn of<W: Comparable>(active: &ActiveVersion<W>) -> Option<ShadowStatus> {
-            let shadow = active.shadow()?;
-            let stats = &shadow.stats;
-            Some(ShadowStatus {
-                version: shadow.version.info.version.clone(),
-                digest: shadow.version.info.digest.clone(),
-                since: stats.since,
-                auto: stats.auto,
-                compared: stats.compared.load(Relaxed),
-                differences: stats.differences.load(Relaxed),
-                failures: stats.failures.load(Relaxed),
-                dropped: stats.dropped.load(Relaxed),
-                samples: stats.shown(),
-            })
+    /// The same without a version beside it.
+    pub(crate) fn without_candidate(&self) -> Serving {
+        match self {
+            Serving::Probe(it) => Serving::Probe(it.with_candidate(None)),
+            Serving::Matcher(it) => Serving::Matcher(it.with_candidate(None)),
+            Serving::Filter(it) => Serving::Filter(it.with_candidate(None)),
+            Serving::Bootstrap(it) => Serving::Bootstrap(it.with_candidate(None)),
+        }
+    }
+
+    fn rollout(&self) -> Option<Rollout> {
+        fn of<W: Comparable>(active: &ActiveVersion<W>) -> Option<Rollout> {
+            let candidate = active.candidate()?;
+            Some(candidate.stats.rollout(&candidate.version.info))
         }
         match self {
             Serving::Probe(it) => of(it),
@@ -117,20 +128,29 @@ impl Serving {
     }
 }
 
-struct ShadowBuilder<'a> {
-    runtime: &'a Runtime,
-    stats: &'a Arc<ShadowStats>,
-    agreed: &'a mpsc::Sender<ShadowAgreed>,
+/// What a version beside the serving one needs.
+pub(crate) struct Beside<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) stats: Arc<CandidateStats>,
+    /// The serving version once more, on which a canary's calls are repeated.
+    pub(crate) aside: Option<Serving>,
+    pub(crate) judged: mpsc::Sender<CandidateJudged>,
 }
 
-impl ShadowBuilder<'_> {
-    fn by<W: Comparable>(&self, old: &ActiveVersion<W>, new: &ActiveVersion<W>) -> ActiveVersion<W> {
-        old.with_shadow(Shadow::start(
+impl Beside<'_> {
+    fn start<W: Comparable>(
+        &self,
+        old: &ActiveVersion<W>,
+        new: &ActiveVersion<W>,
+        aside: Option<&ActiveVersion<W>>,
+    ) -> ActiveVersion<W> {
+        old.with_candidate(Some(Candidate::start(
             self.runtime,
             Arc::clone(new.primary()),
-            Arc::clone(self.stats),
-            self.agreed.clone(),
-        ))
+            aside.map(|it| Arc::clone(it.primary())),
+            Arc::clone(&self.stats),
+            self.judged.clone(),
+        )))
     }
 }
 
@@ -210,7 +230,10 @@ impl Table {
             cpu_p99_micros: quantile(VersionMetrics::cpu_of_call, 990),
             memory_peak: number(VersionMetrics::memory_peak),
             last_trap: measured.and_then(VersionMetrics::last_fault),
-            shadow: self.serving.get(name).and_then(Serving::shadow),
+            rollout: self.serving.get(name).and_then(Serving::rollout),
+            recording: context
+                .filter(|it| it.recorder().is_some())
+                .map(|_| metrics.recorded(name)),
             source,
             signed_by: info.and_then(|it| it.provenance.signed_by.clone()),
             attestations: info.map_or_else(Vec::new, |it| it.provenance.attestations.clone()),

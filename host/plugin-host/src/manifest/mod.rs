@@ -5,7 +5,9 @@
 //! source = "oci://registry.example/team/probe:1.2"   # in place of the file: from a registry, see `sources`
 //! digest = "sha256:…"              # optional: this component and no other
 //! rollout = "immediate"            # or "shadow", "shadow-manual": a new version first runs as a shadow, see `[shadow]`;
-//!                                  # or "replay": it first answers recorded calls, see `[replay]`
+//!                                  # or "canary", "canary-manual": it first answers a share of the calls, see `[canary]`;
+//!                                  # or "replay": it first answers recorded calls, see `[replay]`.
+//!                                  # Each of these tables belongs to its rollout
 //! record = true                    # false: its calls are not recorded
 //! [grants]
 //! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task;
@@ -26,6 +28,15 @@
 //! min-calls = 100                  # answers compared
 //! sample-percent = 100             # of the calls
 //! max-differences = 0              # with more, or with any fault, it is not promoted automatically
+//! [canary]
+//! percent = 10                     # of the tasks, queries, apps or containers
+//! min-duration = "10m"
+//! min-calls = 100                  # answered by the canary
+//! max-faults = 0                   # with more it is returned
+//! compare-percent = 100            # of its calls, repeated on the serving version
+//! max-differences-percent = 100    # of the compared ones; with more it is returned
+//! max-latency-ratio = 2.0          # p99 by the serving version's; with more it is returned
+//! latency-floor = "10ms"           # a p99 up to this is never too long
 //! [replay]
 //! since = "24h"
 //! max-calls = 1000                 # the newest
@@ -128,6 +139,7 @@ impl Manifest {
             "probation",
             "rollout",
             "shadow",
+            "canary",
             "replay",
             "record",
             "config",

@@ -1,35 +1,47 @@
-//! How a new version replaces the serving one: `rollout`, `[shadow]` and `[replay]` of a manifest.
+//! How a new version replaces the serving one: `rollout`, `[shadow]`, `[canary]` and `[replay]` of a
+//! manifest.
 
 use std::time::Duration;
 
 use super::{ManifestError, section::Section};
 
-/// Maximum shadow duration, and age of replayed calls.
+/// Maximum duration of a shadow or a canary, and age of replayed calls.
 pub(super) const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
 /// Maximum duration of a replay.
 const MAX_REPLAY: Duration = Duration::from_hours(1);
 /// Maximum number of replayed calls.
 pub(crate) const MAX_REPLAYED: u64 = 10_000;
+/// Maximum `canary.max-latency-ratio`.
+const MAX_RATIO: f64 = 1000.0;
 
 /// How a new version replaces the serving one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rollout {
     Immediate,
-    /// As a shadow first; the host promotes it once it meets the plan.
-    Shadow(ShadowPlan),
-    /// As a shadow first; an operator promotes it.
-    ShadowManual(ShadowPlan),
+    /// Beside the serving version first; promoted by the host (`automatic`) or by an operator.
+    Beside {
+        plan: Plan,
+        automatic: bool,
+    },
     /// Only if it answers recorded calls as they were answered.
     Replay(ReplayPlan),
 }
 
+/// How a version runs beside the serving one, and when it may take its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Plan {
+    /// It answers calls again that the serving version has answered.
+    Shadow(ShadowPlan),
+    /// It answers a share of the calls.
+    Canary(CanaryPlan),
+}
+
 impl Rollout {
-    /// The plan of a shadow, and whether it is promoted automatically; none for another rollout.
-    pub(crate) fn shadow(self) -> Option<(ShadowPlan, bool)> {
+    /// How it runs beside the serving version; none: it does not.
+    pub(crate) fn plan(self) -> Option<Plan> {
         match self {
+            Rollout::Beside { plan, .. } => Some(plan),
             Rollout::Immediate | Rollout::Replay(_) => None,
-            Rollout::Shadow(plan) => Some((plan, true)),
-            Rollout::ShadowManual(plan) => Some((plan, false)),
         }
     }
 
@@ -37,7 +49,7 @@ impl Rollout {
     pub(crate) fn replay(self) -> Option<ReplayPlan> {
         match self {
             Rollout::Replay(plan) => Some(plan),
-            Rollout::Immediate | Rollout::Shadow(_) | Rollout::ShadowManual(_) => None,
+            Rollout::Immediate | Rollout::Beside { .. } => None,
         }
     }
 }
@@ -50,6 +62,35 @@ pub(crate) struct ShadowPlan {
     pub(crate) min_calls: u64,
     pub(crate) sample_percent: u64,
     pub(crate) max_differences: u64,
+}
+
+/// Which calls a canary answers, when it is promoted automatically and when it is returned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CanaryPlan {
+    /// Of the tasks, queries, apps or containers: 1 to 99.
+    pub(crate) percent: u64,
+    pub(crate) min_duration: Duration,
+    /// Calls that it answered.
+    pub(crate) min_calls: u64,
+    pub(crate) max_faults: u64,
+    /// Of the calls that it answered: repeated on the serving version and compared.
+    pub(crate) compare_percent: u64,
+    /// Of the compared calls.
+    pub(crate) max_differences_percent: f64,
+    /// p99 of its calls by that of the serving version's.
+    pub(crate) max_latency_ratio: f64,
+    /// A p99 up to this is never too long.
+    pub(crate) latency_floor: Duration,
+}
+
+impl CanaryPlan {
+    /// Calls to compare before differences are judged; 0: any difference is allowed.
+    pub(crate) fn min_compared(&self) -> u64 {
+        if self.max_differences_percent >= 100.0 {
+            return 0;
+        }
+        (self.min_calls * self.compare_percent).div_ceil(100).max(1)
+    }
 }
 
 /// Which recorded calls a new version is asked, and which differences it may have.
@@ -73,21 +114,48 @@ pub(crate) enum WithoutCalls {
     Reject,
 }
 
+/// The values of `rollout`, with the table that belongs to each.
+const ROLLOUTS: [(&str, Option<&str>); 6] = [
+    ("immediate", None),
+    ("shadow", Some("shadow")),
+    ("shadow-manual", Some("shadow")),
+    ("canary", Some("canary")),
+    ("canary-manual", Some("canary")),
+    ("replay", Some("replay")),
+];
+
 pub(super) fn rollout(top: &mut Section) -> Result<Rollout, ManifestError> {
     let how = top.string("rollout")?;
+    let how = how.as_deref().unwrap_or("immediate");
+    let given = ["shadow", "canary", "replay"].map(|key| (key, top.has(key)));
     let shadow = shadow_plan(top.section("shadow")?)?;
+    let canary = canary_plan(top.section("canary")?)?;
     let replay = replay_plan(top.section("replay")?)?;
-    match how.as_deref() {
-        None | Some("immediate") => Ok(Rollout::Immediate),
-        Some("shadow") => Ok(Rollout::Shadow(shadow)),
-        Some("shadow-manual") => Ok(Rollout::ShadowManual(shadow)),
-        Some("replay") => Ok(Rollout::Replay(replay)),
-        Some(other) => Err(top.wrong(
-            "rollout",
-            other,
-            "\"immediate\", \"shadow\", \"shadow-manual\" or \"replay\"",
-        )),
+    let Some((_, table)) = ROLLOUTS.iter().find(|(value, _)| *value == how) else {
+        let expected =
+            "\"immediate\", \"shadow\", \"shadow-manual\", \"canary\", \"canary-manual\" or \"replay\"";
+        return Err(top.wrong("rollout", how, expected));
+    };
+    // Without this, a forgotten `rollout` would put the version into service for every call.
+    if let Some((key, _)) = given.iter().find(|(key, given)| *given && Some(*key) != *table) {
+        let values: Vec<String> = ROLLOUTS
+            .iter()
+            .filter(|(_, table)| *table == Some(*key))
+            .map(|(value, _)| format!("{value:?}"))
+            .collect();
+        let expected = format!("{}, because there is a table [{key}]", values.join(" or "));
+        return Err(top.wrong("rollout", how, expected));
     }
+    let beside = |plan| Rollout::Beside {
+        plan,
+        automatic: !how.ends_with("-manual"),
+    };
+    Ok(match how {
+        "shadow" | "shadow-manual" => beside(Plan::Shadow(shadow)),
+        "canary" | "canary-manual" => beside(Plan::Canary(canary)),
+        "replay" => Rollout::Replay(replay),
+        _ => Rollout::Immediate,
+    })
 }
 
 fn shadow_plan(mut it: Section) -> Result<ShadowPlan, ManifestError> {
@@ -98,6 +166,35 @@ fn shadow_plan(mut it: Section) -> Result<ShadowPlan, ManifestError> {
         max_differences: it.number_from("max-differences", 0, 0, 1_000_000_000)?,
     };
     it.finish(&["min-duration", "min-calls", "sample-percent", "max-differences"])?;
+    Ok(plan)
+}
+
+fn canary_plan(mut it: Section) -> Result<CanaryPlan, ManifestError> {
+    let plan = CanaryPlan {
+        percent: it.number("percent", 10, 99)?,
+        min_duration: it.duration("min-duration", Duration::from_mins(10), MAX_WATCH)?,
+        min_calls: it.number("min-calls", 100, 1_000_000_000)?,
+        max_faults: it.number_from("max-faults", 0, 0, 1_000_000)?,
+        compare_percent: it.number_from("compare-percent", 0, 100, 100)?,
+        // A new version may be meant to answer differently.
+        max_differences_percent: it.percent("max-differences-percent", 100.0)?,
+        max_latency_ratio: it.ratio("max-latency-ratio", 2.0, MAX_RATIO)?,
+        latency_floor: it.duration("latency-floor", Duration::from_millis(10), MAX_REPLAY)?,
+    };
+    it.finish(&[
+        "percent",
+        "min-duration",
+        "min-calls",
+        "max-faults",
+        "compare-percent",
+        "max-differences-percent",
+        "max-latency-ratio",
+        "latency-floor",
+    ])?;
+    if plan.compare_percent == 0 && plan.max_differences_percent < 100.0 {
+        let expected = "1 to 100, because max-differences-percent is below 100";
+        return Err(it.wrong("compare-percent", 0, expected));
+    }
     Ok(plan)
 }
 

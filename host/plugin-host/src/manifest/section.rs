@@ -86,6 +86,10 @@ impl Section {
         }
     }
 
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
     /// Whatever it is.
     pub(super) fn take(&mut self, key: &str) -> Option<Value> {
         self.table.remove(key)
@@ -183,16 +187,30 @@ impl Section {
     }
 
     pub(super) fn percent(&mut self, key: &'static str, default: f64) -> Result<f64, ManifestError> {
+        self.fraction(key, default, 0.0, 100.0)
+    }
+
+    pub(super) fn ratio(&mut self, key: &'static str, default: f64, most: f64) -> Result<f64, ManifestError> {
+        self.fraction(key, default, 1.0, most)
+    }
+
+    fn fraction(
+        &mut self,
+        key: &'static str,
+        default: f64,
+        least: f64,
+        most: f64,
+    ) -> Result<f64, ManifestError> {
         let found = match self.table.remove(key) {
             None => return Ok(default),
             Some(Value::Integer(number)) => number as f64,
             Some(Value::Float(number)) => number,
             Some(other) => return Err(self.mistyped(key, &other, "a number")),
         };
-        if (0.0..=100.0).contains(&found) {
+        if (least..=most).contains(&found) {
             Ok(found)
         } else {
-            Err(self.wrong(key, found, "0 to 100"))
+            Err(self.wrong(key, found, format!("{least} to {most}")))
         }
     }
 

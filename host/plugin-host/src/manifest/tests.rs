@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    rollout::{ReplayPlan, ShadowPlan, WithoutCalls},
+    rollout::{CanaryPlan, Plan, ReplayPlan, ShadowPlan, WithoutCalls},
     *,
 };
 
@@ -128,9 +128,138 @@ fn manifest_parses_rollout() {
         sample_percent: 5,
         max_differences: 0,
     };
-    assert_eq!(manifest.rollout, Rollout::Shadow(plan));
+    let expected = Rollout::Beside {
+        plan: Plan::Shadow(plan),
+        automatic: true,
+    };
+    assert_eq!(manifest.rollout, expected);
     let tests: Vec<String> = manifest.self_tests.iter().map(ToString::to_string).collect();
     assert_eq!(tests, [r#"{"events":[]}"#, r#"{"expect":["pass"]}"#]);
+}
+
+#[test]
+fn manifest_parses_canary() {
+    let defaults = CanaryPlan {
+        percent: 10,
+        min_duration: Duration::from_mins(10),
+        min_calls: 100,
+        max_faults: 0,
+        compare_percent: 100,
+        max_differences_percent: 100.0,
+        max_latency_ratio: 2.0,
+        latency_floor: Duration::from_millis(10),
+    };
+    let changed = CanaryPlan {
+        percent: 99,
+        min_duration: Duration::from_secs(1),
+        min_calls: 7,
+        max_faults: 3,
+        compare_percent: 0,
+        max_differences_percent: 100.0,
+        max_latency_ratio: 1.5,
+        latency_floor: Duration::from_micros(50),
+    };
+    let table = "[canary]\npercent = 99\nmin-duration = \"1s\"\nmin-calls = 7\nmax-faults = 3\ncompare-percent = 0\n\
+                 max-latency-ratio = 1.5\nlatency-floor = \"50us\"\n";
+    for (rollout, table, plan, automatic) in [
+        ("canary", "", defaults, true),
+        ("canary-manual", "", defaults, false),
+        ("canary", table, changed, true),
+    ] {
+        let text = format!("world = \"event-filter\"\nrollout = \"{rollout}\"\n{table}");
+        let expected = Rollout::Beside {
+            plan: Plan::Canary(plan),
+            automatic,
+        };
+        assert_eq!(parse(&text).unwrap().rollout, expected, "{text}");
+    }
+}
+
+#[test]
+fn canary_errors_name_key_and_expectation() {
+    for (table, expected) in [
+        ("percent = 0", "`canary.percent` is 0; expected 1 to 99"),
+        ("percent = 100", "`canary.percent` is 100; expected 1 to 99"),
+        (
+            "percent = \"10%\"",
+            "`canary.percent` is of type string; expected a whole number",
+        ),
+        (
+            "min-calls = 0",
+            "`canary.min-calls` is 0; expected 1 to 1000000000",
+        ),
+        (
+            "min-duration = 600",
+            "`canary.min-duration` is of type integer; expected a string",
+        ),
+        (
+            "min-duration = \"9999h\"",
+            "`canary.min-duration` is \"9999h\"; expected at most 604800s",
+        ),
+        (
+            "max-faults = -1",
+            "`canary.max-faults` is -1; expected 0 to 1000000",
+        ),
+        (
+            "compare-percent = 101",
+            "`canary.compare-percent` is 101; expected 0 to 100",
+        ),
+        (
+            "max-differences-percent = 100.5",
+            "`canary.max-differences-percent` is 100.5; expected 0 to 100",
+        ),
+        (
+            "max-latency-ratio = 0.9",
+            "`canary.max-latency-ratio` is 0.9; expected 1 to 1000",
+        ),
+        (
+            "max-latency-ratio = nan",
+            "`canary.max-latency-ratio` is NaN; expected 1 to 1000",
+        ),
+        (
+            "compare-percent = 0\nmax-differences-percent = 5",
+            "`canary.compare-percent` is 0; expected 1 to 100, because max-differences-percent is below 100",
+        ),
+        ("share = 10", "unknown key `canary.share`"),
+        (
+            "max-differences = 0",
+            "unknown key `canary.max-differences`; did you mean `max-differences-percent`?",
+        ),
+    ] {
+        let text = format!("world = \"event-filter\"\nrollout = \"canary\"\n[canary]\n{table}\n");
+        assert_eq!(parse(&text).unwrap_err(), expected);
+    }
+}
+
+/// A plan that would be ignored silently: a forgotten `rollout` puts the version into service for
+/// all calls.
+#[test]
+fn plan_of_another_rollout_is_refused() {
+    for (rollout, table, expected) in [
+        (
+            "",
+            "canary",
+            "`rollout` is \"immediate\"; expected \"canary\" or \"canary-manual\", because there is a table [canary]",
+        ),
+        (
+            "rollout = \"shadow\"",
+            "canary",
+            "`rollout` is \"shadow\"; expected \"canary\" or \"canary-manual\", because there is a table [canary]",
+        ),
+        (
+            "rollout = \"canary\"",
+            "shadow",
+            "`rollout` is \"canary\"; expected \"shadow\" or \"shadow-manual\", because there is a table [shadow]",
+        ),
+        (
+            "rollout = \"canary-manual\"",
+            "replay",
+            "`rollout` is \"canary-manual\"; expected \"replay\", because there is a table [replay]",
+        ),
+    ] {
+        let text = format!("world = \"event-filter\"\n{rollout}\n[{table}]\n");
+        assert_eq!(parse(&text).unwrap_err(), expected);
+    }
 }
 
 #[test]
@@ -246,7 +375,7 @@ fn manifest_errors_name_key_and_expectation() {
         ),
         (
             "world = \"event-filter\"\nrollout = \"auto\"",
-            "`rollout` is \"auto\"; expected \"immediate\", \"shadow\", \"shadow-manual\" or \"replay\"",
+            "`rollout` is \"auto\"; expected \"immediate\", \"shadow\", \"shadow-manual\", \"canary\", \"canary-manual\" or \"replay\"",
         ),
         (
             "world = \"event-filter\"\n[shadow]\nsample-percent = 101",

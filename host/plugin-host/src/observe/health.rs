@@ -6,6 +6,8 @@
 //! among successful calls do not disable a plugin: one that fails on one subscriber's query still
 //! serves the others.
 //!
+//! A canary with more than its own `max-faults` faults is returned.
+//!
 //! Counting costs one atomic load per successful call. The directory's task handles the events.
 
 use std::{
@@ -52,7 +54,7 @@ impl Generation {
 /// The reaction to a health event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthAction {
-    /// Restore the previous version.
+    /// Restore the previous version, or return the canary.
     Revert,
     /// Disable the plugin.
     Disable,
@@ -106,8 +108,17 @@ pub(crate) struct Health {
 pub(crate) struct HealthWatch {
     generation: Generation,
     began: Instant,
-    replaced_another: bool,
+    role: Role,
     events: mpsc::Sender<HealthEvent>,
+}
+
+/// Which rule a version is judged by.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    /// The rule of its probation. `replaced_another`: there is a previous version.
+    Serving { replaced_another: bool },
+    /// At most so many faults.
+    Canary { max_faults: u64 },
 }
 
 impl HealthWatch {
@@ -120,9 +131,34 @@ impl HealthWatch {
         HealthWatch {
             generation,
             began: Instant::now(),
-            replaced_another: on_probation,
+            role: Role::Serving {
+                replaced_another: on_probation,
+            },
             events,
         }
+    }
+
+    /// A version begins to answer a share of the calls.
+    pub(crate) fn canary(
+        generation: Generation,
+        max_faults: u64,
+        events: mpsc::Sender<HealthEvent>,
+    ) -> HealthWatch {
+        HealthWatch {
+            generation,
+            began: Instant::now(),
+            role: Role::Canary { max_faults },
+            events,
+        }
+    }
+
+    fn replaced_another(&self) -> bool {
+        matches!(
+            self.role,
+            Role::Serving {
+                replaced_another: true
+            }
+        )
     }
 }
 
@@ -145,8 +181,13 @@ impl Health {
 
     /// The rest of the probation. None: it is not on probation.
     pub(crate) fn probation_left(&self) -> Option<Duration> {
-        let watch = self.watch.get().filter(|it| it.replaced_another)?;
+        let watch = self.watch.get().filter(|it| it.replaced_another())?;
         self.rule.window.checked_sub(watch.began.elapsed())
+    }
+
+    /// Faults since the version was started to answer calls.
+    pub(crate) fn faults(&self) -> u64 {
+        self.faults.load(Relaxed).into()
     }
 
     /// A call succeeded.
@@ -162,23 +203,33 @@ impl Health {
             return;
         };
         let sample = HealthSample {
-            replaced_another: watch.replaced_another,
+            replaced_another: watch.replaced_another(),
             age: watch.began.elapsed(),
             faults: self.faults.fetch_add(1, Relaxed).saturating_add(1),
             consecutive_faults: self.consecutive_faults.fetch_add(1, Relaxed).saturating_add(1),
         };
-        let Some(action) = action(self.rule, sample) else {
+        let action = match watch.role {
+            Role::Serving { .. } => action(self.rule, sample),
+            Role::Canary { max_faults } => {
+                (u64::from(sample.faults) > max_faults).then_some(HealthAction::Revert)
+            }
+        };
+        let Some(action) = action else {
             return;
         };
         if self.raised.swap(true, Relaxed) {
             return;
         }
-        let reason = match action {
-            HealthAction::Revert => format!(
+        let reason = match (action, watch.role) {
+            (_, Role::Canary { max_faults }) => format!(
+                "{} faults, at most {max_faults} are allowed (canary.max-faults); last fault: {last}",
+                sample.faults
+            ),
+            (HealthAction::Revert, _) => format!(
                 "{} faults within {:?} of activation, at most {} are allowed (probation.max-faults); last fault: {last}",
                 sample.faults, self.rule.window, self.rule.max_faults
             ),
-            HealthAction::Disable => format!(
+            (HealthAction::Disable, _) => format!(
                 "{} calls in a row failed, at most {} may (probation.max-faults); last fault: {last}",
                 sample.consecutive_faults, self.rule.max_faults
             ),
@@ -258,6 +309,36 @@ mod tests {
             event.reason
         );
         assert!(raised.try_recv().is_err());
+    }
+
+    #[test]
+    fn canary_is_returned_after_its_own_max_faults() {
+        let lenient = Probation {
+            window: Duration::from_mins(1),
+            max_faults: 1000,
+        };
+        for max_faults in [0, 2] {
+            let (health_events, mut raised) = mpsc::channel(4);
+            let health = Health::new(lenient);
+            health.watch(HealthWatch::canary(Generation(7), max_faults, health_events));
+            assert_eq!(health.probation_left(), None);
+            for _ in 0..max_faults {
+                health.faulted("p", "x");
+                health.answered();
+            }
+            assert!(raised.try_recv().is_err(), "{max_faults}");
+            health.faulted("p", "last");
+            let event = raised.try_recv().unwrap();
+            assert_eq!(
+                (event.generation, event.action),
+                (Generation(7), HealthAction::Revert)
+            );
+            let expected = format!(
+                "{} faults, at most {max_faults} are allowed (canary.max-faults); last fault: last",
+                max_faults + 1
+            );
+            assert_eq!((event.reason, health.faults()), (expected, max_faults + 1));
+        }
     }
 
     #[test]

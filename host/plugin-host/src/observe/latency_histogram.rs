@@ -42,15 +42,12 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
 
     /// The quantile in per mille. None: there are no values yet.
     pub fn at(&self, per_mille: u64) -> Option<Duration> {
-        let counts: Vec<u64> = self.counts.iter().map(|it| it.load(Relaxed)).collect();
-        let total: u64 = counts.iter().sum();
-        let wanted = (total * per_mille).div_ceil(1000).max(1);
-        let mut seen = 0;
-        let found = counts.iter().position(|count| {
-            seen += count;
-            seen >= wanted
-        });
-        found.filter(|_| total > 0).map(Self::upper_end)
+        self.counts().at(per_mille)
+    }
+
+    /// The values so far.
+    pub(crate) fn counts(&self) -> Counts<PARTS> {
+        Counts(self.counts.iter().map(|it| it.load(Relaxed)).collect())
     }
 
     /// The same values in the buckets of a metric.
@@ -80,6 +77,48 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
         let base = 1_u128 << doubling;
         let nanos = base + base * (part as u128 + 1) / PARTS as u128;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// The values of a histogram at one time.
+#[derive(Clone, Debug)]
+pub(crate) struct Counts<const PARTS: usize>(Vec<u64>);
+
+impl<const PARTS: usize> Counts<PARTS> {
+    /// The values that were added since.
+    pub(crate) fn since(&self, earlier: &Counts<PARTS>) -> Counts<PARTS> {
+        let counts = self.0.iter().zip(&earlier.0);
+        Counts(counts.map(|(now, then)| now.saturating_sub(*then)).collect())
+    }
+
+    /// All but the `most` longest.
+    pub(crate) fn without_longest(mut self, most: u64) -> Counts<PARTS> {
+        let mut left = most;
+        for count in self.0.iter_mut().rev() {
+            let removed = left.min(*count);
+            *count -= removed;
+            left -= removed;
+        }
+        self
+    }
+
+    /// How many there are.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The quantile in per mille. None: there are no values.
+    pub(crate) fn at(&self, per_mille: u64) -> Option<Duration> {
+        let total = self.total();
+        let wanted = (total * per_mille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        let found = self.0.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        found
+            .filter(|_| total > 0)
+            .map(LatencyHistogram::<PARTS>::upper_end)
     }
 }
 
@@ -149,6 +188,29 @@ mod tests {
     fn quantiles_exceed_exact_values_by_at_most_one_bucket() {
         near::<4>(0.25);
         near::<32>(0.032);
+    }
+
+    #[test]
+    fn counts_are_those_since_an_earlier_time_without_the_longest() {
+        let times = LatencyHistogram::<32>::default();
+        times.add(Duration::from_secs(9));
+        let earlier = times.counts();
+        assert_eq!(times.counts().since(&earlier).at(990), None);
+        for millis in [1, 1, 1, 500, 800] {
+            times.add(Duration::from_millis(millis));
+        }
+        let counts = times.counts().since(&earlier);
+        assert_eq!(counts.total(), 5);
+        let longest = |without: u64| {
+            let counts = counts.clone().without_longest(without);
+            counts.at(1000).map(|it| it.as_millis())
+        };
+        // Within 3.2 %.
+        for (without, from, to) in [(0, 800, 826), (1, 500, 516), (2, 1, 2), (4, 1, 2)] {
+            let found = longest(without).unwrap();
+            assert!((from..to).contains(&found), "{without}: {found}");
+        }
+        assert_eq!((longest(5), longest(6)), (None, None));
     }
 
     #[test]

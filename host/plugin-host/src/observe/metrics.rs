@@ -9,7 +9,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::version_metrics::{VersionMetrics, Versions};
+use super::{
+    status::{Recorded, RolloutKind},
+    version_metrics::{VersionMetrics, Versions},
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Label {
@@ -30,8 +33,8 @@ pub(crate) struct ResultLabel {
 /// The values of the label `result` of recorded calls.
 const RECORDING_RESULTS: [&str; 4] = ["recorded", "dropped", "too-large", "failed"];
 
-/// The values of the label `result`.
-const SHADOW_RESULTS: [&str; 4] = ["same", "different", "failed", "dropped"];
+/// The values of the label `result` of versions beside the serving one.
+const CANDIDATE_RESULTS: [&str; 4] = ["same", "different", "failed", "dropped"];
 
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
@@ -45,8 +48,11 @@ pub(crate) struct Metrics {
     admissions: Counters,
     swaps: Counters,
     rollbacks: Counters,
+    promotions: Counters,
+    returns: Counters,
     disabled: Gauges,
     shadow: Family<ResultLabel, Counter>,
+    canary: Family<ResultLabel, Counter>,
     recording: Family<ResultLabel, Counter>,
 }
 
@@ -61,12 +67,13 @@ pub(crate) struct RecordingMetrics {
     pub(crate) failed: Counter,
 }
 
-/// Results of a shadow version's comparisons.
+/// Results of a version beside the serving one.
 #[derive(Clone, Debug)]
-pub(crate) struct ShadowMetrics {
+pub(crate) struct CandidateMetrics {
     pub(crate) same: Counter,
     pub(crate) different: Counter,
     pub(crate) failed: Counter,
+    /// Not compared.
     pub(crate) dropped: Counter,
 }
 
@@ -94,8 +101,11 @@ impl Metrics {
             admissions: Family::default(),
             swaps: Family::default(),
             rollbacks: Family::default(),
+            promotions: Family::default(),
+            returns: Family::default(),
             disabled: Family::default(),
             shadow: Family::default(),
+            canary: Family::default(),
             recording: Family::default(),
         };
         registry.register_collector(Box::new(it.versions.clone()));
@@ -112,6 +122,16 @@ impl Metrics {
             it.rollbacks.clone(),
         );
         registry.register(
+            "promotions",
+            "Shadows and canaries that took the place of the serving version",
+            it.promotions.clone(),
+        );
+        registry.register(
+            "returns",
+            "Shadows and canaries that were stopped, by the host or by an operator",
+            it.returns.clone(),
+        );
+        registry.register(
             "disabled",
             "1 while the plugin is disabled after repeated faults",
             it.disabled.clone(),
@@ -120,6 +140,11 @@ impl Metrics {
             "shadow_answers",
             "Answers of a shadow version: same, different, failed, or dropped before the comparison",
             it.shadow.clone(),
+        );
+        registry.register(
+            "canary_answers",
+            "Calls of a canary: failed, or repeated on the serving version: same, different, or dropped before the comparison",
+            it.canary.clone(),
         );
         registry.register(
             "recorded_calls",
@@ -153,16 +178,20 @@ impl Metrics {
         self.versions.trial(plugin)
     }
 
-    pub(crate) fn shadow(&self, plugin: &str) -> ShadowMetrics {
+    pub(crate) fn candidate(&self, plugin: &str, kind: RolloutKind) -> CandidateMetrics {
+        let family = match kind {
+            RolloutKind::Shadow => &self.shadow,
+            RolloutKind::Canary => &self.canary,
+        };
         let of = |result| {
             let plugin = plugin.to_owned();
-            self.shadow.get_or_create_owned(&ResultLabel { plugin, result })
+            family.get_or_create_owned(&ResultLabel { plugin, result })
         };
-        ShadowMetrics {
-            same: of(SHADOW_RESULTS[0]),
-            different: of(SHADOW_RESULTS[1]),
-            failed: of(SHADOW_RESULTS[2]),
-            dropped: of(SHADOW_RESULTS[3]),
+        CandidateMetrics {
+            same: of(CANDIDATE_RESULTS[0]),
+            different: of(CANDIDATE_RESULTS[1]),
+            failed: of(CANDIDATE_RESULTS[2]),
+            dropped: of(CANDIDATE_RESULTS[3]),
         }
     }
 
@@ -177,6 +206,17 @@ impl Metrics {
             dropped: of(RECORDING_RESULTS[1]),
             too_large: of(RECORDING_RESULTS[2]),
             failed: of(RECORDING_RESULTS[3]),
+        }
+    }
+
+    /// What became of the calls chosen for the call log.
+    pub(crate) fn recorded(&self, plugin: &str) -> Recorded {
+        let counters = self.recording(plugin);
+        Recorded {
+            recorded: counters.recorded.get(),
+            dropped: counters.dropped.get(),
+            too_large: counters.too_large.get(),
+            failed: counters.failed.get(),
         }
     }
 
@@ -197,15 +237,31 @@ impl Metrics {
         self.rollbacks.get_or_create_owned(&label(plugin)).inc();
     }
 
+    pub(crate) fn promoted(&self, plugin: &str) {
+        self.promotions.get_or_create_owned(&label(plugin)).inc();
+    }
+
+    pub(crate) fn returned(&self, plugin: &str) {
+        self.returns.get_or_create_owned(&label(plugin)).inc();
+    }
+
     /// The plugin is gone: so are its series, but for those of versions that still answer a call.
     pub(crate) fn forget(&self, plugin: &str) {
         let label = label(plugin);
-        for counters in [&self.refusals, &self.admissions, &self.swaps, &self.rollbacks] {
+        for counters in [
+            &self.refusals,
+            &self.admissions,
+            &self.swaps,
+            &self.rollbacks,
+            &self.promotions,
+            &self.returns,
+        ] {
             counters.remove(&label);
         }
         self.disabled.remove(&label);
         for (family, results) in [
-            (&self.shadow, SHADOW_RESULTS),
+            (&self.shadow, CANDIDATE_RESULTS),
+            (&self.canary, CANDIDATE_RESULTS),
             (&self.recording, RECORDING_RESULTS),
         ] {
             for result in results {

@@ -31,9 +31,21 @@ pub struct Trap {
     pub backtrace: Vec<String>,
 }
 
-/// A shadow version, and how its answers compare with those of the serving one.
+/// How a new version runs beside the serving one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RolloutKind {
+    /// It answers calls again that the serving version has answered.
+    Shadow,
+    /// It answers a share of the calls.
+    Canary,
+}
+
+/// A version that runs beside the serving one, and what it has shown so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shadow {
+pub struct Rollout {
+    /// How it runs.
+    pub kind: RolloutKind,
     /// The plugin's own version.
     pub version: String,
     /// `sha256:` and its component's digest.
@@ -41,16 +53,29 @@ pub struct Shadow {
     /// Since when: seconds since 1970.
     pub since: u64,
     /// Whether it is promoted automatically; otherwise an operator promotes it.
-    pub auto: bool,
-    /// Answers compared.
+    pub automatic: bool,
+    /// Its share. Of a canary: of the tasks, queries, apps or containers. Of a shadow: of the calls.
+    pub percent: u64,
+    /// Calls and attempts that it answered.
+    pub calls: u64,
+    /// Answers compared with those of the serving version.
     pub compared: u64,
     /// Of these, different answers.
     pub differences: u64,
-    /// Of these, calls that failed on the shadow.
-    pub failures: u64,
-    /// Calls not compared: the queue was full, or the data changed in the meantime.
+    /// Calls that failed on it: traps, timeouts and invalid results. Of a canary with its start and
+    /// unfinished attempts.
+    pub faults: u64,
+    /// Calls not compared: the queue was full, the data changed in the meantime, or a canary's call
+    /// failed when it was repeated on the serving version.
     pub dropped: u64,
-    /// The newest differences and failures, oldest first; at most 16.
+    /// 99th percentile of its calls: microseconds in an instance, within 25 %, without the slowest
+    /// call of each instance of a canary.
+    pub p99_micros: Option<u64>,
+    /// The same of the serving version, since the other one began to run.
+    pub serving_p99_micros: Option<u64>,
+    /// What has to happen before it is promoted, a line each. Empty: it is being promoted.
+    pub missing: Vec<String>,
+    /// The newest differences, and failures of a shadow, oldest first; at most 16.
     pub samples: Vec<Difference>,
 }
 
@@ -61,8 +86,21 @@ pub struct Difference {
     pub question: String,
     /// The answer of the serving version.
     pub serving: String,
-    /// The answer of the shadow version.
-    pub shadow: String,
+    /// The answer of the shadow or the canary.
+    pub candidate: String,
+}
+
+/// Calls of a plugin that were chosen for the call log, since the daemon's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Recorded {
+    /// Written.
+    pub recorded: u64,
+    /// The queue was full.
+    pub dropped: u64,
+    /// Larger than a record may be.
+    pub too_large: u64,
+    /// They could not be written.
+    pub failed: u64,
 }
 
 /// One plugin, as an operator's table shows it.
@@ -125,8 +163,10 @@ pub struct Status {
     pub memory_peak: u64,
     /// The last fault of the serving version.
     pub last_trap: Option<Trap>,
-    /// The shadow version.
-    pub shadow: Option<Shadow>,
+    /// The version that runs beside the serving one.
+    pub rollout: Option<Rollout>,
+    /// What became of the calls chosen for the call log. None: its calls are not recorded.
+    pub recording: Option<Recorded>,
     /// The registry source; none for a file in the directory.
     pub source: Option<SourceStatus>,
     /// The key that signed the serving version: its name and digest. None if no key is configured.
@@ -164,6 +204,40 @@ pub enum Change {
         /// `sha256:` and its component's digest.
         digest: String,
     },
+    /// A version was started that answers a share of the calls; see the manifest's `rollout`.
+    Canary {
+        /// The plugin.
+        name: String,
+        /// The new version.
+        version: String,
+        /// `sha256:` and its component's digest.
+        digest: String,
+    },
+    /// A shadow or a canary serves now.
+    Promoted {
+        /// The plugin.
+        name: String,
+        /// Its version.
+        version: String,
+        /// `sha256:` and its component's digest.
+        digest: String,
+        /// The digest of the component that served before.
+        from: String,
+        /// Why, for an operator.
+        reason: String,
+    },
+    /// A shadow or a canary was stopped, by the host or by an operator's command; the serving version
+    /// stays active.
+    Returned {
+        /// The plugin.
+        name: String,
+        /// The version that was stopped.
+        version: String,
+        /// `sha256:` and its component's digest.
+        digest: String,
+        /// Why, for an operator.
+        reason: String,
+    },
     /// The files were removed.
     Removed {
         /// The plugin.
@@ -200,6 +274,9 @@ impl Change {
             Change::Admitted { name, .. }
             | Change::Refused { name, .. }
             | Change::Shadowing { name, .. }
+            | Change::Canary { name, .. }
+            | Change::Promoted { name, .. }
+            | Change::Returned { name, .. }
             | Change::Removed { name }
             | Change::RolledBack { name, .. }
             | Change::Disabled { name, .. } => name,

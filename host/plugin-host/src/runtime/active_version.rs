@@ -1,50 +1,43 @@
-//! [`ActiveVersion`]: the version that answers an extension point's calls, with its shadow.
+//! [`ActiveVersion`]: the version that answers an extension point's calls, with the one beside it.
 
 use std::sync::Arc;
 
 use super::{
+    candidate::{Candidate, share::KeyHash},
     pool::Version,
     recording::is_fault,
-    shadow::{Comparable, RepeatableCall, Shadow, repeat},
-    version_context::InFlight,
+    shadow::{Comparable, RepeatableCall, repeat},
 };
 use crate::error::CallError;
 
-/// The serving version, and its shadow if there is one.
+/// The serving version, and a shadow or a canary if there is one.
 pub(crate) struct ActiveVersion<W: Comparable> {
     primary: Arc<Version<W>>,
-    shadow: Option<Arc<Shadow<W>>>,
+    candidate: Option<Arc<Candidate<W>>>,
 }
 
 impl<W: Comparable> Clone for ActiveVersion<W> {
     fn clone(&self) -> Self {
         ActiveVersion {
             primary: Arc::clone(&self.primary),
-            shadow: self.shadow.clone(),
+            candidate: self.candidate.clone(),
         }
     }
-}
-
-/// A call in progress.
-pub(crate) struct EnteredCall<W: Comparable> {
-    _in_flight: InFlight,
-    /// The shadow version, if this call is in the sample.
-    pub(crate) shadow: Option<Arc<Shadow<W>>>,
 }
 
 impl<W: Comparable> ActiveVersion<W> {
     pub(crate) fn alone(version: Version<W>) -> ActiveVersion<W> {
         ActiveVersion {
             primary: Arc::new(version),
-            shadow: None,
+            candidate: None,
         }
     }
 
-    /// The same version with this shadow in place of the present one.
-    pub(crate) fn with_shadow(&self, shadow: Shadow<W>) -> ActiveVersion<W> {
+    /// The same version with this candidate in place of the present one.
+    pub(crate) fn with_candidate(&self, candidate: Option<Candidate<W>>) -> ActiveVersion<W> {
         ActiveVersion {
             primary: Arc::clone(&self.primary),
-            shadow: Some(Arc::new(shadow)),
+            candidate: candidate.map(Arc::new),
         }
     }
 
@@ -52,40 +45,77 @@ impl<W: Comparable> ActiveVersion<W> {
         &self.primary
     }
 
-    pub(crate) fn shadow(&self) -> Option<&Shadow<W>> {
-        self.shadow.as_deref()
+    pub(crate) fn candidate(&self) -> Option<&Candidate<W>> {
+        self.candidate.as_deref()
     }
 
-    /// Registers a call in progress, or fails if the limit is reached.
-    pub(crate) fn enter(&self) -> Result<EnteredCall<W>, CallError> {
-        let in_flight = self.primary.context.enter()?;
-        Ok(EnteredCall {
-            _in_flight: in_flight,
-            shadow: self.shadow.as_ref().filter(|it| it.wants()).cloned(),
-        })
+    /// The canary, if it answers the calls with this key.
+    pub(crate) fn canary(&self, key: impl FnOnce(&mut KeyHash)) -> Option<&Arc<Candidate<W>>> {
+        self.candidate.as_ref().filter(|it| it.answers(key))
     }
 
-    /// Runs a call on the serving version. A call in the sample of the shadow is repeated on it
-    /// afterwards, and one in the sample of the log is recorded; the caller waits for neither.
+    /// The shadow, if this call is in its sample.
+    pub(crate) fn shadow(&self) -> Option<&Arc<Candidate<W>>> {
+        self.candidate
+            .as_ref()
+            .filter(|it| it.is_shadow() && it.samples())
+    }
+
+    /// Runs a call on the serving version, or on the canary if it is in its share. A call that fails
+    /// on the canary is repeated on the serving version. A call in a sample is repeated on the other
+    /// version afterwards, and one in the sample of the log is recorded; the caller waits for
+    /// neither.
     pub(crate) async fn ask<C: RepeatableCall<W>>(&self, call: C) -> Result<C::Answer, CallError> {
-        let entered = self.enter()?;
-        let sampled = entered.shadow.as_ref().map(|shadow| (shadow, call.clone()));
-        let context = &self.primary.context;
-        let recorded = context.recorder().and_then(|recorder| {
-            let began = recorder.begin()?;
-            Some((recorder, began, call.clone()))
-        });
-        let answer = repeat(&self.primary, call).await;
-        if let Some((recorder, began, call)) = recorded
-            && answer.as_ref().err().is_none_or(is_fault)
-        {
-            let call = call.observed(answer.as_ref().ok().cloned());
-            recorder.end(began, call, answer.as_ref().err(), context.metrics.memory_peak());
+        if let Some(canary) = self.canary(|hash| call.key(hash)) {
+            match compared(&canary.version, call.clone(), canary.samples().then_some(canary)).await {
+                Ok(answer) => {
+                    canary.stats.answered();
+                    return Ok(answer);
+                }
+                Err(error) if is_fault(&error) => canary.stats.failed(),
+                // The canary was not asked.
+                Err(_) => {}
+            }
         }
-        let answer = answer?;
-        if let Some((shadow, call)) = sampled {
-            shadow.submit(call.sample(answer.clone()));
-        }
-        Ok(answer)
+        compared(&self.primary, call, self.shadow()).await
     }
+}
+
+/// Runs a call on a version. `candidate`: it receives the answer for the comparison.
+async fn compared<W: Comparable, C: RepeatableCall<W>>(
+    version: &Arc<Version<W>>,
+    call: C,
+    candidate: Option<&Arc<Candidate<W>>>,
+) -> Result<C::Answer, CallError> {
+    let Some(candidate) = candidate else {
+        return recorded(version, call).await;
+    };
+    let sampled = call.clone();
+    let answer = recorded(version, call).await?;
+    candidate.submit(sampled.sample(answer.clone()));
+    Ok(answer)
+}
+
+/// Runs a call on a version, and records it if it is in the sample of the log.
+async fn recorded<W: Comparable, C: RepeatableCall<W>>(
+    version: &Arc<Version<W>>,
+    call: C,
+) -> Result<C::Answer, CallError> {
+    let context = &version.context;
+    let _in_flight = context.enter()?;
+    let Some((recorder, began)) = context.recorder().and_then(|it| Some((it, it.begin()?))) else {
+        return repeat(version, call).await;
+    };
+    let observed = call.clone();
+    let answer = repeat(version, call).await;
+    if answer.as_ref().err().is_none_or(is_fault) {
+        let observed = observed.observed(answer.as_ref().ok().cloned());
+        recorder.end(
+            began,
+            observed,
+            answer.as_ref().err(),
+            context.metrics.memory_peak(),
+        );
+    }
+    answer
 }

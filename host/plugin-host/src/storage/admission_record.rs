@@ -29,6 +29,12 @@ pub enum Outcome {
     Disabled,
     /// It runs as a shadow version.
     Shadowing,
+    /// It runs as a canary.
+    Canary,
+    /// It was a shadow or a canary, and was activated.
+    Promoted,
+    /// It was a shadow or a canary, and was stopped. Its files are not admitted again.
+    Returned,
     /// The files were removed.
     Removed,
 }
@@ -40,11 +46,11 @@ pub struct AdmissionRecord {
     pub sequence: u64,
     /// Seconds since 1970.
     pub at: u64,
-    /// The cause: `directory`, `probation`, `shadow`, or the operator's name.
+    /// The cause: `directory`, `probation`, `shadow`, `canary`, or the operator's name.
     pub by: String,
     /// The outcome of an admission.
     pub outcome: Outcome,
-    /// Why it was refused, disabled or rolled back.
+    /// Why it was refused, disabled, promoted, returned or rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The plugin's own version.
@@ -82,8 +88,8 @@ pub struct AdmissionRecord {
     /// `[limits]`, as JSON: bytes and milliseconds.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub limits: Value,
-    /// The digest of both files in the directory at that time. After a rollback these files are not
-    /// admitted again.
+    /// The digest of both files in the directory at that time. After a rollback or a return these
+    /// files are not admitted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
 }
@@ -146,7 +152,18 @@ impl AdmissionRecord {
 
     /// Whether it activates a version.
     pub(crate) fn serves(&self) -> bool {
-        matches!(self.outcome, Outcome::Admitted | Outcome::RolledBack)
+        matches!(
+            self.outcome,
+            Outcome::Admitted | Outcome::Promoted | Outcome::RolledBack
+        )
+    }
+
+    /// Whether it is of a version beside the serving one, or of its end.
+    pub(crate) fn is_beside(&self) -> bool {
+        matches!(
+            self.outcome,
+            Outcome::Shadowing | Outcome::Canary | Outcome::Returned
+        )
     }
 
     /// Whether it is of this version.

@@ -398,7 +398,10 @@ mod tests {
             (Outcome::Admitted, Some(2)),
             (Outcome::Disabled, Some(2)),
             (Outcome::Shadowing, Some(2)),
-            (Outcome::RolledBack, Some(5)),
+            (Outcome::Canary, Some(2)),
+            (Outcome::Returned, Some(2)),
+            (Outcome::RolledBack, Some(7)),
+            (Outcome::Promoted, Some(8)),
             (Outcome::Removed, None),
         ] {
             memory.add("p", AdmissionRecord::new(outcome, "test")).await;

@@ -92,7 +92,7 @@ async fn a_promotion_does_not_wait_for_a_compilation() {
     assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
     begin_slow(&site, "slow").await;
     let change = site.plugins.promote("beside", "x").await;
-    assert!(matches!(change, Ok(Change::Admitted { .. })), "{change:?}");
+    assert!(matches!(change, Ok(Change::Promoted { .. })), "{change:?}");
     assert!(is_admitting(&site, "slow"), "the promotion waited for it");
     site.stop().await;
 }

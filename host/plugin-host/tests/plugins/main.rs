@@ -13,6 +13,8 @@
 
 mod admission;
 mod attestations;
+mod canary;
+mod canary_limits;
 mod chain;
 mod compiling;
 mod counted;

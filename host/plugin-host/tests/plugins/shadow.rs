@@ -7,7 +7,7 @@ use std::sync::{
 
 use tempfile::TempDir;
 use transom_plugin_host::{
-    Change, CommandError, Config, Outcome as Came, Shadow,
+    Change, CommandError, Config, Outcome as Came, Rollout, RolloutKind,
     events::{Decision, Event, Query},
     matcher::{Agent, Candidate, Constraint, Task},
     probe::{Endpoint, Outcome},
@@ -25,12 +25,14 @@ fn probe(promote: &str, config: &str) -> String {
 const MANUAL: &str = "rollout = \"shadow-manual\"";
 const AUTO: &str = "rollout = \"shadow\"\nshadow = { min-duration = \"1ms\", min-calls = 3 }";
 
-fn shadow(site: &Site, name: &str) -> Option<Shadow> {
-    site.status(name).shadow
+fn shadow(site: &Site, name: &str) -> Option<Rollout> {
+    let rollout = site.status(name).rollout?;
+    assert_eq!(rollout.kind, RolloutKind::Shadow);
+    Some(rollout)
 }
 
 /// Waits until so many answers were compared.
-async fn compared(site: &Site, name: &str, calls: u64) -> Shadow {
+async fn compared(site: &Site, name: &str, calls: u64) -> Rollout {
     let done = async {
         loop {
             match shadow(site, name) {
@@ -80,7 +82,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
         );
     }
     let agreed = compared(&site, "odd", 3).await;
-    assert_eq!((agreed.compared, agreed.differences, agreed.failures), (3, 0, 0));
+    assert_eq!((agreed.compared, agreed.differences, agreed.faults), (3, 0, 0));
     assert_eq!(
         asked.load(Relaxed),
         3,
@@ -92,14 +94,14 @@ async fn differences_are_counted_while_the_old_version_answers() {
         custom(r#"{"mark": "v1", "attempt": 4}"#)
     );
     let parted = compared(&site, "odd", 4).await;
-    assert_eq!((parted.differences, parted.auto), (1, false));
+    assert_eq!((parted.differences, parted.automatic), (1, false));
     let sample = &parted.samples[0];
     assert!(
         sample.question.contains("step 1 of a look at /shop/web"),
         "{sample:?}"
     );
     assert!(
-        sample.serving.contains("v1") && sample.shadow.contains("v2"),
+        sample.serving.contains("v1") && sample.candidate.contains("v2"),
         "{sample:?}"
     );
     assert_eq!(
@@ -110,8 +112,21 @@ async fn differences_are_counted_while_the_old_version_answers() {
     let status = site.status("odd");
     assert_eq!((status.calls, status.traps, status.instances), (7, 0, 1));
 
+    assert!(parted.missing[0].ends_with(" more (shadow.min-duration)"));
+    assert_eq!(
+        parted.missing[1..],
+        [
+            "96 more compared answers (shadow.min-calls)",
+            "1 answers differ, at most 0 may (shadow.max-differences)",
+            "an operator's order (transom plugin promote odd)"
+        ]
+    );
+
     let change = site.plugins.promote("odd", "operator").await.unwrap();
-    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert!(
+        matches!(&change, Change::Promoted { reason, .. } if reason == "promoted by operator"),
+        "{change:?}"
+    );
     assert_eq!(
         look(&site, "{}", at).await,
         custom(r#"{"mark": "v2", "attempt": 1}"#)
@@ -126,13 +141,19 @@ async fn differences_are_counted_while_the_old_version_answers() {
     assert_eq!(
         told,
         [
-            (Came::Admitted, "operator"),
+            (Came::Promoted, "operator"),
             (Came::Shadowing, "directory"),
             (Came::Admitted, "directory")
         ]
     );
     for (name, error) in [
-        ("odd", CommandError::NoShadow { name: "odd".into() }),
+        (
+            "odd",
+            CommandError::NoCandidate {
+                name: "odd".into(),
+                what: "promote",
+            },
+        ),
         ("none", CommandError::Unknown { name: "none".into() }),
     ] {
         assert_eq!(site.plugins.promote(name, "x").await, Err(error));
@@ -157,11 +178,11 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
         change = tokio::time::timeout(TIMEOUT, changes.recv()) => change.unwrap().unwrap(),
         () = asking => unreachable!(),
     };
-    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert!(matches!(change, Change::Promoted { .. }), "{change:?}");
     let (records, _) = site.plugins.history("odd");
     assert_eq!(
         (records[0].outcome, records[0].by.as_str()),
-        (Came::Admitted, "shadow")
+        (Came::Promoted, "shadow")
     );
     assert_eq!(records[0].manifest, new);
     assert!(records[0].reason.as_deref().unwrap().contains("it agreed in"));
@@ -172,9 +193,9 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
         assert!(site.look("odd", "{}", None).await.is_ok());
     }
     let failed = compared(&site, "odd", 10).await;
-    assert_eq!((failed.failures, failed.auto), (failed.compared, true));
+    assert_eq!((failed.faults, failed.automatic), (failed.compared, true));
     assert!(
-        failed.samples[0].shadow.contains("trapped"),
+        failed.samples[0].candidate.contains("trapped"),
         "{:?}",
         failed.samples[0]
     );
@@ -186,7 +207,7 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
     );
     // Files that come next are compared with the version that serves, too.
     replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v9\"")).await;
-    assert_eq!(shadow(&site, "odd").unwrap().failures, 0);
+    assert_eq!(shadow(&site, "odd").unwrap().faults, 0);
     let other_world = site
         .replace(
             "tests/odd-events",
@@ -260,7 +281,7 @@ async fn filters_and_matchers_are_compared_too() {
     let sample = &parted.samples[0];
     assert!(sample.question.starts_with("b to "), "{sample:?}");
     assert_eq!(
-        (sample.serving.as_str(), sample.shadow.as_str()),
+        (sample.serving.as_str(), sample.candidate.as_str()),
         ("Some(Pass)", "Some(Drop)")
     );
 
@@ -292,7 +313,7 @@ async fn filters_and_matchers_are_compared_too() {
     agent_set.evaluate(&task, &candidates).await.unwrap();
     agent_set.place(&task, &candidates, 1).await.unwrap();
     let agreed = compared(&site, "attributes", 3).await;
-    assert_eq!((agreed.compared, agreed.differences, agreed.failures), (3, 0, 0));
+    assert_eq!((agreed.compared, agreed.differences, agreed.faults), (3, 0, 0));
     site.stop().await;
 }
 

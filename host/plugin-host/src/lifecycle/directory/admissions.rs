@@ -176,12 +176,12 @@ impl Directory {
         }
         let admitted = match result.files {
             Some(Ok(version)) => {
-                let as_shadow = version.manifest.rollout.shadow().is_some();
+                let beside = version.manifest.rollout.plan().map(|it| it.kind());
                 let serving = self.plugins.get(name).and_then(|it| it.state.serving());
-                if as_shadow && serving.is_some_and(|it| it.version.info.world != version.info.world) {
+                if beside.is_some() && serving.is_some_and(|it| it.version.info.world != version.info.world) {
                     Err(AdmissionError::OtherWorld)
                 } else {
-                    self.apply(name, Event::Admitted { version, as_shadow }).await;
+                    self.apply(name, Event::Admitted { version, beside }).await;
                     Ok(())
                 }
             }
@@ -201,8 +201,8 @@ impl Directory {
     }
 
     /// After a restart: the recorded version that serves if it is not the one in the directory.
-    /// After a rollback the files in the directory are ignored; if they ran as a shadow, they do so
-    /// again.
+    /// After a rollback or a return the files in the directory are ignored; if they ran beside the
+    /// serving version, they do so again.
     fn active_record(&self, name: &str, found: Fingerprint) -> Option<ActiveRecord> {
         if self
             .plugins
@@ -211,14 +211,21 @@ impl Directory {
         {
             return None;
         }
+        let records = self.history.of(name);
         let record = self.history.active_record(name)?;
         let files = Some(format!("sha256:{}", hex(&found)));
         let rolled_back = record.outcome == Outcome::RolledBack && record.files == files;
-        let newest = self.history.newest(name)?;
-        let files_are_shadow = newest.outcome == Outcome::Shadowing && newest.files == files;
-        (rolled_back || files_are_shadow).then_some(ActiveRecord {
+        // The newest about these files since then.
+        let beside = records
+            .iter()
+            .take_while(|it| it.sequence > record.sequence)
+            .find(|it| it.is_beside() && it.files == files);
+        let returned = beside.is_some_and(|it| it.outcome == Outcome::Returned);
+        let newest = records.first()?;
+        let files_are_beside = !returned && newest.is_beside() && newest.files == files;
+        (rolled_back || returned || files_are_beside).then_some(ActiveRecord {
             record,
-            files_are_shadow,
+            files_are_beside,
         })
     }
 
@@ -302,8 +309,8 @@ impl Directory {
         }
         let serving = plugin.and_then(|it| it.state.serving());
         let mut served = records.iter().filter(|it| it.serves());
-        // An explicit record may also be of a shadow version: it was admitted, too.
-        let admitted = |it: &&AdmissionRecord| it.serves() || it.outcome == Outcome::Shadowing;
+        // An explicit record may also be of a shadow or a canary: it was admitted, too.
+        let admitted = |it: &&AdmissionRecord| it.serves() || it.is_beside();
         let found = match record {
             Some(sequence) => records
                 .iter()

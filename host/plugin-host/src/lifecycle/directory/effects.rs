@@ -13,13 +13,17 @@ use crate::{
     lifecycle::{
         admission::{Activation, AdmissionError, Admitted},
         state::{Effect, Event, Report, Running, transition},
-        table::{Disabled, Serving, Table},
+        table::{Beside, Disabled, Serving, Table},
     },
+    manifest::rollout::{Plan, Rollout},
     observe::{
         health::{Generation, HealthWatch},
         status::Change,
     },
-    runtime::shadow::ShadowStats,
+    runtime::{
+        candidate::{CandidateStats, Terms},
+        recording::Recorder,
+    },
     storage::admission_record::{AdmissionRecord, Outcome},
 };
 
@@ -42,10 +46,16 @@ impl Directory {
                     running,
                     on_probation,
                 } => self.activate(name, running, on_probation),
-                Effect::StartShadow(running) => self.start_shadow(name, &running),
-                Effect::ShadowDropped => tracing::warn!(
+                Effect::StartCandidate { running, .. } => self.start_candidate(name, &running),
+                Effect::EndCandidate => self.change_table(|table| {
+                    if let Some(serving) = table.serving.get_mut(name) {
+                        *serving = serving.without_candidate();
+                    }
+                }),
+                Effect::CandidateDropped(kind) => tracing::warn!(
                     plugin = name,
-                    "shadow version dropped: another version serves now"
+                    ?kind,
+                    "version beside the serving one dropped: another version serves now"
                 ),
                 Effect::Disable { reason } => self.take_out_of_service(name, &reason),
                 Effect::ShowRefusal { reason } => self.change_table(|table| {
@@ -98,15 +108,10 @@ impl Directory {
             version: admitted,
             generation,
         } = running;
-        let log = self
-            .admission_context
-            .calls
-            .as_ref()
-            .filter(|_| admitted.manifest.record);
         let serving = admitted.start(Activation::Serving {
             metrics: self.metrics.trial(name),
             watch: HealthWatch::new(generation, on_probation, self.health_events.clone()),
-            recorder: log.map(|log| log.recorder(&admitted.recorded_version(name))),
+            recorder: self.recorder(name, &admitted),
         });
         let mut before = None;
         self.change_table(|table| {
@@ -122,20 +127,57 @@ impl Directory {
         }
     }
 
-    /// Starts a version as the shadow of the serving one.
-    fn start_shadow(&mut self, name: &str, running: &Running<Admitted>) {
-        let Some((plan, auto)) = running.version.manifest.rollout.shadow() else {
+    /// None: the calls of the version are not recorded.
+    fn recorder(&self, name: &str, admitted: &Admitted) -> Option<Recorder> {
+        let log = self.admission_context.calls.as_ref()?;
+        admitted
+            .manifest
+            .record
+            .then(|| log.recorder(&admitted.recorded_version(name)))
+    }
+
+    /// Starts a version beside the serving one.
+    fn start_candidate(&mut self, name: &str, running: &Running<Admitted>) {
+        let Running { version, generation } = running;
+        let Rollout::Beside { plan, automatic } = version.manifest.rollout else {
             return;
         };
-        let shadow = running.version.start(Activation::Shadow);
-        let metrics = self.metrics.shadow(name);
-        let stats = Arc::new(ShadowStats::new(plan, auto, running.generation, metrics));
+        let terms = Terms {
+            plan,
+            automatic,
+            generation: *generation,
+        };
+        let serving = self.plugins.get(name).and_then(|it| it.state.serving());
+        let serving = serving.map(|it| it.version.clone());
+        let (candidate, aside) = match plan {
+            Plan::Shadow(_) => (version.start(Activation::Shadow), None),
+            Plan::Canary(plan) => {
+                let events = self.health_events.clone();
+                let candidate = version.start(Activation::Serving {
+                    metrics: self.metrics.trial(name),
+                    watch: HealthWatch::canary(*generation, plan.max_faults, events),
+                    recorder: self.recorder(name, version),
+                });
+                // Repeated calls do not count as the serving version's, nor do their faults.
+                let aside = serving.filter(|_| plan.compare_percent > 0);
+                (candidate, aside.map(|it| it.start(Activation::Shadow)))
+            }
+        };
+        let metrics = self.metrics.candidate(name, plan.kind());
+        let table = self.table.load();
+        let active = table.serving.get(name).and_then(|serving| {
+            let context = Arc::clone(candidate.parts().0);
+            let measured = serving.parts().0.metrics.clone();
+            let beside = Beside {
+                runtime: self.runtime(),
+                stats: Arc::new(CandidateStats::new(terms, context, measured, metrics)),
+                aside,
+                judged: self.judgements.clone(),
+            };
+            serving.with_candidate(&candidate, &beside)
+        });
         self.change_table(|table| {
             table.refusals.remove(name);
-            let active = table
-                .serving
-                .get(name)
-                .and_then(|it| it.with_shadow(&shadow, self.runtime(), &stats, &self.agreements));
             if let Some(active) = active {
                 table.serving.insert(name.to_owned(), active);
             }
@@ -179,6 +221,8 @@ impl Directory {
         match report.outcome {
             Outcome::Refused => self.metrics.refused(name),
             Outcome::RolledBack => self.metrics.rolled_back(name),
+            Outcome::Promoted => self.metrics.promoted(name),
+            Outcome::Returned => self.metrics.returned(name),
             _ => {}
         }
         // A restart with the same files adds no record.
@@ -187,7 +231,9 @@ impl Directory {
             (Outcome::Admitted, Some(it)) => {
                 !newest.serves() || !newest.is_of(&it.info) || newest.files != record.files
             }
-            (Outcome::Shadowing, _) => newest.outcome != Outcome::Shadowing || newest.files != record.files,
+            (Outcome::Shadowing | Outcome::Canary, _) => {
+                newest.outcome != report.outcome || newest.files != record.files
+            }
             _ => true,
         });
         if is_new {
@@ -221,6 +267,24 @@ impl Directory {
                 version: info.version,
                 digest: info.digest,
             },
+            (Outcome::Canary, Some(info)) => Change::Canary {
+                name,
+                version: info.version,
+                digest: info.digest,
+            },
+            (Outcome::Promoted, Some(info)) => Change::Promoted {
+                name,
+                version: info.version,
+                digest: info.digest,
+                from: report.from.map(|it| it.info.digest).unwrap_or_default(),
+                reason,
+            },
+            (Outcome::Returned, Some(info)) => Change::Returned {
+                name,
+                version: info.version,
+                digest: info.digest,
+                reason,
+            },
             (Outcome::RolledBack, Some(info)) => Change::RolledBack {
                 name,
                 version: info.version,
@@ -236,9 +300,7 @@ impl Directory {
             (Outcome::Refused, _) => Change::Refused { name, reason },
             (Outcome::Removed, _) => Change::Removed { name },
             // These have a version.
-            (Outcome::Admitted | Outcome::Shadowing | Outcome::RolledBack | Outcome::Disabled, None) => {
-                return None;
-            }
+            (_, None) => return None,
         };
         Some(self.publish(change))
     }
@@ -273,6 +335,41 @@ impl Directory {
                 digest,
             } => {
                 tracing::info!(plugin = name, version, digest, "shadow version started");
+            }
+            Change::Canary {
+                name,
+                version,
+                digest,
+            } => {
+                tracing::info!(plugin = name, version, digest, "canary started");
+            }
+            Change::Promoted {
+                name,
+                version,
+                digest,
+                from,
+                reason,
+            } => {
+                tracing::info!(
+                    plugin = name,
+                    version,
+                    digest,
+                    from,
+                    "plugin version promoted: {reason}"
+                );
+            }
+            Change::Returned {
+                name,
+                version,
+                digest,
+                reason,
+            } => {
+                tracing::warn!(
+                    plugin = name,
+                    version,
+                    digest,
+                    "plugin version returned: {reason}"
+                );
             }
             Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),
             Change::RolledBack {

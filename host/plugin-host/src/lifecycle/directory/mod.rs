@@ -47,9 +47,9 @@ use crate::{
     error::{CommandError, Error},
     observe::{health::HealthEvent, metrics::Metrics, status::Change},
     runtime::{
+        candidate::{CandidateJudged, Verdict},
         engine::{CompilePriority, Compilers},
         pool::Runtime,
-        shadow::ShadowAgreed,
     },
     storage::{history::History, version_store::VersionStore},
 };
@@ -61,7 +61,7 @@ use files::Fingerprint;
 const MAX_CHANGES: usize = 256;
 /// Queued commands.
 const MAX_COMMANDS: usize = 16;
-/// Queued health events, and agreements of shadows: one for each possible plugin.
+/// Queued health events, and judgements of candidates: one for each possible plugin.
 const MAX_EVENTS: usize = 256;
 
 /// A command to the directory's task.
@@ -75,8 +75,14 @@ pub(crate) enum Command {
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
     },
-    /// Promote the shadow version.
+    /// Promote the shadow or the canary.
     Promote {
+        name: String,
+        by: String,
+        answer: oneshot::Sender<Result<Change, CommandError>>,
+    },
+    /// Stop the shadow or the canary.
+    Return {
         name: String,
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
@@ -106,8 +112,8 @@ pub(crate) struct Directory {
     history: Arc<History>,
     /// For the health of serving versions.
     health_events: mpsc::Sender<HealthEvent>,
-    /// For shadows that meet their plan.
-    agreements: mpsc::Sender<ShadowAgreed>,
+    /// For shadows and canaries.
+    judgements: mpsc::Sender<CandidateJudged>,
     inbox: Inbox,
     plugins: BTreeMap<String, Plugin>,
     /// Files refused for their names, as shown.
@@ -126,7 +132,7 @@ pub(crate) struct Directory {
 struct Inbox {
     commands: mpsc::Receiver<Command>,
     health_events: mpsc::Receiver<HealthEvent>,
-    agreements: mpsc::Receiver<ShadowAgreed>,
+    judgements: mpsc::Receiver<CandidateJudged>,
 }
 
 /// One plugin: its versions and the files last seen.
@@ -170,7 +176,7 @@ impl Directory {
         let (changes, _) = broadcast::channel(MAX_CHANGES);
         let (command_sender, commands) = mpsc::channel(MAX_COMMANDS);
         let (health_sender, health_events) = mpsc::channel(MAX_EVENTS);
-        let (agreement_sender, agreements) = mpsc::channel(MAX_EVENTS);
+        let (judgement_sender, judgements) = mpsc::channel(MAX_EVENTS);
         let config = Arc::clone(&admission_context.config);
         let compilers = Compilers::new(
             config.compiler.clone(),
@@ -192,11 +198,11 @@ impl Directory {
             version_store: VersionStore::new(artifacts),
             history,
             health_events: health_sender,
-            agreements: agreement_sender,
+            judgements: judgement_sender,
             inbox: Inbox {
                 commands,
                 health_events,
-                agreements,
+                judgements,
             },
             plugins: BTreeMap::new(),
             misnamed: BTreeSet::new(),
@@ -239,7 +245,7 @@ impl Directory {
                 tokio::select! {
                     biased;
                     Some(event) = self.inbox.health_events.recv() => self.on_health_event(event).await,
-                    Some(agreed) = self.inbox.agreements.recv() => self.on_shadow_agreed(agreed).await,
+                    Some(judged) = self.inbox.judgements.recv() => self.on_candidate_judged(judged).await,
                     command = self.inbox.commands.recv() => match command {
                         Some(command) => self.execute(command).await,
                         // All handles are dropped: there are no callers left.
@@ -285,16 +291,21 @@ impl Directory {
         }
     }
 
-    /// A shadow met its plan. One that was replaced in the meantime is not promoted.
-    async fn on_shadow_agreed(&mut self, agreed: ShadowAgreed) {
-        let ShadowAgreed {
+    /// A candidate met its plan, or exceeds a limit of it. One that is gone in the meantime changes
+    /// nothing.
+    async fn on_candidate_judged(&mut self, judged: CandidateJudged) {
+        let CandidateJudged {
             plugin,
             generation,
+            verdict,
             reason,
-        } = agreed;
+        } = judged;
         if self.plugins.contains_key(&plugin) {
-            self.apply(&plugin, Event::ShadowAgreed { generation, reason })
-                .await;
+            let event = match verdict {
+                Verdict::Agreed => Event::CandidateAgreed { generation, reason },
+                Verdict::Failed => Event::CandidateFailed { generation, reason },
+            };
+            self.apply(&plugin, event).await;
         }
     }
 
@@ -327,18 +338,28 @@ impl Directory {
                 answer,
             } => self.start_rollback(&name, record, by, answer).await,
             Command::Promote { name, by, answer } => {
-                let done = self.promote(name, by).await;
+                let done = self.end_candidate(name, "promote", Event::Promoted { by }).await;
+                drop(answer.send(done));
+            }
+            Command::Return { name, by, answer } => {
+                let done = self.end_candidate(name, "return", Event::Returned { by }).await;
                 drop(answer.send(done));
             }
         }
     }
 
-    async fn promote(&mut self, name: String, by: String) -> Result<Change, CommandError> {
+    /// What an operator ordered about a shadow or a canary.
+    async fn end_candidate(
+        &mut self,
+        name: String,
+        what: &'static str,
+        event: Event<Admitted>,
+    ) -> Result<Change, CommandError> {
         if !self.plugins.contains_key(&name) {
             return Err(CommandError::Unknown { name });
         }
-        let promoted = self.apply(&name, Event::Promoted { by }).await;
-        promoted.ok_or(CommandError::NoShadow { name })
+        let done = self.apply(&name, event).await;
+        done.ok_or(CommandError::NoCandidate { name, what })
     }
 
     /// Answers the rescans that have finished, admissions included.

@@ -26,8 +26,8 @@ pub(super) struct AdmissionResult {
 /// The recorded version to admit first.
 pub(super) struct ActiveRecord {
     pub(super) record: AdmissionRecord,
-    /// The files follow as its shadow.
-    pub(super) files_are_shadow: bool,
+    /// The files follow beside it, as a shadow or a canary.
+    pub(super) files_are_beside: bool,
 }
 
 /// An admission, executed in a background task.
@@ -51,7 +51,7 @@ impl PendingAdmission {
         let restored = match &self.active_record {
             Some(ActiveRecord {
                 record,
-                files_are_shadow,
+                files_are_beside,
             }) => {
                 let admitted = admit_record(
                     &self.admission_context,
@@ -61,7 +61,7 @@ impl PendingAdmission {
                     of_record,
                 )
                 .await;
-                if admitted.is_ok() && !files_are_shadow {
+                if admitted.is_ok() && !files_are_beside {
                     return AdmissionResult {
                         restored: Some(admitted),
                         files: None,

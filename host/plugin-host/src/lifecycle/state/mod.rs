@@ -1,5 +1,5 @@
 //! The life of a plugin's versions as a pure rule: which one serves, which one may return, which
-//! one runs as a shadow.
+//! one runs beside it, as a shadow or as a canary.
 //!
 //! ```text
 //!              admitted                       admitted
@@ -7,7 +7,8 @@
 //!                             ^  ^                            |    |
 //!                             |  +-- faults: predecessor -----+    | probation passed
 //!                             +------------------------------------+
-//!   Serving, OnProbation -- admitted as shadow --> ServingWithShadow -- agreed, promoted --> OnProbation
+//!   Serving, OnProbation -- admitted beside --> ServingWithCandidate -- agreed, promoted --> OnProbation
+//!   ServingWithCandidate -- canary failed, returned --> Serving, OnProbation
 //!   any state that serves -- faults, no predecessor --> Disabled -- admitted --> Serving
 //!   any state -- rollback --> Serving        any state -- files removed --> Absent
 //! ```
@@ -17,10 +18,16 @@
 //! in their order.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
+mod event;
+
 use crate::{
-    observe::health::{Generation, HealthAction},
+    observe::{
+        health::{Generation, HealthAction},
+        status::RolloutKind,
+    },
     storage::admission_record::Outcome,
 };
+pub(super) use event::{Effect, Event, Report};
 
 /// The versions of one plugin. `V`: an admitted version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,9 +41,10 @@ pub(super) enum PluginState<V> {
         serving: Running<V>,
         predecessor: V,
     },
-    ServingWithShadow {
+    ServingWithCandidate {
         serving: Running<V>,
-        shadow: Running<V>,
+        candidate: Running<V>,
+        kind: RolloutKind,
         /// Set while the serving version is on probation.
         predecessor: Option<V>,
     },
@@ -51,74 +59,13 @@ pub(super) struct Running<V> {
     pub(super) generation: Generation,
 }
 
-/// What happens to a plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Event<V> {
-    /// The files in the directory passed admission. `as_shadow`: they are compared first, if
-    /// another version serves.
-    Admitted { version: V, as_shadow: bool },
-    /// After a restart: the version that served before it, in place of the files in the directory.
-    Restored { version: V },
-    /// The files in the directory did not pass admission.
-    Refused { reason: String },
-    /// An operator returns to an earlier version.
-    RolledBack { version: V, by: String, reason: String },
-    /// An operator promotes the shadow.
-    Promoted { by: String },
-    /// The shadow of this generation met its plan.
-    ShadowAgreed { generation: Generation, reason: String },
-    /// The version of this generation has too many faults.
-    Failed {
-        generation: Generation,
-        action: HealthAction,
-        reason: String,
-    },
-    /// The predecessor is no longer needed.
-    ProbationPassed,
-    /// The files, or the manifest, were removed.
-    Removed,
-}
-
-/// What follows from an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect<V> {
-    /// Start the version and put it into the table.
-    Activate { running: Running<V>, on_probation: bool },
-    /// Start the version as the shadow of the serving one.
-    StartShadow(Running<V>),
-    /// The shadow ends, because another version serves than the one that it was compared with.
-    ShadowDropped,
-    /// Take the serving version out of service.
-    Disable { reason: String },
-    /// Show why the files were refused.
-    ShowRefusal { reason: String },
-    /// Forget the plugin.
-    Forget,
-    /// Add an admission record.
-    Record(Report<V>),
-    /// Inform subscribers and the log.
-    Publish(Report<V>),
-}
-
-/// A change of a plugin, for the history, subscribers and the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Report<V> {
-    pub(super) outcome: Outcome,
-    /// None: it is of no admitted version.
-    pub(super) version: Option<V>,
-    /// The version that served before, for a rollback.
-    pub(super) from: Option<V>,
-    pub(super) by: String,
-    pub(super) reason: Option<String>,
-}
-
 impl<V> PluginState<V> {
     /// The version that serves.
     pub(super) fn serving(&self) -> Option<&Running<V>> {
         match self {
             PluginState::Serving(serving)
             | PluginState::OnProbation { serving, .. }
-            | PluginState::ServingWithShadow { serving, .. } => Some(serving),
+            | PluginState::ServingWithCandidate { serving, .. } => Some(serving),
             PluginState::Absent | PluginState::Disabled(_) => None,
         }
     }
@@ -135,7 +82,7 @@ impl<V> PluginState<V> {
         matches!(
             self,
             PluginState::OnProbation { .. }
-                | PluginState::ServingWithShadow {
+                | PluginState::ServingWithCandidate {
                     predecessor: Some(_),
                     ..
                 }
@@ -145,7 +92,7 @@ impl<V> PluginState<V> {
     fn into_predecessor(self) -> Option<V> {
         match self {
             PluginState::OnProbation { predecessor, .. } => Some(predecessor),
-            PluginState::ServingWithShadow { predecessor, .. } => predecessor,
+            PluginState::ServingWithCandidate { predecessor, .. } => predecessor,
             PluginState::Absent | PluginState::Serving(_) | PluginState::Disabled(_) => None,
         }
     }
@@ -165,12 +112,12 @@ pub(super) fn transition<V: Clone>(
         (
             Event::Admitted {
                 version,
-                as_shadow: true,
+                beside: Some(kind),
             },
             state @ (PluginState::Serving(_)
             | PluginState::OnProbation { .. }
-            | PluginState::ServingWithShadow { .. }),
-        ) => shadow(state, start(version)),
+            | PluginState::ServingWithCandidate { .. }),
+        ) => start_beside(state, start(version), kind),
         (Event::Admitted { version, .. }, state) => {
             let report = report(Outcome::Admitted, &version, "directory", None);
             let predecessor = state.serving().map(|it| it.version.clone());
@@ -186,14 +133,51 @@ pub(super) fn transition<V: Clone>(
             (state, effects)
         }
         (Event::RolledBack { version, by, reason }, state) => roll_back(&state, start(version), &by, reason),
-        (Event::Promoted { by }, PluginState::ServingWithShadow { serving, shadow, .. }) => {
-            promote(serving.version, start(shadow.version), &by, None)
+        (
+            Event::Promoted { by },
+            PluginState::ServingWithCandidate {
+                serving, candidate, ..
+            },
+        ) => {
+            let reason = format!("promoted by {by}");
+            promote(serving.version, start(candidate.version), &by, reason)
         }
         (
-            Event::ShadowAgreed { generation, reason },
-            PluginState::ServingWithShadow { serving, shadow, .. },
-        ) if shadow.generation == generation => {
-            promote(serving.version, start(shadow.version), "shadow", Some(reason))
+            Event::CandidateAgreed { generation, reason },
+            PluginState::ServingWithCandidate {
+                serving,
+                candidate,
+                kind,
+                ..
+            },
+        ) if candidate.generation == generation => {
+            promote(serving.version, start(candidate.version), name_of(kind), reason)
+        }
+        (
+            Event::Returned { by },
+            PluginState::ServingWithCandidate {
+                serving,
+                candidate,
+                predecessor,
+                ..
+            },
+        ) => {
+            let reason = format!("returned by {by}");
+            give_back(serving, predecessor, &candidate.version, &by, reason)
+        }
+        (
+            Event::CandidateFailed { generation, reason }
+            | Event::Failed {
+                generation, reason, ..
+            },
+            PluginState::ServingWithCandidate {
+                serving,
+                candidate,
+                kind,
+                predecessor,
+            },
+        ) if candidate.generation == generation => {
+            give_back(serving, predecessor, &candidate.version, name_of(kind), reason)
         }
         (
             Event::Failed {
@@ -208,10 +192,19 @@ pub(super) fn transition<V: Clone>(
         (Event::ProbationPassed, PluginState::OnProbation { serving, .. }) => {
             (PluginState::Serving(serving), Vec::new())
         }
-        (Event::ProbationPassed, PluginState::ServingWithShadow { serving, shadow, .. }) => {
-            let state = PluginState::ServingWithShadow {
+        (
+            Event::ProbationPassed,
+            PluginState::ServingWithCandidate {
                 serving,
-                shadow,
+                candidate,
+                kind,
+                ..
+            },
+        ) => {
+            let state = PluginState::ServingWithCandidate {
+                serving,
+                candidate,
+                kind,
                 predecessor: None,
             };
             (state, Vec::new())
@@ -246,10 +239,12 @@ pub(super) fn transition<V: Clone>(
             ];
             (PluginState::Absent, effects)
         }
-        // About a version that was replaced in the meantime, or a shadow that is gone.
+        // About a version that was replaced in the meantime, or a candidate that is gone.
         (
             Event::Promoted { .. }
-            | Event::ShadowAgreed { .. }
+            | Event::Returned { .. }
+            | Event::CandidateAgreed { .. }
+            | Event::CandidateFailed { .. }
             | Event::Failed { .. }
             | Event::ProbationPassed,
             state,
@@ -267,7 +262,7 @@ fn report<V: Clone>(outcome: Outcome, version: &V, by: &str, reason: Option<Stri
     }
 }
 
-/// Another version serves; a shadow of the previous one ends.
+/// Another version serves; a candidate beside the previous one ends.
 fn activate<V: Clone>(
     state: &PluginState<V>,
     running: Running<V>,
@@ -277,8 +272,8 @@ fn activate<V: Clone>(
         running: running.clone(),
         on_probation: predecessor.is_some(),
     }];
-    if matches!(state, PluginState::ServingWithShadow { .. }) {
-        effects.push(Effect::ShadowDropped);
+    if let PluginState::ServingWithCandidate { kind, .. } = state {
+        effects.push(Effect::CandidateDropped(*kind));
     }
     let state = match predecessor {
         Some(predecessor) => PluginState::OnProbation {
@@ -290,20 +285,32 @@ fn activate<V: Clone>(
     (state, effects)
 }
 
-/// A new version runs as a shadow, in place of an earlier shadow.
-fn shadow<V: Clone>(state: PluginState<V>, shadow: Running<V>) -> (PluginState<V>, Vec<Effect<V>>) {
+/// A new version runs beside the serving one, in place of an earlier candidate.
+fn start_beside<V: Clone>(
+    state: PluginState<V>,
+    candidate: Running<V>,
+    kind: RolloutKind,
+) -> (PluginState<V>, Vec<Effect<V>>) {
     let Some(serving) = state.serving().cloned() else {
         return (state, Vec::new());
     };
-    let report = report(Outcome::Shadowing, &shadow.version, "directory", None);
+    let outcome = match kind {
+        RolloutKind::Shadow => Outcome::Shadowing,
+        RolloutKind::Canary => Outcome::Canary,
+    };
+    let report = report(outcome, &candidate.version, "directory", None);
     let effects = vec![
-        Effect::StartShadow(shadow.clone()),
+        Effect::StartCandidate {
+            running: candidate.clone(),
+            kind,
+        },
         Effect::Record(report.clone()),
         Effect::Publish(report),
     ];
-    let state = PluginState::ServingWithShadow {
+    let state = PluginState::ServingWithCandidate {
         serving,
-        shadow,
+        candidate,
+        kind,
         predecessor: state.into_predecessor(),
     };
     (state, effects)
@@ -313,12 +320,44 @@ fn promote<V: Clone>(
     predecessor: V,
     promoted: Running<V>,
     by: &str,
-    reason: Option<String>,
+    reason: String,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
-    let report = report(Outcome::Admitted, &promoted.version, by, reason);
+    let report = Report {
+        from: Some(predecessor.clone()),
+        ..report(Outcome::Promoted, &promoted.version, by, Some(reason))
+    };
     let (state, mut effects) = activate(&PluginState::Absent, promoted, Some(predecessor));
     effects.extend([Effect::Record(report.clone()), Effect::Publish(report)]);
     (state, effects)
+}
+
+/// The candidate ends.
+fn give_back<V: Clone>(
+    serving: Running<V>,
+    predecessor: Option<V>,
+    candidate: &V,
+    by: &str,
+    reason: String,
+) -> (PluginState<V>, Vec<Effect<V>>) {
+    let report = report(Outcome::Returned, candidate, by, Some(reason));
+    let effects = vec![
+        Effect::EndCandidate,
+        Effect::Record(report.clone()),
+        Effect::Publish(report),
+    ];
+    let state = match predecessor {
+        Some(predecessor) => PluginState::OnProbation { serving, predecessor },
+        None => PluginState::Serving(serving),
+    };
+    (state, effects)
+}
+
+/// The cause in records.
+fn name_of(kind: RolloutKind) -> &'static str {
+    match kind {
+        RolloutKind::Shadow => "shadow",
+        RolloutKind::Canary => "canary",
+    }
 }
 
 fn roll_back<V: Clone>(

@@ -1,3 +1,5 @@
+use RolloutKind::{Canary, Shadow};
+
 use super::*;
 
 type State = PluginState<&'static str>;
@@ -23,19 +25,28 @@ fn on_probation(version: &'static str, generation: u64, predecessor: &'static st
     }
 }
 
-/// "b" of generation 1 serves, "s" of generation 2 is its shadow.
-fn shadowed(predecessor: Option<&'static str>) -> State {
-    PluginState::ServingWithShadow {
+/// "b" of generation 1 serves, "s" of generation 2 runs beside it.
+fn beside(kind: RolloutKind, predecessor: Option<&'static str>) -> State {
+    PluginState::ServingWithCandidate {
         serving: running("b", 1),
-        shadow: running("s", 2),
+        candidate: running("s", 2),
+        kind,
         predecessor,
     }
 }
 
-fn admitted(as_shadow: bool) -> Event<&'static str> {
+fn shadowed(predecessor: Option<&'static str>) -> State {
+    beside(Shadow, predecessor)
+}
+
+fn with_canary(predecessor: Option<&'static str>) -> State {
+    beside(Canary, predecessor)
+}
+
+fn admitted(beside: Option<RolloutKind>) -> Event<&'static str> {
     Event::Admitted {
         version: "new",
-        as_shadow,
+        beside,
     }
 }
 
@@ -47,8 +58,27 @@ fn failed(generation: u64, action: HealthAction) -> Event<&'static str> {
     }
 }
 
+fn exceeded(generation: u64) -> Event<&'static str> {
+    Event::CandidateFailed {
+        generation: Generation(generation),
+        reason: "slow".to_owned(),
+    }
+}
+
+fn by_operator(event: fn(String) -> Event<&'static str>) -> Event<&'static str> {
+    event("me".to_owned())
+}
+
+fn promoted() -> Event<&'static str> {
+    by_operator(|by| Event::Promoted { by })
+}
+
+fn returned() -> Event<&'static str> {
+    by_operator(|by| Event::Returned { by })
+}
+
 fn agreed(generation: u64) -> Event<&'static str> {
-    Event::ShadowAgreed {
+    Event::CandidateAgreed {
         generation: Generation(generation),
         reason: "agreed".to_owned(),
     }
@@ -73,11 +103,12 @@ fn shown(effects: &[Effect<&'static str>]) -> String {
             let probation = if *on_probation { " on probation" } else { "" };
             format!("activate {}{probation}", running.version)
         }
-        Effect::StartShadow(running) => {
+        Effect::StartCandidate { running, kind } => {
             assert_eq!(running.generation, Generation(NEXT));
-            format!("shadow {}", running.version)
+            format!("{kind:?} {}", running.version)
         }
-        Effect::ShadowDropped => "drop shadow".to_owned(),
+        Effect::EndCandidate => "end candidate".to_owned(),
+        Effect::CandidateDropped(kind) => format!("drop {kind:?}"),
         Effect::Disable { .. } => "disable".to_owned(),
         Effect::ShowRefusal { .. } => "refuse".to_owned(),
         Effect::Forget => "forget".to_owned(),
@@ -104,78 +135,81 @@ fn shown(effects: &[Effect<&'static str>]) -> String {
 fn plugin_state_follows_events() {
     use HealthAction::{Disable, Revert};
     let admitted_effects = "record Admitted new by directory, publish Admitted";
-    let shadow_effects = "shadow new, record Shadowing new by directory, publish Shadowing";
+    let shadow_effects = "Shadow new, record Shadowing new by directory, publish Shadowing";
     let cases: Vec<(State, Event<&'static str>, State, String)> = vec![
         // New files.
         (
             PluginState::Absent,
-            admitted(false),
+            admitted(None),
             serving("new", NEXT),
             format!("activate new, {admitted_effects}"),
         ),
         (
             PluginState::Absent,
-            admitted(true),
+            admitted(Some(Shadow)),
             serving("new", NEXT),
             format!("activate new, {admitted_effects}"),
         ),
         (
             serving("a", 1),
-            admitted(false),
+            admitted(None),
             on_probation("new", NEXT, "a"),
             format!("activate new on probation, {admitted_effects}"),
         ),
         (
             on_probation("b", 1, "a"),
-            admitted(false),
+            admitted(None),
             on_probation("new", NEXT, "b"),
             format!("activate new on probation, {admitted_effects}"),
         ),
         (
             shadowed(None),
-            admitted(false),
+            admitted(None),
             on_probation("new", NEXT, "b"),
-            format!("activate new on probation, drop shadow, {admitted_effects}"),
+            format!("activate new on probation, drop Shadow, {admitted_effects}"),
         ),
         (
             PluginState::Disabled("a"),
-            admitted(false),
+            admitted(None),
             serving("new", NEXT),
             format!("activate new, {admitted_effects}"),
         ),
         (
             PluginState::Disabled("a"),
-            admitted(true),
+            admitted(Some(Shadow)),
             serving("new", NEXT),
             format!("activate new, {admitted_effects}"),
         ),
         // As a shadow.
         (
             serving("a", 1),
-            admitted(true),
-            PluginState::ServingWithShadow {
+            admitted(Some(Shadow)),
+            PluginState::ServingWithCandidate {
                 serving: running("a", 1),
-                shadow: running("new", NEXT),
+                candidate: running("new", NEXT),
+                kind: Shadow,
                 predecessor: None,
             },
             shadow_effects.to_owned(),
         ),
         (
             on_probation("b", 1, "a"),
-            admitted(true),
-            PluginState::ServingWithShadow {
+            admitted(Some(Shadow)),
+            PluginState::ServingWithCandidate {
                 serving: running("b", 1),
-                shadow: running("new", NEXT),
+                candidate: running("new", NEXT),
+                kind: Shadow,
                 predecessor: Some("a"),
             },
             shadow_effects.to_owned(),
         ),
         (
             shadowed(Some("a")),
-            admitted(true),
-            PluginState::ServingWithShadow {
+            admitted(Some(Shadow)),
+            PluginState::ServingWithCandidate {
                 serving: running("b", 1),
-                shadow: running("new", NEXT),
+                candidate: running("new", NEXT),
+                kind: Shadow,
                 predecessor: Some("a"),
             },
             shadow_effects.to_owned(),
@@ -185,22 +219,17 @@ fn plugin_state_follows_events() {
             shadowed(None),
             agreed(2),
             on_probation("s", NEXT, "b"),
-            "activate s on probation, record Admitted s by shadow, publish Admitted".to_owned(),
+            "activate s on probation, record Promoted s by shadow, publish Promoted from b".to_owned(),
         ),
         (shadowed(None), agreed(3), shadowed(None), String::new()),
         (serving("a", 2), agreed(2), serving("a", 2), String::new()),
         (
             shadowed(Some("a")),
-            Event::Promoted { by: "me".to_owned() },
+            promoted(),
             on_probation("s", NEXT, "b"),
-            "activate s on probation, record Admitted s by me, publish Admitted".to_owned(),
+            "activate s on probation, record Promoted s by me, publish Promoted from b".to_owned(),
         ),
-        (
-            serving("a", 1),
-            Event::Promoted { by: "me".to_owned() },
-            serving("a", 1),
-            String::new(),
-        ),
+        (serving("a", 1), promoted(), serving("a", 1), String::new()),
         // Faults.
         (
             on_probation("b", 1, "a"),
@@ -212,7 +241,7 @@ fn plugin_state_follows_events() {
             shadowed(Some("a")),
             failed(1, Revert),
             serving("a", NEXT),
-            "activate a, drop shadow, record RolledBack a by probation, publish RolledBack from b".to_owned(),
+            "activate a, drop Shadow, record RolledBack a by probation, publish RolledBack from b".to_owned(),
         ),
         (
             serving("b", 1),
@@ -267,7 +296,7 @@ fn plugin_state_follows_events() {
             shadowed(None),
             rolled_back(),
             serving("old", NEXT),
-            "activate old, drop shadow, record RolledBack old by me, publish RolledBack from b".to_owned(),
+            "activate old, drop Shadow, record RolledBack old by me, publish RolledBack from b".to_owned(),
         ),
         // A restart adds no record.
         (
@@ -320,6 +349,159 @@ fn plugin_state_follows_events() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
+fn canary_is_promoted_returned_or_dropped() {
+    use HealthAction::{Disable, Revert};
+    let started = "Canary new, record Canary new by directory, publish Canary";
+    let promoted_by =
+        |by: &str| format!("activate s on probation, record Promoted s by {by}, publish Promoted from b");
+    let returned_by = |by: &str| format!("end candidate, record Returned s by {by}, publish Returned");
+    let with_new = |serving, predecessor| PluginState::ServingWithCandidate {
+        serving,
+        candidate: running("new", NEXT),
+        kind: Canary,
+        predecessor,
+    };
+    let cases: Vec<(State, Event<&'static str>, State, String)> = vec![
+        // New files: in place of a shadow, and of another canary.
+        (
+            serving("a", 1),
+            admitted(Some(Canary)),
+            with_new(running("a", 1), None),
+            started.to_owned(),
+        ),
+        (
+            shadowed(Some("a")),
+            admitted(Some(Canary)),
+            with_new(running("b", 1), Some("a")),
+            started.to_owned(),
+        ),
+        (
+            with_canary(None),
+            admitted(Some(Canary)),
+            with_new(running("b", 1), None),
+            started.to_owned(),
+        ),
+        (
+            with_canary(None),
+            admitted(None),
+            on_probation("new", NEXT, "b"),
+            "activate new on probation, drop Canary, record Admitted new by directory, publish Admitted"
+                .to_owned(),
+        ),
+        // Nothing serves: there is nothing to be beside.
+        (
+            PluginState::Absent,
+            admitted(Some(Canary)),
+            serving("new", NEXT),
+            "activate new, record Admitted new by directory, publish Admitted".to_owned(),
+        ),
+        // Promotion.
+        (
+            with_canary(Some("a")),
+            agreed(2),
+            on_probation("s", NEXT, "b"),
+            promoted_by("canary"),
+        ),
+        (
+            with_canary(None),
+            promoted(),
+            on_probation("s", NEXT, "b"),
+            promoted_by("me"),
+        ),
+        (with_canary(None), agreed(3), with_canary(None), String::new()),
+        // Return: by too many faults, by another limit, by an operator.
+        (
+            with_canary(None),
+            failed(2, Revert),
+            serving("b", 1),
+            returned_by("canary"),
+        ),
+        (
+            with_canary(Some("a")),
+            exceeded(2),
+            on_probation("b", 1, "a"),
+            returned_by("canary"),
+        ),
+        (with_canary(None), returned(), serving("b", 1), returned_by("me")),
+        (
+            shadowed(Some("a")),
+            returned(),
+            on_probation("b", 1, "a"),
+            returned_by("me"),
+        ),
+        (with_canary(None), exceeded(3), with_canary(None), String::new()),
+        (serving("b", 1), exceeded(2), serving("b", 1), String::new()),
+        (serving("b", 1), returned(), serving("b", 1), String::new()),
+        (
+            PluginState::Disabled("b"),
+            returned(),
+            PluginState::Disabled("b"),
+            String::new(),
+        ),
+        // The serving version fails: the canary has shown nothing yet that lets it serve.
+        (
+            with_canary(Some("a")),
+            failed(1, Revert),
+            serving("a", NEXT),
+            "activate a, drop Canary, record RolledBack a by probation, publish RolledBack from b".to_owned(),
+        ),
+        (
+            with_canary(None),
+            failed(1, Disable),
+            PluginState::Disabled("b"),
+            "disable, record Disabled b by probation, publish Disabled".to_owned(),
+        ),
+        (
+            with_canary(None),
+            rolled_back(),
+            serving("old", NEXT),
+            "activate old, drop Canary, record RolledBack old by me, publish RolledBack from b".to_owned(),
+        ),
+        (
+            with_canary(Some("a")),
+            Event::ProbationPassed,
+            with_canary(None),
+            String::new(),
+        ),
+        (
+            with_canary(None),
+            Event::Refused {
+                reason: "x".to_owned(),
+            },
+            with_canary(None),
+            "refuse, record Refused - by directory, publish Refused".to_owned(),
+        ),
+        (
+            with_canary(Some("a")),
+            Event::Removed,
+            PluginState::Absent,
+            "forget, record Removed - by directory, publish Removed".to_owned(),
+        ),
+    ];
+    for (state, event, expected, effects) in cases {
+        let case = format!("{state:?}, {event:?}");
+        let (found, done) = transition(state, event, Generation(NEXT));
+        assert_eq!(found, expected, "{case}");
+        assert_eq!(shown(&done), effects, "{case}");
+    }
+}
+
+/// A daemon that was restarted: the version that served returns, and the files run beside it again.
+#[test]
+fn canary_continues_after_a_restart() {
+    let restored = Event::Restored { version: "b" };
+    let (state, effects) = transition(PluginState::Absent, restored, Generation(NEXT));
+    assert_eq!(shown(&effects), "activate b, publish Admitted");
+    let (state, effects) = transition(state, admitted(Some(Canary)), Generation(NEXT));
+    assert_eq!(
+        shown(&effects),
+        "Canary new, record Canary new by directory, publish Canary"
+    );
+    assert_eq!(state.serving().map(|it| it.version), Some("b"));
+}
+
+#[test]
 fn each_state_has_its_serving_and_current_version() {
     for (state, serving, current, predecessor) in [
         (PluginState::Absent, None, None, false),
@@ -327,6 +509,8 @@ fn each_state_has_its_serving_and_current_version() {
         (on_probation("b", 1, "a"), Some("b"), Some("b"), true),
         (shadowed(None), Some("b"), Some("b"), false),
         (shadowed(Some("a")), Some("b"), Some("b"), true),
+        (with_canary(None), Some("b"), Some("b"), false),
+        (with_canary(Some("a")), Some("b"), Some("b"), true),
         (PluginState::Disabled("a"), None, Some("a"), false),
     ] {
         assert_eq!(state.serving().map(|it| it.version), serving, "{state:?}");

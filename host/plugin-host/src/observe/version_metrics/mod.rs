@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::{
-    latency_histogram::{Buckets, LatencyHistogram},
+    latency_histogram::{Buckets, Counts, LatencyHistogram},
     recent_log::RecentLog,
     status::Trap,
 };
@@ -80,6 +80,8 @@ pub(crate) fn is_busy<T>(answer: &Result<T, CallError>) -> bool {
 
 /// Precise enough for a table: within 25 %.
 pub(crate) type Times = LatencyHistogram<4>;
+/// Their values at one time.
+pub(crate) type TimeCounts = Counts<4>;
 
 /// The measurements of one version. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The calls of extension points as values, so that they can be repeated on a shadow version. A
+//! The calls of extension points as values, so that they can be repeated on another version. A
 //! probe's attempt takes several calls and is replayed from its transcript instead.
 
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Comparable, RepeatableCall};
 use crate::{
     runtime::{
+        candidate::share::KeyHash,
         engine::{
             Reply,
             worlds::{
@@ -17,8 +18,8 @@ use crate::{
         recording::ObservedCall,
     },
     worlds::{
-        bootstrap::{Context, Prepared, Refusal},
-        events::{Decision, Event},
+        bootstrap::{Context, Prepared, Refusal, Role},
+        events::{Decision, Event, Query},
         matcher::{Constraint, ConstraintError, Verdict},
         probe::Request,
         step::{Answer, Step},
@@ -47,28 +48,45 @@ pub(crate) struct SelectKills {
     pub(crate) count: u32,
 }
 
-/// A call of a matcher and its answer. `revision`: of the agent set at the call.
+/// A call of a matcher and its first answer. `revision`: of the agent set at the call.
 pub(crate) enum MatcherSample {
     Validate(Validate, Vec<ConstraintError>),
     Evaluate {
         call: Evaluate,
         revision: u64,
-        serving: Vec<Verdict>,
+        first: Vec<Verdict>,
     },
     Place {
         call: Place,
         revision: u64,
-        serving: Vec<u32>,
+        first: Vec<u32>,
     },
     SelectKills {
         call: SelectKills,
         revision: u64,
-        serving: Vec<u32>,
+        first: Vec<u32>,
     },
 }
 
 impl RepeatableCall<Matcher> for Validate {
     type Answer = Vec<ConstraintError>;
+
+    fn key(&self, hash: &mut KeyHash) {
+        for constraint in &self.0 {
+            match constraint {
+                Constraint::Expression(text) => hash.part(text),
+                Constraint::Field {
+                    field,
+                    operator,
+                    operand,
+                } => {
+                    hash.part(field);
+                    hash.part(operator);
+                    hash.part(operand.as_deref().unwrap_or_default());
+                }
+            }
+        }
+    }
 
     fn call(self, reply: Reply<Self::Answer>) -> MatcherCall {
         let constraints = self.0;
@@ -94,16 +112,20 @@ impl RepeatableCall<Matcher> for Evaluate {
         Some(has_agent_set_loaded(&self.0))
     }
 
+    fn key(&self, hash: &mut KeyHash) {
+        hash.part(&self.0.task.run_spec);
+    }
+
     fn call(self, reply: Reply<Self::Answer>) -> MatcherCall {
         let question = self.0;
         MatcherCall::Evaluate { question, reply }
     }
 
-    fn sample(self, serving: Self::Answer) -> MatcherSample {
+    fn sample(self, first: Self::Answer) -> MatcherSample {
         MatcherSample::Evaluate {
             revision: self.0.agent_set.revision(),
             call: self,
-            serving,
+            first,
         }
     }
 
@@ -129,6 +151,10 @@ impl RepeatableCall<Matcher> for Place {
         Some(has_agent_set_loaded(&self.question))
     }
 
+    fn key(&self, hash: &mut KeyHash) {
+        hash.part(&self.question.task.run_spec);
+    }
+
     fn call(self, reply: Reply<Self::Answer>) -> MatcherCall {
         let Place { question, count } = self;
         MatcherCall::Place {
@@ -138,11 +164,11 @@ impl RepeatableCall<Matcher> for Place {
         }
     }
 
-    fn sample(self, serving: Self::Answer) -> MatcherSample {
+    fn sample(self, first: Self::Answer) -> MatcherSample {
         MatcherSample::Place {
             revision: self.question.agent_set.revision(),
             call: self,
-            serving,
+            first,
         }
     }
 
@@ -169,6 +195,10 @@ impl RepeatableCall<Matcher> for SelectKills {
         Some(has_agent_set_loaded(&self.question))
     }
 
+    fn key(&self, hash: &mut KeyHash) {
+        hash.part(&self.question.task.run_spec);
+    }
+
     fn call(self, reply: Reply<Self::Answer>) -> MatcherCall {
         let SelectKills { question, count } = self;
         MatcherCall::SelectKills {
@@ -178,11 +208,11 @@ impl RepeatableCall<Matcher> for SelectKills {
         }
     }
 
-    fn sample(self, serving: Self::Answer) -> MatcherSample {
+    fn sample(self, first: Self::Answer) -> MatcherSample {
         MatcherSample::SelectKills {
             revision: self.question.agent_set.revision(),
             call: self,
-            serving,
+            first,
         }
     }
 
@@ -201,6 +231,19 @@ fn has_agent_set_loaded(question: &Question) -> usize {
     question.agent_set.id() as usize
 }
 
+/// A query and its view are asked about on one version.
+fn query_key(query: &Query, hash: &mut KeyHash) {
+    for kind in &query.event_types {
+        hash.part(kind);
+    }
+    hash.part(query.expression.as_deref().unwrap_or_default());
+    hash.part(query.principal.as_deref().unwrap_or_default());
+    for (name, value) in &query.extensions {
+        hash.part(name);
+        hash.part(value);
+    }
+}
+
 /// Opens a query.
 #[derive(Clone)]
 pub(crate) struct Open(pub(crate) Arc<SharedQuery>);
@@ -212,7 +255,7 @@ pub(crate) struct Decide {
     pub(crate) events: Arc<[Event]>,
 }
 
-/// A call of a filter and its answer.
+/// A call of a filter and its first answer.
 pub(crate) enum FilterSample {
     Open(Open, Result<(), String>),
     Decide(Decide, Result<Vec<Decision>, String>),
@@ -226,12 +269,16 @@ impl RepeatableCall<Filter> for Open {
         Some(self.0.id as usize)
     }
 
+    fn key(&self, hash: &mut KeyHash) {
+        query_key(&self.0.query, hash);
+    }
+
     fn call(self, reply: Reply<Self::Answer>) -> FilterCall {
         FilterCall::Open { view: self.0, reply }
     }
 
-    fn sample(self, serving: Self::Answer) -> FilterSample {
-        FilterSample::Open(self, serving)
+    fn sample(self, first: Self::Answer) -> FilterSample {
+        FilterSample::Open(self, first)
     }
 
     fn observed(self, opened: Option<Self::Answer>) -> ObservedCall {
@@ -246,13 +293,17 @@ impl RepeatableCall<Filter> for Decide {
         Some(self.view.id as usize)
     }
 
+    fn key(&self, hash: &mut KeyHash) {
+        query_key(&self.view.query, hash);
+    }
+
     fn call(self, reply: Reply<Self::Answer>) -> FilterCall {
         let Decide { view, events } = self;
         FilterCall::Decide { view, events, reply }
     }
 
-    fn sample(self, serving: Self::Answer) -> FilterSample {
-        FilterSample::Decide(self, serving)
+    fn sample(self, first: Self::Answer) -> FilterSample {
+        FilterSample::Decide(self, first)
     }
 
     fn observed(self, decisions: Option<Self::Answer>) -> ObservedCall {
@@ -274,6 +325,23 @@ pub(crate) struct Prepare {
 impl RepeatableCall<Bootstrap> for Prepare {
     type Answer = Result<Prepared, Refusal>;
 
+    fn key(&self, hash: &mut KeyHash) {
+        // Not the task's id, which changes when the container is started again.
+        let Context {
+            framework,
+            role,
+            number,
+            ..
+        } = &self.context;
+        hash.part(framework);
+        hash.part(match role {
+            Role::Server => "server",
+            Role::Agent => "agent",
+            Role::Datastore => "datastore",
+        });
+        hash.number(*number);
+    }
+
     fn call(self, reply: Reply<Self::Answer>) -> BootstrapCall {
         let Prepare { context, script } = self;
         BootstrapCall {
@@ -283,8 +351,8 @@ impl RepeatableCall<Bootstrap> for Prepare {
         }
     }
 
-    fn sample(self, serving: Self::Answer) -> <Bootstrap as Comparable>::Sample {
-        (self, serving)
+    fn sample(self, first: Self::Answer) -> <Bootstrap as Comparable>::Sample {
+        (self, first)
     }
 
     fn observed(self, prepared: Option<Self::Answer>) -> ObservedCall {

@@ -1,4 +1,4 @@
-//! Repeats calls on a shadow version and compares the answers.
+//! Repeats calls on another version and compares the answers.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -41,14 +41,14 @@ fn shown(what: &impl Debug) -> String {
     }
 }
 
-fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, serving: &T, shadow: &T) -> Comparison {
-    if serving == shadow {
+fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, first: &T, repeated: &T) -> Comparison {
+    if first == repeated {
         Comparison::Same
     } else {
         Comparison::Different(Difference {
             question: question(),
-            serving: shown(serving),
-            shadow: shown(shadow),
+            serving: shown(first),
+            candidate: shown(repeated),
         })
     }
 }
@@ -56,13 +56,13 @@ fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, serving: &T
 /// Lists part at their first different member.
 fn compared_lists<T: PartialEq + Debug>(
     question: impl Fn(usize) -> String,
-    serving: &[T],
-    shadow: &[T],
+    first: &[T],
+    repeated: &[T],
 ) -> Comparison {
-    let parted = (0..serving.len().max(shadow.len())).find(|at| serving.get(*at) != shadow.get(*at));
+    let parted = (0..first.len().max(repeated.len())).find(|at| first.get(*at) != repeated.get(*at));
     match parted {
         None => Comparison::Same,
-        Some(at) => compared(|| question(at), &serving.get(at), &shadow.get(at)),
+        Some(at) => compared(|| question(at), &first.get(at), &repeated.get(at)),
     }
 }
 
@@ -71,9 +71,9 @@ impl Comparable for Matcher {
 
     async fn compare(version: &Version<Self>, sample: MatcherSample) -> Result<Comparison, CallError> {
         match sample {
-            MatcherSample::Validate(Validate(constraints), serving) => {
+            MatcherSample::Validate(Validate(constraints), first) => {
                 let question = format!("validate {}", shown(&constraints));
-                let shadow = repeat(version, Validate(constraints)).await?;
+                let repeated = repeat(version, Validate(constraints)).await?;
                 // Compare the constraints with errors, not the messages.
                 let wrong = |errors: &[ConstraintError]| {
                     let mut wrong: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
@@ -81,54 +81,54 @@ impl Comparable for Matcher {
                     wrong.dedup();
                     wrong
                 };
-                Ok(compared(|| question, &wrong(&serving), &wrong(&shadow)))
+                Ok(compared(|| question, &wrong(&first), &wrong(&repeated)))
             }
             MatcherSample::Evaluate {
                 call: Evaluate(question),
                 revision,
-                serving,
+                first,
             } => {
-                let shadow = repeat(version, Evaluate(question.clone())).await?;
+                let repeated = repeat(version, Evaluate(question.clone())).await?;
                 if question.agent_set.revision() != revision {
                     return Ok(Comparison::Stale);
                 }
                 let agent = |at: usize| question.candidates.get(at).map(|it| it.agent);
                 Ok(compared_lists(
                     |at| format!("evaluate {} on agent {:?}", shown(&question.task), agent(at)),
-                    &serving,
-                    &shadow,
+                    &first,
+                    &repeated,
                 ))
             }
             MatcherSample::Place {
                 call: Place { question, count },
                 revision,
-                serving,
+                first,
             } => {
                 let (agent_set, task) = (Arc::clone(&question.agent_set), question.task.clone());
-                let shadow = repeat(version, Place { question, count }).await?;
+                let repeated = repeat(version, Place { question, count }).await?;
                 if agent_set.revision() != revision {
                     return Ok(Comparison::Stale);
                 }
                 Ok(compared(
                     || format!("place {count} of {}", shown(&task)),
-                    &serving,
-                    &shadow,
+                    &first,
+                    &repeated,
                 ))
             }
             MatcherSample::SelectKills {
                 call: SelectKills { question, count },
                 revision,
-                serving,
+                first,
             } => {
                 let (agent_set, task) = (Arc::clone(&question.agent_set), question.task.clone());
-                let shadow = repeat(version, SelectKills { question, count }).await?;
+                let repeated = repeat(version, SelectKills { question, count }).await?;
                 if agent_set.revision() != revision {
                     return Ok(Comparison::Stale);
                 }
                 Ok(compared(
                     || format!("select {count} to kill of {}", shown(&task)),
-                    &serving,
-                    &shadow,
+                    &first,
+                    &repeated,
                 ))
             }
         }
@@ -139,25 +139,25 @@ impl Comparable for Filter {
     type Sample = FilterSample;
 
     async fn compare(version: &Version<Self>, sample: FilterSample) -> Result<Comparison, CallError> {
-        let (query, events, serving, shadow) = match sample {
-            FilterSample::Open(open, serving) => {
+        let (query, events, first, repeated) = match sample {
+            FilterSample::Open(open, first) => {
                 let query = shown(&open.0.query);
-                let shadow = repeat(version, open).await?;
+                let repeated = repeat(version, open).await?;
                 (
                     query,
                     None,
-                    serving.map(|()| Vec::new()),
-                    shadow.map(|()| Vec::new()),
+                    first.map(|()| Vec::new()),
+                    repeated.map(|()| Vec::new()),
                 )
             }
-            FilterSample::Decide(decide, serving) => {
+            FilterSample::Decide(decide, first) => {
                 let (query, events) = (shown(&decide.view.query), Arc::clone(&decide.events));
-                let shadow = repeat(version, decide).await?;
-                (query, Some(events), serving, shadow)
+                let repeated = repeat(version, decide).await?;
+                (query, Some(events), first, repeated)
             }
         };
-        Ok(match (serving, shadow) {
-            (Ok(serving), Ok(shadow)) => {
+        Ok(match (first, repeated) {
+            (Ok(first), Ok(repeated)) => {
                 let read = |decisions: Vec<Decision>| decisions.into_iter().map(meant).collect::<Vec<_>>();
                 let kind = |at: usize| {
                     let event = events.as_ref().and_then(|events| events.get(at));
@@ -165,13 +165,13 @@ impl Comparable for Filter {
                 };
                 compared_lists(
                     |at| format!("{} to {query}", one_line(&kind(at))),
-                    &read(serving),
-                    &read(shadow),
+                    &read(first),
+                    &read(repeated),
                 )
             }
             // Both refuse; the words are each one's own.
             (Err(_), Err(_)) => Comparison::Same,
-            (serving, shadow) => compared(|| query, &serving.err(), &shadow.err()),
+            (first, repeated) => compared(|| query, &first.err(), &repeated.err()),
         })
     }
 }
@@ -197,12 +197,12 @@ impl Comparable for Bootstrap {
     type Sample = (Prepare, Result<Prepared, Refusal>);
 
     async fn compare(version: &Version<Self>, sample: Self::Sample) -> Result<Comparison, CallError> {
-        let (prepare, serving) = sample;
+        let (prepare, first) = sample;
         let question = format!("{:?} {}", prepare.context.role, one_line(&prepare.context.task));
-        let shadow = repeat(version, prepare).await?;
-        Ok(match (&serving, &shadow) {
+        let repeated = repeat(version, prepare).await?;
+        Ok(match (&first, &repeated) {
             (Err(a), Err(b)) if a.retry == b.retry => Comparison::Same,
-            _ => compared(|| question, &serving, &shadow),
+            _ => compared(|| question, &first, &repeated),
         })
     }
 }
@@ -222,9 +222,9 @@ impl Comparable for Probe {
         };
         let (attempt, mut step) = version.ask(&mut handle, begin).await?;
         let count = steps.len();
-        for (number, (serving, answer)) in steps.into_iter().enumerate() {
-            if step != serving {
-                return Ok(compared(|| question(number + 1), &serving, &step));
+        for (number, (first, answer)) in steps.into_iter().enumerate() {
+            if step != first {
+                return Ok(compared(|| question(number + 1), &first, &step));
             }
             let key = attempt.key;
             step = match version

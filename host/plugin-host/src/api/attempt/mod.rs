@@ -7,6 +7,8 @@
 //! request's timeout, input and output are answered with `timed-out`, so that the component can
 //! interpret that (a late connection is a result of tcp checks); one further step ends the attempt.
 
+mod transcript;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
@@ -18,22 +20,29 @@ use crate::{
     network::{Denial, Network},
     runtime::{
         active_version::ActiveVersion,
+        candidate::Candidate,
         engine::worlds::probe::{AttemptHandle, Call, LAST_WORD, Next, Probe},
         pool::Version,
-        recording::{ObservedCall, Recorder, is_fault},
-        shadow::{Shadow, calls::ProbeSample},
-        version_context::VersionContext,
+        recording::is_fault,
+        shadow::calls::ProbeSample,
     },
     worlds::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
         step::{Answer, Step},
     },
 };
+use transcript::{Recording, Transcript};
 
 /// Maximum restarts of an attempt whose instance is gone.
 const RESTARTS: u32 = 3;
 /// Bytes of a command's output that a component receives: the end.
 const COMMAND_TAIL: usize = 4096;
+
+/// An attempt that failed on a canary before its first step is made again on the serving version, if
+/// it took no longer than this: its caller waits only a second longer than the attempt may take.
+const REPEATED_WITHIN: Duration = Duration::from_millis(500);
+/// Grace period of a canary's attempt: it ends before its caller gives up and blames the task.
+const LAST_WORD_OF_CANARY: Duration = Duration::from_millis(500);
 
 /// Runs an attempt to its end on one version of a plugin.
 pub(crate) async fn run_probe(
@@ -43,37 +52,51 @@ pub(crate) async fn run_probe(
     reserved: &Reserved,
     token: &CancellationToken,
 ) -> Result<Outcome, Failure> {
-    let version: &Version<Probe> = active.primary();
-    let entered = active.enter().map_err(|error| failure(&error))?;
-    let limits = &version.context.limits;
-    let time = request.timeout.min(limits.attempt_time);
-    let deadline = Instant::now() + time;
-    let attempt = Attempt {
-        version,
-        recording: Recording::begin(&version.context),
-        shadow: entered.shadow.clone(),
-        runner,
-        reserved,
-        deadline,
-        until: deadline + LAST_WORD,
-        request: Arc::new(request),
+    let began = Instant::now();
+    let request = Arc::new(request);
+    let on = |version, canary, compared: Option<&Arc<Candidate<Probe>>>| {
+        let (request, runner) = (Arc::clone(&request), runner.clone());
+        Attempt::new(version, canary, compared.cloned(), request, runner, reserved)
     };
-    // The component's last call after the deadline is bounded, too.
-    let last_word = deadline + limits.wall_clock.min(LAST_WORD);
-    tokio::select! {
-        found = tokio::time::timeout_at(last_word, attempt.run()) => found.unwrap_or_else(|_| Err(late(time))),
-        () = token.cancelled() => Err(failure(&CallError::Stopped)),
+    if let Some(canary) = active.canary(|key| key.part(&request.task)) {
+        let attempt = on(&canary.version, true, canary.samples().then_some(canary));
+        match attempt.bounded(token).await {
+            AttemptResult::Found(result) => {
+                canary.stats.answered();
+                return result;
+            }
+            AttemptResult::Unanswered {
+                failure,
+                stepped,
+                fault,
+            } => {
+                if fault {
+                    canary.stats.failed();
+                }
+                if stepped || began.elapsed() > REPEATED_WITHIN {
+                    return Err(failure);
+                }
+            }
+        }
+    }
+    let attempt = on(active.primary(), false, active.shadow());
+    match attempt.bounded(token).await {
+        AttemptResult::Found(result) => result,
+        AttemptResult::Unanswered { failure, .. } => Err(failure),
     }
 }
 
 struct Attempt<'a> {
     version: &'a Version<Probe>,
+    canary: bool,
     /// The recorder of a recorded attempt, and when it began.
     recording: Option<Recording<'a>>,
-    /// Receives the transcript afterwards.
-    shadow: Option<Arc<Shadow<Probe>>>,
+    /// Receives the transcript afterwards, for the comparison.
+    compared: Option<Arc<Candidate<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
     reserved: &'a Reserved,
+    /// From its beginning to its deadline.
+    time: Duration,
     deadline: Instant,
     /// The deadline with its grace period.
     until: Instant,
@@ -82,14 +105,101 @@ struct Attempt<'a> {
 
 /// The end of one run of an attempt.
 enum AttemptEnd {
-    Finished(Result<Outcome, Failure>),
+    Result(AttemptResult),
     Lost,
 }
 
-impl Attempt<'_> {
-    async fn run(&self) -> Result<Outcome, Failure> {
-        for _ in 0..=RESTARTS {
-            if let AttemptEnd::Finished(result) = self.run_once().await {
+enum AttemptResult {
+    /// What the component said.
+    Found(Result<Outcome, Failure>),
+    /// It was not asked, or failed.
+    Unanswered {
+        failure: Failure,
+        /// The host performed a step.
+        stepped: bool,
+        /// The component is to blame.
+        fault: bool,
+    },
+}
+
+impl AttemptEnd {
+    fn unfinished(failure: Failure) -> AttemptEnd {
+        AttemptEnd::Result(AttemptResult::unfinished(failure))
+    }
+}
+
+impl AttemptResult {
+    /// The component did not come to an end.
+    fn unfinished(failure: Failure) -> AttemptResult {
+        AttemptResult::Unanswered {
+            failure,
+            stepped: true,
+            fault: true,
+        }
+    }
+
+    /// A call failed. `stepped`: after a step.
+    fn failed(error: &CallError, stepped: bool) -> AttemptResult {
+        AttemptResult::Unanswered {
+            failure: failure(error),
+            stepped,
+            fault: is_fault(error),
+        }
+    }
+}
+
+impl<'a> Attempt<'a> {
+    fn new(
+        version: &'a Version<Probe>,
+        canary: bool,
+        compared: Option<Arc<Candidate<Probe>>>,
+        request: Arc<Request>,
+        runner: Option<Arc<dyn Runner>>,
+        reserved: &'a Reserved,
+    ) -> Attempt<'a> {
+        let time = request.timeout.min(version.context.limits.attempt_time);
+        let deadline = Instant::now() + time;
+        Attempt {
+            version,
+            canary,
+            recording: None,
+            compared,
+            runner,
+            reserved,
+            time,
+            deadline,
+            until: deadline + LAST_WORD,
+            request,
+        }
+    }
+
+    async fn bounded(mut self, token: &CancellationToken) -> AttemptResult {
+        let _in_flight = match self.version.context.enter() {
+            Ok(in_flight) => in_flight,
+            Err(error) => return AttemptResult::failed(&error, false),
+        };
+        self.recording = Recording::begin(&self.version.context);
+        // The component's last call after the deadline is bounded, too.
+        let grace = if self.canary {
+            LAST_WORD_OF_CANARY
+        } else {
+            LAST_WORD
+        };
+        let last_word = self.deadline + self.version.context.limits.wall_clock.min(grace);
+        tokio::select! {
+            found = tokio::time::timeout_at(last_word, self.run()) => {
+                found.unwrap_or_else(|_| AttemptResult::unfinished(self.late(self.time)))
+            }
+            () = token.cancelled() => AttemptResult::failed(&CallError::Stopped, true),
+        }
+    }
+
+    async fn run(&self) -> AttemptResult {
+        for run in 0..=RESTARTS {
+            if let AttemptEnd::Result(mut result) = self.run_once().await {
+                if let AttemptResult::Unanswered { stepped, .. } = &mut result {
+                    *stepped |= run > 0;
+                }
                 return result;
             }
         }
@@ -98,7 +208,7 @@ impl Attempt<'_> {
             "plugin `{name}` lost the attempt {} times: its instances fail repeatedly",
             RESTARTS + 1
         );
-        Err(Failure {
+        AttemptResult::unfinished(Failure {
             reason: Reason::Plugin,
             message,
         })
@@ -117,7 +227,7 @@ impl Attempt<'_> {
             .await
         {
             Ok(begun) => begun,
-            Err(error) => return self.failed(&error, self.transcript()),
+            Err(error) => return self.failed(&error, self.transcript(), false),
         };
         let limits = &self.version.context.limits;
         let mut network = Network {
@@ -140,9 +250,9 @@ impl Attempt<'_> {
                 self.submit(transcript, &step);
             }
             match step {
-                Step::Done(outcome) => return AttemptEnd::Finished(Ok(outcome)),
-                Step::Failed(why) => return AttemptEnd::Finished(Err(why)),
-                _ if taken >= limits.steps => return AttemptEnd::Finished(Err(self.endless(limits.steps))),
+                Step::Done(outcome) => return AttemptEnd::Result(AttemptResult::Found(Ok(outcome))),
+                Step::Failed(why) => return AttemptEnd::Result(AttemptResult::Found(Err(why))),
+                _ if taken >= limits.steps => return AttemptEnd::unfinished(self.endless(limits.steps)),
                 _ if Instant::now() >= self.deadline => late_steps += 1,
                 _ => {}
             }
@@ -174,18 +284,38 @@ impl Attempt<'_> {
             {
                 Ok(Next::Step(step)) => step,
                 Ok(Next::Lost) => return AttemptEnd::Lost,
-                Err(error) => return self.failed(&error, transcript),
+                Err(error) => return self.failed(&error, transcript, true),
             };
         }
-        AttemptEnd::Finished(Err(late(self.request.timeout)))
+        AttemptEnd::unfinished(self.late(self.request.timeout))
+    }
+
+    /// It did not end in time. A task is not to blame for a canary that does not.
+    fn late(&self, limit: Duration) -> Failure {
+        let name = &self.version.context.name;
+        if self.canary {
+            return Failure {
+                reason: Reason::Plugin,
+                message: format!("no result of plugin `{name}`, whose canary looked, within {limit:?}"),
+            };
+        }
+        Failure {
+            reason: Reason::TimedOut,
+            message: format!("no result within {limit:?}"),
+        }
+    }
+
+    /// Peak linear memory of the version: bytes.
+    fn memory(&self) -> u64 {
+        self.version.context.metrics.memory_peak()
     }
 
     /// If anybody wants it.
     fn transcript(&self) -> Option<Transcript> {
-        (self.shadow.is_some() || self.recording.is_some()).then(Transcript::default)
+        (self.compared.is_some() || self.recording.is_some()).then(Transcript::default)
     }
 
-    /// Hands the transcript of a finished attempt to the shadow and to the call log.
+    /// Hands the transcript of a finished attempt to the comparison and to the call log.
     fn submit(&self, transcript: Transcript, end: &Step) {
         if transcript.is_too_large() {
             if let Some(recording) = &self.recording {
@@ -194,10 +324,16 @@ impl Attempt<'_> {
             return;
         }
         if let Some(recording) = &self.recording {
-            recording.end(self, transcript.steps.clone(), Some(end.clone()), None);
+            recording.end(
+                &self.request,
+                self.memory(),
+                transcript.steps.clone(),
+                Some(end.clone()),
+                None,
+            );
         }
-        if let Some(shadow) = &self.shadow {
-            shadow.submit(ProbeSample {
+        if let Some(candidate) = &self.compared {
+            candidate.submit(ProbeSample {
                 request: Arc::clone(&self.request),
                 steps: transcript.steps,
                 end: end.clone(),
@@ -206,14 +342,14 @@ impl Attempt<'_> {
     }
 
     /// A call of the attempt failed.
-    fn failed(&self, error: &CallError, transcript: Option<Transcript>) -> AttemptEnd {
+    fn failed(&self, error: &CallError, transcript: Option<Transcript>, stepped: bool) -> AttemptEnd {
         if let Some((recording, transcript)) = self.recording.as_ref().zip(transcript)
             && is_fault(error)
             && !transcript.is_too_large()
         {
-            recording.end(self, transcript.steps, None, Some(error));
+            recording.end(&self.request, self.memory(), transcript.steps, None, Some(error));
         }
-        AttemptEnd::Finished(Err(failure(error)))
+        AttemptEnd::Result(AttemptResult::failed(error, stepped))
     }
 
     fn endless(&self, steps: u32) -> Failure {
@@ -283,69 +419,6 @@ impl Attempt<'_> {
             let run_spec = Some(self.request.run_spec.as_str());
             self.version.context.denied(&wanted, Some(&why), run_spec);
         }
-    }
-}
-
-/// An attempt that is recorded.
-struct Recording<'a> {
-    recorder: &'a Recorder,
-    began: std::time::Instant,
-}
-
-impl<'a> Recording<'a> {
-    /// None: it is not.
-    fn begin(context: &'a VersionContext) -> Option<Recording<'a>> {
-        let recorder = context.recorder()?;
-        let began = recorder.begin()?;
-        Some(Recording { recorder, began })
-    }
-
-    fn end(
-        &self,
-        attempt: &Attempt<'_>,
-        steps: Vec<(Step, Answer)>,
-        end: Option<Step>,
-        fault: Option<&CallError>,
-    ) {
-        let call = ObservedCall::Attempt {
-            request: Arc::clone(&attempt.request),
-            steps,
-            end,
-        };
-        let memory = attempt.version.context.metrics.memory_peak();
-        self.recorder.end(self.began, call, fault, memory);
-    }
-}
-
-/// Maximum bytes of a transcript; longer attempts are neither compared nor recorded.
-const MAX_TRANSCRIPT: usize = 256 << 10;
-
-/// An attempt's steps and their answers, for the shadow version and the call log.
-#[derive(Default)]
-struct Transcript {
-    steps: Vec<(Step, Answer)>,
-    bytes: usize,
-}
-
-impl Transcript {
-    fn note(&mut self, step: Step, answer: &Answer) {
-        self.bytes += step.bytes() + answer.bytes();
-        if self.is_too_large() {
-            self.steps = Vec::new();
-        } else {
-            self.steps.push((step, answer.clone()));
-        }
-    }
-
-    fn is_too_large(&self) -> bool {
-        self.bytes > MAX_TRANSCRIPT
-    }
-}
-
-fn late(limit: Duration) -> Failure {
-    Failure {
-        reason: Reason::TimedOut,
-        message: format!("no result within {limit:?}"),
     }
 }
 

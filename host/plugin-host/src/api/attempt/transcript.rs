@@ -1,0 +1,71 @@
+//! The transcript of an attempt, and its way to the call log.
+
+use std::sync::Arc;
+
+use crate::{
+    error::CallError,
+    runtime::{
+        recording::{ObservedCall, Recorder},
+        version_context::VersionContext,
+    },
+    worlds::{
+        probe::Request,
+        step::{Answer, Step},
+    },
+};
+
+/// An attempt that is recorded.
+pub(super) struct Recording<'a> {
+    pub(super) recorder: &'a Recorder,
+    began: std::time::Instant,
+}
+
+impl<'a> Recording<'a> {
+    /// None: it is not.
+    pub(super) fn begin(context: &'a VersionContext) -> Option<Recording<'a>> {
+        let recorder = context.recorder()?;
+        let began = recorder.begin()?;
+        Some(Recording { recorder, began })
+    }
+
+    pub(super) fn end(
+        &self,
+        request: &Arc<Request>,
+        memory: u64,
+        steps: Vec<(Step, Answer)>,
+        end: Option<Step>,
+        fault: Option<&CallError>,
+    ) {
+        let call = ObservedCall::Attempt {
+            request: Arc::clone(request),
+            steps,
+            end,
+        };
+        self.recorder.end(self.began, call, fault, memory);
+    }
+}
+
+/// Maximum bytes of a transcript; longer attempts are neither compared nor recorded.
+const MAX_TRANSCRIPT: usize = 256 << 10;
+
+/// An attempt's steps and their answers, for the comparison and the call log.
+#[derive(Default)]
+pub(super) struct Transcript {
+    pub(super) steps: Vec<(Step, Answer)>,
+    bytes: usize,
+}
+
+impl Transcript {
+    pub(super) fn note(&mut self, step: Step, answer: &Answer) {
+        self.bytes += step.bytes() + answer.bytes();
+        if self.is_too_large() {
+            self.steps = Vec::new();
+        } else {
+            self.steps.push((step, answer.clone()));
+        }
+    }
+
+    pub(super) fn is_too_large(&self) -> bool {
+        self.bytes > MAX_TRANSCRIPT
+    }
+}

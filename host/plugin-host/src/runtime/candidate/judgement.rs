@@ -1,0 +1,343 @@
+//! When a shadow or a canary may serve, and when a canary is returned: a rule without a clock.
+
+use std::time::Duration;
+
+use crate::manifest::rollout::{CanaryPlan, Plan, ShadowPlan};
+
+/// What a version beside the serving one has shown so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Evidence {
+    pub(super) age: Duration,
+    /// Calls that it answered.
+    pub(super) answered: u64,
+    pub(super) compared: u64,
+    /// Of the compared ones.
+    pub(super) differences: u64,
+    pub(super) faults: u64,
+    /// None: too few calls to judge it.
+    pub(super) latency: Option<Latency>,
+}
+
+/// 99th percentiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Latency {
+    pub(super) candidate: Duration,
+    pub(super) serving: Duration,
+}
+
+/// What follows from the evidence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Judgement {
+    /// Why it is returned.
+    pub(super) returned: Option<String>,
+    /// What has to happen before it may serve, a line each.
+    pub(super) missing: Vec<String>,
+}
+
+pub(super) fn judge(plan: &Plan, evidence: &Evidence) -> Judgement {
+    match plan {
+        Plan::Shadow(plan) => Judgement {
+            returned: None,
+            missing: missing_of_shadow(plan, evidence),
+        },
+        Plan::Canary(plan) => Judgement {
+            returned: excess(plan, evidence),
+            missing: missing_of_canary(plan, evidence),
+        },
+    }
+}
+
+fn missing_of_shadow(plan: &ShadowPlan, it: &Evidence) -> Vec<String> {
+    let too_different = it.differences > plan.max_differences;
+    let reasons = [
+        time_left(plan.min_duration, it.age, "shadow"),
+        left(
+            plan.min_calls,
+            it.compared,
+            "more compared answers (shadow.min-calls)",
+        ),
+        too_different.then(|| {
+            format!(
+                "{} answers differ, at most {} may (shadow.max-differences)",
+                it.differences, plan.max_differences
+            )
+        }),
+        (it.faults > 0).then(|| format!("{} calls failed on it, none may", it.faults)),
+    ];
+    reasons.into_iter().flatten().collect()
+}
+
+fn missing_of_canary(plan: &CanaryPlan, it: &Evidence) -> Vec<String> {
+    let reasons = [
+        time_left(plan.min_duration, it.age, "canary"),
+        left(
+            plan.min_calls,
+            it.answered,
+            "more calls that it answers (canary.min-calls)",
+        ),
+        left(
+            plan.min_compared(),
+            it.compared,
+            "more compared calls (canary.compare-percent)",
+        ),
+    ];
+    reasons.into_iter().flatten().collect()
+}
+
+/// Which limit a canary exceeds.
+fn excess(plan: &CanaryPlan, it: &Evidence) -> Option<String> {
+    if it.faults > plan.max_faults {
+        return Some(format!(
+            "{} faults, at most {} are allowed (canary.max-faults)",
+            it.faults, plan.max_faults
+        ));
+    }
+    // Of as many as are compared at least, so that a first difference is not 100 %.
+    let compared = it.compared.max(plan.min_compared());
+    let percent = it.differences as f64 * 100.0 / compared.max(1) as f64;
+    if percent > plan.max_differences_percent {
+        return Some(format!(
+            "{} of {} compared answers differ, at most {} % may (canary.max-differences-percent)",
+            it.differences, it.compared, plan.max_differences_percent
+        ));
+    }
+    let Latency { candidate, serving } = it.latency?;
+    let allowed = serving.mul_f64(plan.max_latency_ratio).max(plan.latency_floor);
+    (candidate > allowed).then(|| {
+        format!(
+            "the p99 of its calls is {candidate:.1?}, that of the serving version {serving:.1?}: at most {} times that and {:?} are allowed (canary.max-latency-ratio, canary.latency-floor)",
+            plan.max_latency_ratio, plan.latency_floor
+        )
+    })
+}
+
+fn time_left(least: Duration, age: Duration, table: &str) -> Option<String> {
+    let left = least.checked_sub(age).filter(|it| !it.is_zero())?;
+    let left = if left < Duration::from_secs(1) {
+        left
+    } else {
+        // Rounded up: what is left is left.
+        Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
+    };
+    Some(format!("{left:?} more ({table}.min-duration)"))
+}
+
+fn left(least: u64, found: u64, of_what: &str) -> Option<String> {
+    let left = least.checked_sub(found).filter(|it| *it > 0)?;
+    Some(format!("{left} {of_what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHADOW: Plan = Plan::Shadow(ShadowPlan {
+        min_duration: Duration::from_mins(1),
+        min_calls: 10,
+        sample_percent: 100,
+        max_differences: 1,
+    });
+
+    const CANARY: CanaryPlan = CanaryPlan {
+        percent: 10,
+        min_duration: Duration::from_mins(10),
+        min_calls: 100,
+        max_faults: 1,
+        compare_percent: 50,
+        max_differences_percent: 10.0,
+        max_latency_ratio: 2.0,
+        latency_floor: Duration::from_millis(10),
+    };
+
+    /// It may serve by this.
+    const ENOUGH: Evidence = Evidence {
+        age: Duration::from_mins(10),
+        answered: 100,
+        compared: 50,
+        differences: 5,
+        faults: 1,
+        latency: Some(Latency {
+            candidate: Duration::from_millis(40),
+            serving: Duration::from_millis(20),
+        }),
+    };
+
+    fn latency(candidate: u64, serving: u64) -> Option<Latency> {
+        let micros = Duration::from_micros;
+        Some(Latency {
+            candidate: micros(candidate),
+            serving: micros(serving),
+        })
+    }
+
+    #[test]
+    fn shadow_may_serve_when_the_plan_is_met() {
+        for (seconds, compared, differences, faults, expected) in [
+            (60, 10, 0, 0, &[][..]),
+            (59, 10, 0, 0, &["1s more (shadow.min-duration)"]),
+            (60, 9, 0, 0, &["1 more compared answers (shadow.min-calls)"]),
+            (600, 1000, 1, 0, &[]),
+            (
+                600,
+                1000,
+                2,
+                0,
+                &["2 answers differ, at most 1 may (shadow.max-differences)"],
+            ),
+            (600, 1000, 0, 1, &["1 calls failed on it, none may"]),
+        ] {
+            let evidence = Evidence {
+                age: Duration::from_secs(seconds),
+                compared,
+                differences,
+                faults,
+                ..Evidence::default()
+            };
+            let judgement = judge(&SHADOW, &evidence);
+            assert_eq!(judgement.missing, expected, "{evidence:?}");
+            assert_eq!(judgement.returned, None, "a shadow disturbs nobody");
+        }
+    }
+
+    #[test]
+    fn canary_may_serve_when_the_plan_is_met() {
+        let plan = Plan::Canary(CANARY);
+        assert_eq!(judge(&plan, &ENOUGH), Judgement::default());
+        for (evidence, missing) in [
+            (
+                Evidence {
+                    age: Duration::from_millis(599_500),
+                    ..ENOUGH
+                },
+                "500ms more (canary.min-duration)",
+            ),
+            (
+                Evidence {
+                    age: Duration::from_millis(1_500),
+                    ..ENOUGH
+                },
+                "599s more (canary.min-duration)",
+            ),
+            (
+                Evidence {
+                    answered: 99,
+                    ..ENOUGH
+                },
+                "1 more calls that it answers (canary.min-calls)",
+            ),
+            (
+                Evidence {
+                    compared: 49,
+                    ..ENOUGH
+                },
+                "1 more compared calls (canary.compare-percent)",
+            ),
+        ] {
+            let judgement = judge(&plan, &evidence);
+            assert_eq!(judgement.missing, [missing], "{evidence:?}");
+            assert_eq!(judgement.returned, None, "{evidence:?}");
+        }
+    }
+
+    #[test]
+    fn canary_is_returned_for_faults_differences_and_latency() {
+        for (evidence, expected) in [
+            (Evidence { faults: 2, ..ENOUGH }, Some("2 faults, at most 1 are")),
+            (
+                Evidence {
+                    differences: 6,
+                    ..ENOUGH
+                },
+                Some("6 of 50 compared answers differ, at most 10 % may"),
+            ),
+            // Judged as of 50, so that the sixth is one too many.
+            (
+                Evidence {
+                    compared: 5,
+                    differences: 5,
+                    ..ENOUGH
+                },
+                None,
+            ),
+            (
+                Evidence {
+                    compared: 6,
+                    differences: 6,
+                    ..ENOUGH
+                },
+                Some("6 of 6 compared"),
+            ),
+            (
+                Evidence {
+                    latency: latency(40_001, 20_000),
+                    ..ENOUGH
+                },
+                Some("the p99 of its calls is 40.0ms, that of the serving version 20.0ms"),
+            ),
+            // A thousand times, and below the floor.
+            (
+                Evidence {
+                    latency: latency(10_000, 10),
+                    ..ENOUGH
+                },
+                None,
+            ),
+            (
+                Evidence {
+                    latency: latency(10_001, 10),
+                    ..ENOUGH
+                },
+                Some("canary.latency-floor"),
+            ),
+            (
+                Evidence {
+                    latency: None,
+                    ..ENOUGH
+                },
+                None,
+            ),
+        ] {
+            let returned = judge(&Plan::Canary(CANARY), &evidence).returned;
+            match expected {
+                None => assert_eq!(returned, None, "{evidence:?}"),
+                Some(expected) => {
+                    let reason = returned.unwrap_or_default();
+                    assert!(reason.contains(expected), "{evidence:?}: {reason}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn differences_do_not_count_if_all_are_allowed() {
+        let plan = CanaryPlan {
+            max_differences_percent: 100.0,
+            ..CANARY
+        };
+        let different = Evidence {
+            compared: 0,
+            differences: 0,
+            ..ENOUGH
+        };
+        assert_eq!(judge(&Plan::Canary(plan), &different), Judgement::default());
+        let different = Evidence {
+            compared: 70,
+            differences: 70,
+            ..ENOUGH
+        };
+        assert_eq!(judge(&Plan::Canary(plan), &different), Judgement::default());
+        let none = CanaryPlan {
+            max_differences_percent: 0.0,
+            min_calls: 1,
+            compare_percent: 1,
+            ..CANARY
+        };
+        assert_eq!(none.min_compared(), 1);
+        let first = Evidence {
+            compared: 1,
+            differences: 1,
+            ..ENOUGH
+        };
+        assert!(judge(&Plan::Canary(none), &first).returned.is_some());
+    }
+}

@@ -1,0 +1,438 @@
+//! Candidates: a version beside the serving one, as a shadow or as a canary.
+//!
+//! * A shadow answers nobody. A sample of the calls is repeated on it after the serving version has
+//!   answered them.
+//! * A canary answers a share of the calls, chosen by what they are about (see [`share`]). A sample
+//!   of these is repeated on further instances of the serving version. If a call fails on the
+//!   canary, the serving version answers it, too; a probe's attempt only as long as it has taken no
+//!   step.
+//!
+//! The sample goes with the answers through a bounded queue (full: dropped) to a task that repeats
+//! and compares. So the repetition costs the caller nothing, and neither do its faults. It does no
+//! input or output: a probe's attempt is replayed with the answers that the first one received. The
+//! task also judges what the candidate has shown (see [`judgement`]) and informs the directory.
+
+mod judgement;
+pub(crate) mod share;
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+use crate::{
+    error::CallError,
+    manifest::{limits::Instances, rollout::Plan},
+    observe::{
+        health::Generation,
+        metrics::CandidateMetrics,
+        status::{Difference, Rollout, RolloutKind},
+        version_metrics::{TimeCounts, VersionMetrics},
+    },
+    runtime::{
+        pool::{ComponentInfo, Runtime, Version},
+        shadow::{Comparable, Comparison, is_sampled},
+        version_context::{VersionContext, seconds_now},
+    },
+};
+use judgement::{Evidence, Judgement, Latency, judge};
+use share::KeyHash;
+
+/// Queued samples.
+const QUEUE: usize = 64;
+/// Differences shown.
+const SHOWN: usize = 16;
+/// Interval of the judgement.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The judgement of a candidate, for the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CandidateJudged {
+    pub(crate) plugin: String,
+    pub(crate) generation: Generation,
+    pub(crate) verdict: Verdict,
+    /// For an operator.
+    pub(crate) reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It met its plan.
+    Agreed,
+    /// It exceeds a limit.
+    Failed,
+}
+
+/// How a candidate runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) plan: Plan,
+    /// Whether it is promoted by the host.
+    pub(crate) automatic: bool,
+    pub(crate) generation: Generation,
+}
+
+impl Plan {
+    pub(crate) fn kind(&self) -> RolloutKind {
+        match self {
+            Plan::Shadow(_) => RolloutKind::Shadow,
+            Plan::Canary(_) => RolloutKind::Canary,
+        }
+    }
+
+    /// Of its calls, or of the serving version's for a shadow: repeated and compared.
+    fn sample_percent(&self) -> u64 {
+        match self {
+            Plan::Shadow(plan) => plan.sample_percent,
+            Plan::Canary(plan) => plan.compare_percent,
+        }
+    }
+
+    fn min_calls(&self) -> u64 {
+        match self {
+            Plan::Shadow(plan) => plan.min_calls,
+            Plan::Canary(plan) => plan.min_calls,
+        }
+    }
+
+    fn min_duration(&self) -> Duration {
+        match self {
+            Plan::Shadow(plan) => plan.min_duration,
+            Plan::Canary(plan) => plan.min_duration,
+        }
+    }
+}
+
+/// What a candidate has shown.
+#[derive(Debug)]
+pub(crate) struct CandidateStats {
+    terms: Terms,
+    since: u64,
+    began: Instant,
+    context: Arc<VersionContext>,
+    serving: VersionMetrics,
+    /// The durations of calls at the beginning: of the candidate's admission, and of the serving
+    /// version.
+    earlier: (TimeCounts, TimeCounts),
+    answered: AtomicU64,
+    compared: AtomicU64,
+    differences: AtomicU64,
+    /// Of a shadow.
+    failures: AtomicU64,
+    dropped: AtomicU64,
+    shown: Mutex<VecDeque<Difference>>,
+    metrics: CandidateMetrics,
+}
+
+impl CandidateStats {
+    /// `context`: of the candidate. `serving`: of the serving version.
+    pub(crate) fn new(
+        terms: Terms,
+        context: Arc<VersionContext>,
+        serving: VersionMetrics,
+        metrics: CandidateMetrics,
+    ) -> CandidateStats {
+        CandidateStats {
+            terms,
+            since: seconds_now(),
+            began: Instant::now(),
+            earlier: (context.metrics.duration().counts(), serving.duration().counts()),
+            context,
+            serving,
+            answered: AtomicU64::new(0),
+            compared: AtomicU64::new(0),
+            differences: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            shown: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// As an operator sees it. `info`: of the candidate.
+    pub(crate) fn rollout(&self, info: &ComponentInfo) -> Rollout {
+        let (candidate, serving) = self.times();
+        let micros = |times: &TimeCounts| u64::try_from(times.at(990)?.as_micros()).ok();
+        let evidence = self.evidence();
+        let Judgement { mut missing, .. } = judge(&self.terms.plan, &evidence);
+        if !self.terms.automatic {
+            let name = &self.context.name;
+            missing.push(format!("an operator's order (transom plugin promote {name})"));
+        }
+        Rollout {
+            kind: self.terms.plan.kind(),
+            version: info.version.clone(),
+            digest: info.digest.clone(),
+            since: self.since,
+            automatic: self.terms.automatic,
+            percent: match &self.terms.plan {
+                Plan::Shadow(plan) => plan.sample_percent,
+                Plan::Canary(plan) => plan.percent,
+            },
+            calls: evidence.answered,
+            compared: evidence.compared,
+            differences: evidence.differences,
+            faults: evidence.faults,
+            dropped: self.dropped.load(Relaxed),
+            p99_micros: micros(&candidate),
+            serving_p99_micros: micros(&serving),
+            missing,
+            samples: self.shown(),
+        }
+    }
+
+    /// The newest differences, oldest first.
+    fn shown(&self) -> Vec<Difference> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.iter().cloned().collect()
+    }
+
+    fn show(&self, difference: Difference) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.len() == SHOWN {
+            shown.pop_front();
+        }
+        shown.push_back(difference);
+    }
+
+    /// The canary answered a call.
+    pub(crate) fn answered(&self) {
+        self.answered.fetch_add(1, Relaxed);
+    }
+
+    /// A call of the canary's failed; its fault is counted where it happened.
+    pub(crate) fn failed(&self) {
+        self.metrics.failed.inc();
+    }
+
+    fn drop_one(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+        self.metrics.dropped.inc();
+    }
+
+    fn note(&self, compared: Result<Comparison, CallError>) {
+        let is_shadow = self.terms.plan.kind() == RolloutKind::Shadow;
+        match compared {
+            Ok(Comparison::Stale) | Err(CallError::Busy { .. } | CallError::Stopped) => {
+                return self.drop_one();
+            }
+            Ok(Comparison::Same) => {
+                self.metrics.same.inc();
+            }
+            Ok(Comparison::Different(difference)) => {
+                self.metrics.different.inc();
+                self.differences.fetch_add(1, Relaxed);
+                self.show(if is_shadow {
+                    difference
+                } else {
+                    // The canary's answer was the first one.
+                    Difference {
+                        serving: difference.candidate,
+                        candidate: difference.serving,
+                        ..difference
+                    }
+                });
+            }
+            Err(error) if is_shadow => {
+                self.metrics.failed.inc();
+                self.failures.fetch_add(1, Relaxed);
+                self.show(Difference {
+                    question: String::new(),
+                    serving: "an answer".to_owned(),
+                    candidate: error.to_string(),
+                });
+                self.compared.fetch_add(1, Relaxed);
+                return;
+            }
+            // The serving version failed: the canary's answer has nothing to be compared with.
+            Err(_) => return self.drop_one(),
+        }
+        if is_shadow {
+            self.answered();
+        }
+        self.compared.fetch_add(1, Relaxed);
+    }
+
+    fn faults(&self) -> u64 {
+        match &self.terms.plan {
+            Plan::Shadow(_) => self.failures.load(Relaxed),
+            Plan::Canary(_) => self.context.health.faults(),
+        }
+    }
+
+    /// Durations of the calls of candidate and serving version since the beginning. The first call of
+    /// an instance may load agents or open a query, and that of a canary is not to be compared with
+    /// calls of instances that have done so.
+    fn times(&self) -> (TimeCounts, TimeCounts) {
+        let (candidate, serving) = &self.earlier;
+        let first_calls = match (&self.terms.plan, self.context.limits.instances) {
+            (Plan::Canary(_), Instances::Kept(count)) => count as u64,
+            _ => 0,
+        };
+        let candidate = self.context.metrics.duration().counts().since(candidate);
+        (
+            candidate.without_longest(first_calls),
+            self.serving.duration().counts().since(serving),
+        )
+    }
+
+    fn latency(&self) -> Option<Latency> {
+        let (candidate, serving) = self.times();
+        let least = self.terms.plan.min_calls();
+        if candidate.total() < least || serving.total() < least {
+            return None;
+        }
+        Some(Latency {
+            candidate: candidate.at(990)?,
+            serving: serving.at(990)?,
+        })
+    }
+
+    fn evidence(&self) -> Evidence {
+        // Each difference is one of the compared answers, also while they are counted.
+        let compared = self.compared.load(Relaxed);
+        Evidence {
+            age: self.began.elapsed(),
+            answered: self.answered.load(Relaxed),
+            compared,
+            differences: self.differences.load(Relaxed).min(compared),
+            faults: self.faults(),
+            latency: self.latency(),
+        }
+    }
+
+    /// The verdict, if there is one by now, with the reason.
+    fn verdict(&self) -> Option<(Verdict, String)> {
+        let evidence = self.evidence();
+        let Judgement { returned, missing } = judge(&self.terms.plan, &evidence);
+        if let Some(reason) = returned {
+            return Some((Verdict::Failed, reason));
+        }
+        if !self.terms.automatic || !missing.is_empty() {
+            return None;
+        }
+        let Evidence {
+            answered,
+            compared,
+            differences,
+            faults,
+            ..
+        } = evidence;
+        let reason = match &self.terms.plan {
+            Plan::Shadow(_) => format!("it agreed in {compared} answers"),
+            Plan::Canary(_) => format!(
+                "it answered {answered} calls with {faults} faults; {differences} of {compared} compared answers differ"
+            ),
+        };
+        Some((Verdict::Agreed, reason))
+    }
+}
+
+/// A version beside the serving one. Dropping it ends the comparison.
+pub(crate) struct Candidate<W: Comparable> {
+    pub(crate) version: Arc<Version<W>>,
+    pub(crate) stats: Arc<CandidateStats>,
+    queue: mpsc::Sender<W::Sample>,
+    calls: AtomicU64,
+}
+
+impl<W: Comparable> Candidate<W> {
+    /// `aside`: on what a canary's calls are repeated, if they are. `judged`: receives the verdict.
+    pub(crate) fn start(
+        runtime: &Runtime,
+        version: Arc<Version<W>>,
+        aside: Option<Arc<Version<W>>>,
+        stats: Arc<CandidateStats>,
+        judged: mpsc::Sender<CandidateJudged>,
+    ) -> Candidate<W> {
+        let (queue, samples) = mpsc::channel(QUEUE);
+        let token = runtime.token.clone();
+        let repeated_on = match &stats.terms.plan {
+            Plan::Shadow(_) => Some(Arc::clone(&version)),
+            Plan::Canary(_) => aside,
+        };
+        let work = follow(repeated_on, Arc::clone(&stats), samples, judged);
+        runtime.tracker.spawn(async move {
+            token.run_until_cancelled(work).await;
+        });
+        Candidate {
+            version,
+            stats,
+            queue,
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn is_shadow(&self) -> bool {
+        self.stats.terms.plan.kind() == RolloutKind::Shadow
+    }
+
+    /// Whether it answers the calls with this key.
+    pub(super) fn answers(&self, key: impl FnOnce(&mut KeyHash)) -> bool {
+        match &self.stats.terms.plan {
+            Plan::Shadow(_) => false,
+            Plan::Canary(plan) => {
+                let mut hash = KeyHash::of(&self.version.context.name);
+                key(&mut hash);
+                hash.share() < plan.percent
+            }
+        }
+    }
+
+    /// Counts a call; true for as many of a hundred as the plan says, evenly.
+    pub(crate) fn samples(&self) -> bool {
+        let call = self.calls.fetch_add(1, Relaxed);
+        is_sampled(call, self.stats.terms.plan.sample_percent())
+    }
+
+    /// Hands a sample over, unless too many wait.
+    pub(crate) fn submit(&self, sample: W::Sample) {
+        if self.queue.try_send(sample).is_err() {
+            self.stats.drop_one();
+        }
+    }
+}
+
+/// Compares and judges, until the way to it is gone.
+async fn follow<W: Comparable>(
+    repeated_on: Option<Arc<Version<W>>>,
+    stats: Arc<CandidateStats>,
+    mut samples: mpsc::Receiver<W::Sample>,
+    judged: mpsc::Sender<CandidateJudged>,
+) {
+    let mut tick = tokio::time::interval(TICK.min(stats.terms.plan.min_duration()));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sent = false;
+    loop {
+        tokio::select! {
+            sample = samples.recv() => match (sample, &repeated_on) {
+                (Some(sample), Some(version)) => stats.note(W::compare(version, sample).await),
+                (Some(_), None) => stats.drop_one(),
+                (None, _) => return,
+            },
+            _ = tick.tick() => {}
+        }
+        if sent {
+            continue;
+        }
+        if let Some((verdict, reason)) = stats.verdict() {
+            let event = CandidateJudged {
+                plugin: stats.context.name.clone(),
+                generation: stats.terms.generation,
+                verdict,
+                reason,
+            };
+            // If the queue is full, the next tick sends it again.
+            sent = judged.try_send(event).is_ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Which calls a canary answers.
+//!
+//! The key of a call is what it is about: a task, an app, a query, a container. SHA-256 of the
+//! plugin's name and the parts of the key, with a zero byte after each, says where the key is among
+//! a hundred equal shares: the remainder of its first seven bytes, big-endian, by 100 (seven, so that
+//! a shell can compute it). Keys in the first `percent` shares go to the canary. So a key stays where
+//! it is, after a restart and in another daemon, and a higher percentage only adds keys.
+
+use sha2::{Digest, Sha256};
+
+/// The hash of a key. Allocates nothing.
+pub(crate) struct KeyHash(Sha256);
+
+impl KeyHash {
+    pub(super) fn of(plugin: &str) -> KeyHash {
+        let mut hash = KeyHash(Sha256::new());
+        hash.part(plugin);
+        hash
+    }
+
+    /// Adds a part of the key.
+    pub(crate) fn part(&mut self, part: &str) {
+        self.0.update(part.as_bytes());
+        self.0.update([0]);
+    }
+
+    /// Adds a number, in decimal.
+    pub(crate) fn number(&mut self, number: u32) {
+        let mut digits = [0; 10];
+        let (mut at, mut left) = (digits.len(), number);
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        self.0.update(&digits[at..]);
+        self.0.update([0]);
+    }
+
+    /// 0 to 99.
+    pub(super) fn share(self) -> u64 {
+        let digest = self.0.finalize();
+        let first = digest
+            .iter()
+            .take(7)
+            .fold(0, |number: u64, byte| (number << 8) | u64::from(*byte));
+        first % 100
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(plugin: &str, parts: &[&str]) -> u64 {
+        let mut hash = KeyHash::of(plugin);
+        parts.iter().for_each(|part| hash.part(part));
+        hash.share()
+    }
+
+    const SHARES: [(&str, &[&str], u64); 7] = [
+        ("check-http", &["web.1"], 63),
+        ("check-http", &["web.2"], 82),
+        ("check-tcp", &["web.1"], 19),
+        ("attributes", &["/shop/web"], 79),
+        ("events", &["status_update_event", "", ""], 12),
+        ("bootstrap", &["k8s", "agent", "12"], 70),
+        ("p", &[""], 37),
+    ];
+
+    /// `echo $((0x$(printf '%s\0' check-http web.1 | sha256sum | cut -c1-14) % 100))`. A daemon that computed other values
+    /// would move calls from one version to the other when it takes over.
+    #[test]
+    fn shares_are_the_same_in_every_daemon() {
+        for (plugin, parts, expected) in SHARES {
+            assert_eq!(share(plugin, parts), expected, "{plugin} {parts:?}");
+        }
+        let mut container = KeyHash::of("bootstrap");
+        container.part("k8s");
+        container.part("agent");
+        container.number(12);
+        assert_eq!(container.share(), share("bootstrap", &["k8s", "agent", "12"]));
+        let mut largest = KeyHash::of("p");
+        largest.number(u32::MAX);
+        assert_eq!(largest.share(), share("p", &["4294967295"]));
+        let mut zero = KeyHash::of("p");
+        zero.number(0);
+        assert_eq!(zero.share(), share("p", &["0"]));
+    }
+
+    #[test]
+    fn keys_are_spread_evenly_and_differ_between_plugins() {
+        let mut counts = [0_u32; 100];
+        let mut same = 0;
+        for number in 0..20_000 {
+            let key = format!("task-{number}");
+            let first = share("check-http", &[&key]);
+            counts[usize::try_from(first).unwrap()] += 1;
+            same += u32::from(first == share("check-tcp", &[&key]));
+        }
+        // 200 expected, with a standard deviation of 14.
+        assert!(
+            counts.iter().all(|count| (130..=270).contains(count)),
+            "{counts:?}"
+        );
+        assert!((130..=270).contains(&same), "{same}");
+        // The end of a part matters.
+        assert_ne!(share("p", &["ab", "c"]), share("p", &["a", "bc"]));
+    }
+}

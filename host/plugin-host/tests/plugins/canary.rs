@@ -1,0 +1,475 @@
+//! A canary answers a share of the calls, and is promoted, returned or continued after a restart.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use transom_plugin_host::{
+    Change, CommandError, Config, Outcome as Came, Rollout, RolloutKind,
+    bootstrap::{Context, Role},
+    events::{Decision, Event, Query, View},
+    matcher::{Agent, Candidate, Constraint, Task, Verdict},
+    probe::{Kind, Outcome},
+};
+
+use crate::support::{Site, TIMEOUT, component, put, request, stamped, until};
+
+pub(crate) const ODD: &str = "tests/odd-probe";
+
+/// A manifest of the hostile probe.
+pub(crate) fn probe(rollout: &str, config: &str) -> String {
+    format!(
+        "world = \"check-probe\"\n{rollout}\n[limits]\nmemory = \"16MiB\"\ninstances = 1\n[config]\n{config}\n"
+    )
+}
+
+/// An operator's canary with half of the tasks.
+pub(crate) const MANUAL: &str = "rollout = \"canary-manual\"\ncanary = { percent = 50 }";
+
+/// Tasks by their share of a hundred, for the plugin `odd`: with 50 % the canary has these.
+pub(crate) const CANARYS: [&str; 7] = ["t0", "t2", "t4", "t6", "t7", "t8", "t9"];
+pub(crate) const OTHERS: [&str; 3] = ["t1", "t3", "t5"];
+
+pub(crate) async fn look(site: &Site, task: &str) -> Result<Outcome, transom_plugin_host::probe::Failure> {
+    let mut request = request(None);
+    request.task = task.to_owned();
+    site.plugins
+        .probe(Kind::Named("odd".to_owned()), request, None)
+        .await
+}
+
+/// The mark of the version that looks at this task.
+async fn mark(site: &Site, task: &str) -> String {
+    let Ok(Outcome::Custom(report)) = look(site, task).await else {
+        panic!("{task}");
+    };
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    report["mark"].as_str().unwrap().to_owned()
+}
+
+/// Whether exactly the tasks of the canary are looked at by this version, and the others by "v1".
+async fn marks_are(site: &Site, canary: &str) {
+    for task in CANARYS {
+        assert_eq!(mark(site, task).await, canary, "{task}");
+    }
+    for task in OTHERS {
+        assert_eq!(mark(site, task).await, "v1", "{task}");
+    }
+}
+
+pub(crate) fn canary(site: &Site, name: &str) -> Option<Rollout> {
+    let rollout = site.status(name).rollout?;
+    assert_eq!(rollout.kind, RolloutKind::Canary);
+    Some(rollout)
+}
+
+pub(crate) async fn started(site: &Site, source: &str, name: &str, manifest: &str) {
+    let change = site.replace(source, name, manifest).await;
+    assert!(matches!(change, Change::Canary { .. }), "{change:?}");
+}
+
+/// The next change of any plugin.
+pub(crate) async fn next(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change {
+    let change = tokio::time::timeout(TIMEOUT, changes.recv()).await;
+    change.expect("a change").unwrap()
+}
+
+pub(crate) fn outcomes(site: &Site, name: &str) -> Vec<(Came, String)> {
+    let (records, _) = site.plugins.history(name);
+    records.into_iter().map(|it| (it.outcome, it.by)).collect()
+}
+
+fn came(expected: &[(Came, &str)]) -> Vec<(Came, String)> {
+    expected
+        .iter()
+        .map(|(came, by)| (*came, (*by).to_owned()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn canary_answers_its_share_of_the_tasks() {
+    let site = Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    // Another component, so that the series of both versions are apart.
+    let other = stamped(&std::fs::read(component(ODD)).unwrap(), 1);
+    let change = site
+        .change(|| {
+            put(
+                site.dir.path(),
+                "odd.toml",
+                probe(MANUAL, "mark = \"v2\"").as_bytes(),
+            );
+            put(site.dir.path(), "odd.wasm", &other);
+        })
+        .await;
+    let Change::Canary { digest, .. } = &change else {
+        panic!("{change:?}");
+    };
+    marks_are(&site, "v2").await;
+    marks_are(&site, "v2").await;
+    until("its calls to be compared", || {
+        canary(&site, "odd").unwrap().compared == 14
+    })
+    .await;
+    let shown = canary(&site, "odd").unwrap();
+    assert_eq!(
+        (&shown.digest, shown.percent, shown.automatic, shown.calls),
+        (digest, 50, false, 14)
+    );
+    assert_eq!((shown.differences, shown.faults, shown.dropped), (14, 0, 0));
+    let sample = &shown.samples[0];
+    assert!(
+        sample.serving.contains("v1") && sample.candidate.contains("v2"),
+        "{sample:?}"
+    );
+    assert!(shown.p99_micros.is_some() && shown.serving_p99_micros.is_some());
+    assert_eq!(
+        shown.missing[1..],
+        [
+            "86 more calls that it answers (canary.min-calls)",
+            "an operator's order (transom plugin promote odd)"
+        ]
+    );
+    // What was repeated aside is not counted as the serving version's.
+    let status = site.status("odd");
+    assert_eq!(status.calls, 6);
+    let label = |digest: &str| {
+        format!(
+            "version=\"{}+{}\"",
+            shown.version,
+            &digest["sha256:".len()..][..8]
+        )
+    };
+    for (digest, calls) in [(&shown.digest, 14), (status.digest.as_ref().unwrap(), 6)] {
+        let labels = ["plugin=\"odd\"", "outcome=\"ok\"", &label(digest)];
+        assert_eq!(
+            site.sum("transom_plugins_calls_total", &labels),
+            calls,
+            "{digest}"
+        );
+    }
+    assert_eq!(
+        site.metric("transom_plugins_canary_answers_total{plugin=\"odd\",result=\"different\"}"),
+        14
+    );
+
+    let change = site.plugins.promote("odd", "grace").await.unwrap();
+    assert!(
+        matches!(&change, Change::Promoted { from, .. } if Some(from) == status.digest.as_ref()),
+        "{change:?}"
+    );
+    assert_eq!(canary(&site, "odd"), None);
+    for task in CANARYS.iter().chain(&OTHERS) {
+        assert_eq!(mark(&site, task).await, "v2", "{task}");
+    }
+    assert!(site.status("odd").probation.is_some(), "v1 may still return");
+    assert_eq!(
+        outcomes(&site, "odd")[..2],
+        came(&[(Came::Promoted, "grace"), (Came::Canary, "directory")])
+    );
+    assert_eq!(site.metric("transom_plugins_promotions_total{plugin=\"odd\"}"), 1);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn canary_that_met_its_plan_is_promoted() {
+    let site = Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    let plan = "rollout = \"canary\"\n\
+                canary = { percent = 50, min-duration = \"1ms\", min-calls = 5, max-differences-percent = 0 }";
+    // Its answers are the same ones: each instance counts its attempts, and each task is asked once.
+    started(&site, ODD, "odd", &probe(plan, "mark = \"v1\"\n# new")).await;
+    let mut changes = site.plugins.changes();
+    for task in &CANARYS[..4] {
+        mark(&site, task).await;
+    }
+    until("4 calls to be compared", || {
+        canary(&site, "odd").is_some_and(|it| it.compared == 4)
+    })
+    .await;
+    let shown = canary(&site, "odd").unwrap();
+    assert_eq!(shown.differences, 0, "{shown:?}");
+    assert!(
+        shown.missing.iter().any(|it| it.starts_with("1 more calls")),
+        "{shown:?}"
+    );
+    mark(&site, CANARYS[4]).await;
+    let change = next(&mut changes).await;
+    let Change::Promoted { reason, .. } = &change else {
+        panic!("{change:?}");
+    };
+    assert_eq!(
+        reason,
+        "it answered 5 calls with 0 faults; 0 of 5 compared answers differ"
+    );
+    assert_eq!(outcomes(&site, "odd")[0], (Came::Promoted, "canary".to_owned()));
+    site.stop().await;
+}
+
+/// The same store, and a daemon that starts anew: no task changes its version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_changes_its_version_at_a_restart_and_returned_files_stay_aside() {
+    let state = TempDir::new().unwrap();
+    let server = format!("file:{}", state.path().display());
+    let store = transom_store::open(&server).await.unwrap();
+    let with_store = |config: &mut Config| config.store = Some(Arc::clone(&store));
+    let first = probe("", "mark = \"v1\"");
+    let site = Site::with_config(&[(ODD, "odd", Some(&first))], with_store).await;
+    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    marks_are(&site, "v2").await;
+    let site = site.again(|_| (), with_store).await;
+    marks_are(&site, "v2").await;
+    assert_eq!(outcomes(&site, "odd").len(), 2, "starting again is no news");
+
+    let change = site.plugins.return_candidate("odd", "grace").await.unwrap();
+    assert!(
+        matches!(&change, Change::Returned { reason, .. } if reason == "returned by grace"),
+        "{change:?}"
+    );
+    assert_eq!(canary(&site, "odd"), None);
+    marks_are(&site, "v1").await;
+    assert_eq!(site.plugins.rescan().await, [], "the same files");
+    assert_eq!(
+        outcomes(&site, "odd")[..2],
+        came(&[(Came::Returned, "grace"), (Came::Canary, "directory")])
+    );
+    for (name, what, error) in [
+        (
+            "odd",
+            "return",
+            CommandError::NoCandidate {
+                name: "odd".into(),
+                what: "return",
+            },
+        ),
+        (
+            "odd",
+            "promote",
+            CommandError::NoCandidate {
+                name: "odd".into(),
+                what: "promote",
+            },
+        ),
+        ("none", "return", CommandError::Unknown { name: "none".into() }),
+    ] {
+        let found = match what {
+            "promote" => site.plugins.promote(name, "x").await,
+            _ => site.plugins.return_candidate(name, "x").await,
+        };
+        assert_eq!(found, Err(error));
+    }
+    let site = site.again(|_| (), with_store).await;
+    assert_eq!(canary(&site, "odd"), None);
+    marks_are(&site, "v1").await;
+
+    // Other files are a canary again, and those of a record serve at once.
+    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
+    marks_are(&site, "v3").await;
+    let (records, _) = site.plugins.history("odd");
+    let returned = records.iter().find(|it| it.outcome == Came::Returned).unwrap();
+    let change = site
+        .plugins
+        .rollback("odd", Some(returned.sequence), "grace")
+        .await;
+    assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
+    assert_eq!(canary(&site, "odd"), None);
+    for task in CANARYS.iter().chain(&OTHERS) {
+        assert_eq!(mark(&site, task).await, "v2", "{task}");
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_change_or_go_end_the_canary() {
+    let site = Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
+    marks_are(&site, "v3").await;
+    // A file that is refused changes nothing.
+    let refused = site
+        .replace(
+            ODD,
+            "odd",
+            &probe("rollout = \"canary\"\ncanary = { percent = 0 }", ""),
+        )
+        .await;
+    assert!(
+        matches!(&refused, Change::Refused { reason, .. } if reason.contains("`canary.percent` is 0; expected 1 to 99")),
+        "{refused:?}"
+    );
+    marks_are(&site, "v3").await;
+    let other_world = format!("world = \"event-filter\"\n{MANUAL}\n");
+    let refused = site.replace("tests/odd-events", "odd", &other_world).await;
+    assert!(
+        matches!(&refused, Change::Refused { reason, .. } if reason.contains("its world differs")),
+        "{refused:?}"
+    );
+    marks_are(&site, "v3").await;
+    let change = site.replace(ODD, "odd", &probe("", "mark = \"v4\"")).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert_eq!(canary(&site, "odd"), None);
+    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v5\"")).await;
+    let change = site
+        .change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
+        .await;
+    assert!(matches!(change, Change::Removed { .. }), "{change:?}");
+    assert!(site.plugins.list().iter().all(|it| it.name != "odd"));
+    site.stop().await;
+}
+
+fn filter(rollout: &str, config: &str) -> String {
+    format!(
+        "world = \"event-filter\"\n{rollout}\n[limits]\nmemory = \"16MiB\"\ninstances = 1\n[config]\n{config}\n"
+    )
+}
+
+/// The marks that an event has for each subscriber.
+async fn marks(views: &[View]) -> Vec<String> {
+    let mut marks = Vec::new();
+    for view in views {
+        let event = Event {
+            sequence: 1,
+            kind: view.query().event_types[0].clone(),
+            subject: None,
+            body: "{}".into(),
+        };
+        let decisions = view.decide(&[event]).await.unwrap();
+        let [Decision::Replace(body)] = &decisions[..] else {
+            panic!("{decisions:?}");
+        };
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        marks.push(body["mark"].as_str().unwrap().to_owned());
+    }
+    marks
+}
+
+/// A member of a chain is a canary for itself; `second` has 50 % of the queries, those of `a`, not
+/// of `b`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn member_of_a_chain_may_be_a_canary() {
+    let (first, second) = (filter("", ""), filter("", "mark = \"v1\""));
+    let installed = [
+        ("tests/odd-events", "first", Some(&*first)),
+        ("tests/odd-events", "second", Some(&*second)),
+    ];
+    let site = Site::with_config(&installed, |config| {
+        config.bindings.filters = vec!["first".to_owned(), "second".to_owned()];
+    })
+    .await;
+    // Views that are open already are asked about on the canary, too.
+    let mut views = Vec::new();
+    for kind in ["a", "b"] {
+        let query = Query {
+            event_types: vec![kind.to_owned()],
+            ..Query::default()
+        };
+        views.push(site.plugins.open_view(query).await.unwrap());
+    }
+    started(
+        &site,
+        "tests/odd-events",
+        "second",
+        &filter(MANUAL, "mark = \"v2\""),
+    )
+    .await;
+    assert_eq!(marks(&views).await, ["v2", "v1"]);
+    assert_eq!(canary(&site, "second").unwrap().calls, 1);
+    assert_eq!(site.status("first").rollout, None);
+
+    // One that traps: the other version decides, and the chain goes on.
+    let mut changes = site.plugins.changes();
+    let trapping = filter(
+        "rollout = \"canary\"\ncanary = { percent = 50 }",
+        "fault = \"trap\"",
+    );
+    started(&site, "tests/odd-events", "second", &trapping).await;
+    assert_eq!(marks(&views).await, ["v1", "v1"]);
+    assert!(matches!(next(&mut changes).await, Change::Canary { .. }));
+    let change = next(&mut changes).await;
+    assert!(
+        matches!(&change, Change::Returned { name, .. } if name == "second"),
+        "{change:?}"
+    );
+    site.stop().await;
+}
+
+/// What an app is asked about, and its agents, are on one version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn matcher_and_bootstrap_are_asked_by_app_and_container() {
+    let matcher =
+        |rollout: &str| format!("world = \"attribute-matcher\"\n{rollout}\n[limits]\nmemory = \"64MiB\"\n");
+    let bootstrap =
+        |rollout: &str| format!("world = \"bootstrap-handler\"\n{rollout}\n[limits]\nmemory = \"64MiB\"\n");
+    let site = Site::with(&[
+        ("attributes", "attributes", Some(&matcher(""))),
+        ("bootstrap", "bootstrap", Some(&bootstrap(""))),
+    ])
+    .await;
+    let mut agent_set = site.plugins.agent_set(None);
+    let agents = (1..=3).map(|handle| Agent {
+        handle,
+        id: format!("a{handle}"),
+        hostname: format!("a{handle}"),
+        region: None,
+        zone: None,
+        attributes: vec![],
+        extensions: vec![],
+    });
+    agent_set.update(agents.collect(), vec![]);
+    started(&site, "attributes", "attributes", &matcher(MANUAL)).await;
+    started(&site, "bootstrap", "bootstrap", &bootstrap(MANUAL)).await;
+
+    let candidates = [1, 2].map(|agent| Candidate { agent, capacity: 1 });
+    let on = |host: &str| Constraint::Field {
+        field: "@hostname".into(),
+        operator: "CLUSTER".into(),
+        operand: Some(host.into()),
+    };
+    // The share of `/f` is 6, that of `/b` 66.
+    for (app, calls) in [("/f", 3), ("/b", 3), ("/f", 6)] {
+        let task = Task {
+            run_spec: app.to_owned(),
+            instances: 1,
+            constraints: vec![on("a2")],
+            placed: vec![1, 2],
+            ..Task::default()
+        };
+        let verdicts = agent_set.evaluate(&task, &candidates).await.unwrap();
+        assert_eq!(verdicts, [Verdict::Refused(0), Verdict::Fits], "{app}");
+        assert_eq!(agent_set.place(&task, &candidates, 1).await.unwrap(), [2]);
+        agent_set.select_kills(&task, 1).await.unwrap();
+        assert_eq!(canary(&site, "attributes").unwrap().calls, calls, "{app}");
+    }
+    // Constraints that are validated: 29 and 86.
+    for (constraint, calls) in [(on("a2"), 7), (Constraint::Expression("gpu:true".into()), 7)] {
+        let wrong = site.plugins.validate_constraints(&[constraint]).await;
+        assert_eq!(wrong, Ok(vec![]));
+        assert_eq!(canary(&site, "attributes").unwrap().calls, calls);
+    }
+    until("its calls to be compared", || {
+        let shown = canary(&site, "attributes").unwrap();
+        shown.compared + shown.dropped == 7
+    })
+    .await;
+    assert_eq!(canary(&site, "attributes").unwrap().differences, 0);
+
+    // Of the agents of `k8s`, 2 has 27 and 6 has 95; the task's id does not matter.
+    for (number, task, calls) in [(2, "x", 1), (6, "x", 1), (2, "y", 2)] {
+        let context = Context {
+            role: Role::Agent,
+            framework: "k8s".to_owned(),
+            task: task.to_owned(),
+            number,
+            host: String::new(),
+            attributes: vec![],
+            image: "k3s:1".to_owned(),
+            ports: vec![],
+            source: "https://example.com/run.sh".to_owned(),
+            digest: String::new(),
+            environment: vec![],
+            arguments: vec![],
+            extensions: vec![],
+        };
+        // The script's digest is a wrong one: an answer of the component's own.
+        let _ = site.plugins.prepare(context, b"#!/bin/sh\n".to_vec()).await;
+        assert_eq!(canary(&site, "bootstrap").unwrap().calls, calls, "{number}");
+    }
+    site.stop().await;
+}

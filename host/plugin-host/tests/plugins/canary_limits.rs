@@ -1,0 +1,246 @@
+//! A canary that exceeds a limit is returned, and no caller is the worse for it.
+
+use std::time::Duration;
+
+use transom_plugin_host::{
+    Change, Outcome as Came,
+    events::{Decision, Event, Query},
+    probe::{Failure, Kind, Outcome, Reason},
+};
+
+use crate::canary::{CANARYS, MANUAL, ODD, OTHERS, canary, look, next, outcomes, probe, started};
+use crate::support::{Server, Site, request, until};
+
+const AUTO: &str = "rollout = \"canary\"\ncanary = { percent = 50 }";
+
+async fn odd_site() -> Site {
+    Site::with(&[(ODD, "odd", Some(&probe("", "mark = \"v1\"")))]).await
+}
+
+/// Why the canary was returned, which is the next change.
+async fn returned(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> String {
+    match next(changes).await {
+        Change::Returned { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trapping_canary_is_returned_and_no_look_is_lost() {
+    let site = odd_site().await;
+    started(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"trap\" }")).await;
+    let mut changes = site.plugins.changes();
+    for task in CANARYS.iter().chain(&OTHERS) {
+        let found = look(&site, task).await;
+        assert!(
+            matches!(&found, Ok(Outcome::Custom(report)) if report.contains("v1")),
+            "{task}: {found:?}"
+        );
+    }
+    let reason = returned(&mut changes).await;
+    assert!(
+        reason.starts_with(
+            "1 faults, at most 0 are allowed (canary.max-faults); last fault: plugin `odd` trapped"
+        ),
+        "{reason}"
+    );
+    assert_eq!(canary(&site, "odd"), None);
+    let status = site.status("odd");
+    assert_eq!(
+        (status.calls, status.traps, status.last_trap),
+        (10, 0, None),
+        "its faults are its own"
+    );
+    assert_eq!(outcomes(&site, "odd")[0], (Came::Returned, "canary".to_owned()));
+    let failed = site.metric("transom_plugins_canary_answers_total{plugin=\"odd\",result=\"failed\"}");
+    assert!((1..=7).contains(&failed), "{failed}");
+    assert_eq!(site.metric("transom_plugins_returns_total{plugin=\"odd\"}"), 1);
+    site.stop().await;
+}
+
+/// As many faults as are allowed change nothing; one more does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn canary_may_have_as_many_faults_as_the_manifest_says() {
+    let site = odd_site().await;
+    let plan = "rollout = \"canary-manual\"\ncanary = { percent = 50, max-faults = 2 }";
+    started(&site, ODD, "odd", &probe(plan, "attempt = { do = \"trap\" }")).await;
+    let mut changes = site.plugins.changes();
+    for _ in 0..2 {
+        assert!(look(&site, CANARYS[0]).await.is_ok());
+    }
+    let shown = canary(&site, "odd").unwrap();
+    assert_eq!((shown.faults, shown.calls), (2, 0));
+    assert!(changes.try_recv().is_err());
+    assert!(look(&site, CANARYS[0]).await.is_ok());
+    let reason = returned(&mut changes).await;
+    assert!(reason.starts_with("3 faults, at most 2 are allowed"), "{reason}");
+    site.stop().await;
+}
+
+/// A look that has taken steps is not made twice. It ends as one without a result, which is no
+/// verdict about the task, and never finishing counts as a fault.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn canary_that_never_finishes_is_returned() {
+    let site = odd_site().await;
+    started(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"steps\" }")).await;
+    let mut changes = site.plugins.changes();
+    let mut request = request(Some(&Server::closed().await));
+    request.task = CANARYS[0].to_owned();
+    let found = site.plugins.probe(Kind::Named("odd".into()), request, None).await;
+    assert!(
+        matches!(&found, Err(Failure { reason: Reason::Plugin, message }) if message.contains("limits.steps")),
+        "{found:?}"
+    );
+    let reason = returned(&mut changes).await;
+    assert!(reason.contains("did not finish within 64 steps"), "{reason}");
+    assert!(look(&site, CANARYS[0]).await.is_ok());
+    site.stop().await;
+}
+
+/// The time of the attempt is used up, and the task is not to blame: `timed-out` would be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_is_not_blamed_for_a_canary_that_hangs() {
+    let site = odd_site().await;
+    let slow = format!(
+        "world = \"check-probe\"\n{MANUAL}\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\nwall-clock = \"20s\"\n\
+         [config]\nattempt = {{ do = \"loop\" }}\n"
+    );
+    started(&site, ODD, "odd", &slow).await;
+    let mut request = request(None);
+    request.task = CANARYS[0].to_owned();
+    request.timeout = Duration::from_millis(200);
+    let began = std::time::Instant::now();
+    let found = site.plugins.probe(Kind::Named("odd".into()), request, None).await;
+    assert!(
+        matches!(&found, Err(Failure { reason: Reason::Plugin, message }) if message.contains("canary")),
+        "{found:?}"
+    );
+    // Its caller gives up a second after the timeout, and would take that for the task's failure.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(look(&site, OTHERS[0]).await.is_ok());
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slower_canary_is_returned() {
+    let site = odd_site().await;
+    let plan = "rollout = \"canary\"\n\
+                canary = { percent = 50, min-calls = 30, compare-percent = 0, max-latency-ratio = 3, latency-floor = \"1us\" }";
+    // Hundreds of lines for the log, most of which are dropped there, are slow to write.
+    let slow = "attempt = { do = \"log\", lines = 400, bytes = 1000 }";
+    started(&site, ODD, "odd", &probe(plan, slow)).await;
+    let mut changes = site.plugins.changes();
+    let asking = async {
+        loop {
+            assert!(look(&site, CANARYS[0]).await.is_ok());
+            assert!(look(&site, OTHERS[0]).await.is_ok());
+        }
+    };
+    let reason = tokio::select! {
+        reason = returned(&mut changes) => reason,
+        () = asking => unreachable!(),
+    };
+    assert!(site.status("odd").calls >= 30);
+    assert!(
+        reason.starts_with("the p99 of its calls is") && reason.contains("canary.max-latency-ratio"),
+        "{reason}"
+    );
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn canary_that_answers_differently_is_returned_if_so_configured() {
+    let site = odd_site().await;
+    let plan = "rollout = \"canary\"\n\
+                canary = { percent = 50, min-calls = 10, max-differences-percent = 20 }";
+    started(&site, ODD, "odd", &probe(plan, "mark = \"v2\"")).await;
+    let mut changes = site.plugins.changes();
+    for compared in 1..=2 {
+        assert!(look(&site, CANARYS[0]).await.is_ok());
+        until("it to be compared", || {
+            canary(&site, "odd").is_some_and(|it| it.compared == compared)
+        })
+        .await;
+    }
+    assert!(changes.try_recv().is_err(), "2 of 10 may differ");
+    assert!(look(&site, CANARYS[0]).await.is_ok());
+    assert_eq!(
+        returned(&mut changes).await,
+        "3 of 3 compared answers differ, at most 20 % may (canary.max-differences-percent)"
+    );
+    site.stop().await;
+}
+
+/// Neither opening a query nor deciding fails for a subscriber, whatever the canary does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscribers_do_not_notice_a_failing_canary() {
+    let filter = |rollout: &str, fault: &str| {
+        format!(
+            "world = \"event-filter\"\n{rollout}\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20ms\"\n\
+             [config]\nfault = \"{fault}\"\n"
+        )
+    };
+    let installed = [("tests/odd-events", "odd-events", Some(&*filter("", "none")))];
+    let site = Site::with(&installed).await;
+    // The share of this query is 11.
+    let query = Query {
+        event_types: vec!["a".to_owned()],
+        ..Query::default()
+    };
+    let event = Event {
+        sequence: 1,
+        kind: "a".into(),
+        subject: None,
+        body: "{}".into(),
+    };
+    for fault in [
+        "trap-open",
+        "loop-open",
+        "trap",
+        "loop",
+        "allocate",
+        "short",
+        "bad-json",
+    ] {
+        started(&site, "tests/odd-events", "odd-events", &filter(AUTO, fault)).await;
+        let mut changes = site.plugins.changes();
+        let view = site.plugins.open_view(query.clone()).await.unwrap();
+        assert_eq!(
+            view.decide(std::slice::from_ref(&event)).await.unwrap(),
+            [Decision::Pass],
+            "{fault}"
+        );
+        let reason = returned(&mut changes).await;
+        assert!(reason.contains("canary.max-faults"), "{fault}: {reason}");
+    }
+    assert_eq!(site.status("odd-events").traps, 0);
+    site.stop().await;
+}
+
+/// The serving version fails: nothing serves, and the canary ends with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serving_version_that_fails_ends_the_canary() {
+    let failing = "[probation]\nmax-faults = 1\n";
+    let serving = format!("{}{failing}", probe("", "attempt = { do = \"trap\" }"));
+    let site = Site::with(&[(ODD, "odd", Some(&serving))]).await;
+    started(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    let mut changes = site.plugins.changes();
+    for _ in 0..2 {
+        assert!(look(&site, OTHERS[0]).await.is_err());
+    }
+    let change = next(&mut changes).await;
+    assert!(matches!(change, Change::Disabled { .. }), "{change:?}");
+    assert_eq!(canary(&site, "odd"), None);
+    let found = look(&site, CANARYS[0]).await;
+    assert!(
+        matches!(&found, Err(Failure { message, .. }) if message.contains("is disabled")),
+        "{found:?}"
+    );
+    // An operator may have it serve.
+    let (records, _) = site.plugins.history("odd");
+    let canary = records.iter().find(|it| it.outcome == Came::Canary).unwrap();
+    let change = site.plugins.rollback("odd", Some(canary.sequence), "grace").await;
+    assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
+    assert!(look(&site, CANARYS[0]).await.is_ok());
+    site.stop().await;
+}
