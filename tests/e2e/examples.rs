@@ -114,8 +114,8 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// Four blocks of TOML of `docs/plugins.md`: every key with its default, tests for each world, a
-/// plan for a shadow, and one for a replay.
+/// Blocks of TOML of `docs/plugins.md`: every key with its default, tests for each world, and a plan
+/// for each rollout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_of_the_plugins_page_is_admitted() {
     let page = fs::read_to_string(examples().join("../docs/plugins.md")).expect("the page");
@@ -131,19 +131,43 @@ async fn manifest_of_the_plugins_page_is_admitted() {
         };
         *only
     };
-    let (manifest, tests, shadow) = (block("[grants]"), block("[[self-test]]"), block("[shadow]"));
+    let (manifest, tests) = (block("[grants]"), block("[[self-test]]"));
     let tests: Vec<&str> = tests.split_inclusive("\n\n").collect();
-    let shadow = shadow.split_once("\n\n").expect("a key and a table").1;
-    let replay = block("[replay]").split_once("\n\n").expect("a key and a table").1;
+    // `rollout` as one of these has it, and its table.
+    let plan = |table: &str| {
+        let (key, table) = block(table).split_once("\n\n").expect("a key and a table");
+        let with_key = manifest.replace("rollout = \"immediate\"", key);
+        // There are no recorded calls here.
+        (with_key, table.replace("\"reject\"", "\"admit\""))
+    };
     let site = Site::start().await;
-    for (name, world, test) in [
-        ("check-http", "check-probe", tests[0].to_owned()),
-        ("attributes", "attribute-matcher", tests[1..3].concat()),
-        ("events", "event-filter", tests[3].to_owned()),
+    for (name, world, test, table, outcome) in [
+        (
+            "check-http",
+            "check-probe",
+            tests[0].to_owned(),
+            "[shadow]",
+            "shadowing",
+        ),
+        (
+            "attributes",
+            "attribute-matcher",
+            tests[1..3].concat(),
+            "[canary]",
+            "canary",
+        ),
+        (
+            "events",
+            "event-filter",
+            tests[3].to_owned(),
+            "[replay]",
+            "admitted",
+        ),
     ] {
+        let (manifest, plan) = plan(table);
         let manifest = manifest.replace("world = \"check-probe\"", &format!("world = \"{world}\""));
         let plugin = Plugin {
-            manifest: format!("{manifest}\n{shadow}\n{replay}\n{test}"),
+            manifest: format!("{manifest}\n{plan}\n{test}"),
             ..Plugin::first_party(name)
         };
         plugin.install(&site.plugins(), name);
@@ -152,8 +176,10 @@ async fn manifest_of_the_plugins_page_is_admitted() {
         let status = site.get(&url).await.expect("a status");
         assert_eq!(status["refusal"], Value::Null, "{status}");
         let history = site.get(&format!("{url}/history")).await.expect("records");
+        let newest = &history["records"][0];
         assert_eq!(
-            history["records"][0]["sequence"], 2,
+            (&newest["sequence"], &newest["outcome"]),
+            (&Value::from(2), &Value::from(outcome)),
             "{name} was admitted again: {history}"
         );
     }

@@ -101,7 +101,9 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
     for (arguments, expected) in [
         (["rollback", "events", "77"].as_slice(), "has no record 77"),
         (&["rollback", "nobody"], "no plugin is named `nobody`"),
-        (&["promote", "events"], "has no shadow version to promote"),
+        (&["promote", "events"], "has no shadow and no canary to promote"),
+        (&["return", "events"], "has no shadow and no canary to return"),
+        (&["return", "nobody"], "no plugin is named `nobody`"),
         (&["history", "nobody"], "no records of plugin `nobody`"),
     ] {
         let output = plugin(&site, arguments);
@@ -110,6 +112,106 @@ async fn operator_rollback_is_recorded_and_survives_a_restart() {
         assert!(error.contains(expected), "{error}");
     }
     assert_eq!(digest(&site), second);
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
+}
+
+/// The events plugin with another digest, as a canary with nearly all queries.
+fn canary(stamp: u64) -> Plugin {
+    let plugin = Plugin::first_party("events").stamped(stamp);
+    let rollout = "rollout = \"canary-manual\"\ncanary = { percent = 99, compare-percent = 50 }";
+    Plugin {
+        manifest: format!("{rollout}\n{}", plugin.manifest),
+        ..plugin
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operator_follows_a_canary_returns_it_and_promotes_the_next_one() {
+    let mut site = Site::start().await;
+    let mut stream = Events::open(
+        &site.http,
+        &site.apps("/v2/events?event_type=plugin_canary_event&event_type=plugin_returned_event&event_type=plugin_promoted_event"),
+    )
+    .await;
+    let first = digest(&site);
+    canary(1).install(&site.plugins(), "events");
+    site.rescan().await;
+    assert_eq!(digest(&site), first, "a canary is not the version that serves");
+    let event = stream.next().await.expect("an event");
+    assert_eq!(event.event, "plugin_canary_event");
+
+    let list = told(&site, &["list"]);
+    let listed = list
+        .as_array()
+        .expect("plugins")
+        .iter()
+        .find(|it| it["name"] == "events");
+    let rollout = &listed.expect("the plugin")["rollout"];
+    assert_eq!(
+        (&rollout["kind"], &rollout["percent"], &rollout["automatic"]),
+        (&json!("canary"), &json!(99), &json!(false)),
+        "{rollout}"
+    );
+    assert_eq!(rollout["digest"], event.data["digest"]);
+    let version = rollout["version"].as_str().expect("a version");
+    let table = text(&plugin(&site, &["list"]).stdout);
+    assert!(
+        table.contains("ROLLOUT") && table.contains(&format!("canary {version}, 99 %")),
+        "{table}"
+    );
+    let table = text(&plugin(&site, &["show", "events"]).stdout);
+    for expected in [
+        "rollout.kind",
+        "99 %",
+        "(canary.min-duration)",
+        "an operator's order (transom plugin promote events)",
+        "recording.dropped",
+        "MiB",
+    ] {
+        assert!(table.contains(expected), "{expected}: {table}");
+    }
+    assert!(!table.contains("_micros"), "{table}");
+
+    let change = told(&site, &["return", "events"]);
+    assert_eq!(
+        (&change["change"], &change["reason"]),
+        (&json!("returned"), &json!("returned by grace"))
+    );
+    let event = stream.next().await.expect("an event");
+    assert_eq!(
+        (event.event.as_str(), &event.data["plugin"]),
+        ("plugin_returned_event", &json!("events"))
+    );
+    // Its files stay aside, also after kill -9.
+    site.kill_daemon();
+    site.start_daemon().await;
+    assert_eq!(digest(&site), first);
+    assert_eq!(told(&site, &["show", "events"])["rollout"], Value::Null);
+
+    canary(2).install(&site.plugins(), "events");
+    site.rescan().await;
+    let second = told(&site, &["show", "events"])["rollout"]["digest"].clone();
+    // A daemon that is killed in between has the canary again.
+    site.kill_daemon();
+    site.start_daemon().await;
+    let shown = told(&site, &["show", "events"]);
+    assert_eq!(
+        (&shown["digest"], &shown["rollout"]["digest"]),
+        (&json!(first), &second)
+    );
+    told(&site, &["promote", "events"]);
+    assert_eq!(json!(digest(&site)), second);
+    let records = told(&site, &["history", "events"]);
+    let outcomes: Vec<&str> = records
+        .as_array()
+        .expect("records")
+        .iter()
+        .filter_map(|record| record["outcome"].as_str())
+        .collect();
+    assert_eq!(outcomes, ["promoted", "canary", "returned", "canary", "admitted"]);
+    let table = text(&plugin(&site, &["history", "events"]).stdout);
+    assert!(table.contains("promoted by grace"), "{table}");
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);
 }

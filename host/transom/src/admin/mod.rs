@@ -13,7 +13,8 @@
 //! | `GET /v1/plugins/{name}/calls` | its recorded calls: `?since=2h&max=1000` |
 //! | `POST /v1/plugins/{name}/rollback` | rolls back to an earlier version; the body names it:
 //! `{"record": 3}` |
-//! | `POST /v1/plugins/{name}/promote` | promotes the shadow version |
+//! | `POST /v1/plugins/{name}/promote` | promotes the shadow or the canary |
+//! | `POST /v1/plugins/{name}/return` | stops the shadow or the canary |
 //! | `POST /v1/plugins/rescan` | scans the plugin directory now; returns the changes |
 
 mod access;

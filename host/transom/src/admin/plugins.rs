@@ -40,6 +40,7 @@ pub(super) fn routes() -> Router<Plugins> {
         .route("/v1/plugins/{name}/calls", get(calls))
         .route("/v1/plugins/{name}/rollback", post(rollback))
         .route("/v1/plugins/{name}/promote", post(promote))
+        .route("/v1/plugins/{name}/return", post(return_candidate))
 }
 
 async fn list(State(plugins): State<Plugins>) -> EscapedJson<serde_json::Value> {
@@ -185,6 +186,16 @@ async fn promote(
 ) -> Result<Response, ApiError> {
     let order = Order::read(&body)?;
     let change = plugins.promote(&name, order.by()).await;
+    Ok(EscapedJson(change.map_err(|error| refused(&error))?).into_response())
+}
+
+async fn return_candidate(
+    State(plugins): State<Plugins>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let order = Order::read(&body)?;
+    let change = plugins.return_candidate(&name, order.by()).await;
     Ok(EscapedJson(change.map_err(|error| refused(&error))?).into_response())
 }
 

@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod cache;
+mod cells;
 mod check;
 mod check_source;
 mod connection;
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use crate::output::{self, Output};
 use bench::Bench;
 use build::Build;
+use cells::{cell, flatten};
 use check::Check;
 use connection::Connection;
 use dev::Dev;
@@ -34,21 +36,30 @@ use test::Test;
 /// Manage the plugins of a running daemon; create, build and test components.
 #[derive(Debug, Subcommand)]
 pub(super) enum PluginCommand {
-    /// List plugins with the serving version and the reason why a newer one was rejected.
+    /// List plugins with the serving version, the shadow or canary beside it, and the reason why a
+    /// newer one was rejected.
     List(Daemon),
-    /// Show one plugin in detail: calls, latency, memory, the last trap with its backtrace.
+    /// Show one plugin in detail: calls, latency, memory, the last trap with its backtrace; what a
+    /// shadow or canary has shown, and what is missing before it is promoted.
     Show(One),
-    /// Show the admission history of a plugin, newest first: admitted, rejected, disabled, rolled
-    /// back.
+    /// Show the admission history of a plugin, newest first: admitted, rejected, started as a shadow
+    /// or canary, promoted, returned, disabled, rolled back.
     History(One),
     /// Roll a plugin back to an earlier version without dropping a call.
     ///
     /// The files in the plugin directory stay as they are; the daemon ignores them until they
     /// change.
     Rollback(Rollback),
-    /// Promote the shadow version of a plugin (`rollout = "shadow-manual"` in its manifest) to the
-    /// serving one.
+    /// Have the shadow or canary of a plugin serve now, whatever it has shown.
+    ///
+    /// With `rollout = "shadow-manual"` or `"canary-manual"` in its manifest this is the only way.
+    /// The version before is ready to return while the new one is on probation.
     Promote(One),
+    /// Stop the shadow or canary of a plugin; the serving version answers all calls again.
+    ///
+    /// The files in the plugin directory stay as they are; the daemon ignores them until they
+    /// change. To have the stopped version serve nevertheless, roll back to its record.
+    Return(One),
     New(New),
     Build(Build),
     Check(Check),
@@ -92,8 +103,8 @@ pub(super) struct Rollback {
 }
 
 /// Columns of tables, which are keys of the admin API's answers.
-const PLUGIN: [&str; 8] = [
-    "name", "world", "version", "state", "calls", "traps", "source", "refusal",
+const PLUGIN: [&str; 9] = [
+    "name", "world", "version", "state", "rollout", "calls", "traps", "source", "refusal",
 ];
 const RECORD: [&str; 7] = ["sequence", "at", "outcome", "version", "by", "digest", "reason"];
 
@@ -135,6 +146,7 @@ impl PluginCommand {
             // `main` does it, without a runtime.
             PluginCommand::Compile => Ok(()),
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
+            PluginCommand::Return(One { name, daemon }) => daemon.order(&name, "return", None).await,
         }
     }
 }
@@ -169,51 +181,5 @@ impl Daemon {
                 .collect()
         });
         output::print(self.output, &entries, columns, rows)
-    }
-}
-
-/// Every value in a document, one row each: `last_trap.fault`, and its value.
-fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
-    let below = |name: &str| {
-        if key.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{key}.{name}")
-        }
-    };
-    match value {
-        Value::Null => {}
-        Value::Object(fields) => fields
-            .iter()
-            .for_each(|(name, value)| flatten(&below(name), value, rows)),
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                flatten(&below(&at.to_string()), item, rows);
-            }
-        }
-        value => rows.push(vec![
-            key.to_owned(),
-            cell(key.rsplit('.').next().unwrap_or(key), value),
-        ]),
-    }
-}
-
-/// A value for a table: times in readable form, digests abbreviated.
-fn cell(key: &str, value: &Value) -> String {
-    match (key, value) {
-        (_, Value::Null) => "-".into(),
-        // The state of fetching, or its error.
-        ("source", Value::Object(source)) => {
-            let error = source.get("error").and_then(Value::as_str);
-            let state = source.get("state").and_then(Value::as_str);
-            error.or(state).unwrap_or("-").to_owned()
-        }
-        ("at" | "since" | "admitted_at", Value::Number(seconds)) => seconds
-            .as_i64()
-            .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())
-            .map_or_else(|| seconds.to_string(), |at| at.to_string()),
-        ("digest", Value::String(digest)) => digest.chars().take("sha256:".len() + 12).collect(),
-        (_, Value::String(text)) => text.clone(),
-        (_, other) => other.to_string(),
     }
 }

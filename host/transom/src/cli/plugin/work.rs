@@ -142,8 +142,10 @@ pub(super) fn bytes(number: u64) -> String {
 pub(super) fn micros(number: f64) -> String {
     if number < 1000.0 {
         format!("{number:.1} us")
-    } else {
+    } else if number < 1_000_000.0 {
         format!("{:.1} ms", number / 1000.0)
+    } else {
+        format!("{:.1} s", number / 1_000_000.0)
     }
 }
 
@@ -159,6 +161,7 @@ mod tests {
             (bytes(1 << 20), "1.0 MiB"),
             (micros(2.44), "2.4 us"),
             (micros(12_345.0), "12.3 ms"),
+            (micros(12_345_678.0), "12.3 s"),
         ] {
             assert_eq!(found, expected);
         }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use transom_plugin_tools::workbench::ComponentSummary;
 
 use crate::cli::plugin::connection::AdminPort;
+use crate::cli::plugin::work::{bytes, micros};
 
 /// An upgrade beside the version that serves.
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -52,7 +53,10 @@ pub(super) async fn serving(
 
 /// The newest record that put the component with this digest into service.
 fn record<'a>(records: &'a Value, digest: &str) -> Option<&'a Value> {
-    let activates = |it: &&Value| it["outcome"] == "admitted" || it["outcome"] == "rolled-back";
+    let activates = |it: &&Value| {
+        let outcome = it["outcome"].as_str();
+        outcome.is_some_and(|it| ["admitted", "promoted", "rolled-back"].contains(&it))
+    };
     let records = records.as_array()?;
     records.iter().filter(activates).find(|it| it["digest"] == digest)
 }
@@ -140,10 +144,25 @@ impl Comparison {
         for (key, change) in &self.limits {
             row(
                 "raised limit",
-                format!("{key} = {}, was {}", change["to"], change["from"]),
+                format!(
+                    "{key} = {}, was {}",
+                    limit(key, &change["to"]),
+                    limit(key, &change["from"])
+                ),
             );
         }
         rows
+    }
+}
+
+/// A limit with its unit; in records they are bytes and milliseconds.
+fn limit(key: &str, value: &Value) -> String {
+    match (key, value.as_u64()) {
+        ("wall-clock" | "cpu" | "attempt-time", Some(millis)) => micros(millis as f64 * 1000.0),
+        ("memory" | "output" | "attempt-input" | "attempt-output" | "log-line" | "size", Some(number)) => {
+            bytes(number)
+        }
+        _ => value.to_string(),
     }
 }
 
@@ -154,6 +173,8 @@ mod tests {
     #[test]
     fn record_of_the_serving_version_is_the_newest_that_activated_it() {
         let records = json!([
+            {"sequence": 6, "outcome": "canary", "digest": "sha256:a"},
+            {"sequence": 5, "outcome": "promoted", "digest": "sha256:c"},
             {"sequence": 4, "outcome": "refused", "digest": "sha256:b"},
             {"sequence": 3, "outcome": "rolled-back", "digest": "sha256:a"},
             {"sequence": 2, "outcome": "admitted", "digest": "sha256:b"},
@@ -162,8 +183,21 @@ mod tests {
         let sequence = |digest| record(&records, digest).map(|it| it["sequence"].clone());
         assert_eq!(sequence("sha256:a"), Some(json!(3)));
         assert_eq!(sequence("sha256:b"), Some(json!(2)));
-        assert_eq!(sequence("sha256:c"), None);
+        assert_eq!(sequence("sha256:c"), Some(json!(5)));
+        assert_eq!(sequence("sha256:d"), None);
         assert!(record(&Value::Null, "sha256:a").is_none());
+    }
+
+    #[test]
+    fn limits_have_units() {
+        for (key, value, expected) in [
+            ("memory", json!(64 << 20), "64.0 MiB"),
+            ("cpu", json!(50), "50.0 ms"),
+            ("steps", json!(64), "64"),
+            ("instances", json!("per-call"), "\"per-call\""),
+        ] {
+            assert_eq!(limit(key, &value), expected);
+        }
     }
 
     #[test]

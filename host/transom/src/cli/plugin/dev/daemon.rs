@@ -37,8 +37,8 @@ pub(super) struct Daemon {
 pub(super) enum Outcome {
     /// The plugin's own version.
     Serving(String),
-    /// With `rollout = "shadow"`.
-    Shadow(String),
+    /// With `rollout = "shadow"` or `"canary"`: which, and the plugin's own version.
+    Beside(String, String),
     /// The files are the ones that it has.
     Unchanged,
 }
@@ -47,10 +47,10 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Outcome::Serving(version) => write!(f, "version {version} serves"),
-            Outcome::Shadow(version) => {
+            Outcome::Beside(kind, version) => {
                 write!(
                     f,
-                    "version {version} runs as a shadow; `transom plugin promote` has it serve"
+                    "version {version} runs as a {kind}; `transom plugin promote` has it serve"
                 )
             }
             Outcome::Unchanged => f.write_str("the daemon has this component and manifest already"),
@@ -172,8 +172,10 @@ impl Daemon {
                     }
                     return Ok(Outcome::Serving(version(&status)));
                 }
-                if status["shadow"]["digest"] == digest {
-                    return Ok(Outcome::Shadow(version(&status["shadow"])));
+                let rollout = &status["rollout"];
+                if rollout["digest"] == digest {
+                    let kind = rollout["kind"].as_str().unwrap_or("shadow").to_owned();
+                    return Ok(Outcome::Beside(kind, version(rollout)));
                 }
             }
             let limit = if admitting { ADMITTED_WITHIN } else { SEEN_WITHIN };
