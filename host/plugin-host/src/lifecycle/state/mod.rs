@@ -41,15 +41,19 @@ pub(super) enum PluginState<V> {
         serving: Running<V>,
         predecessor: V,
     },
-    ServingWithCandidate {
-        serving: Running<V>,
-        candidate: Running<V>,
-        kind: RolloutKind,
-        /// Set while the serving version is on probation.
-        predecessor: Option<V>,
-    },
+    ServingWithCandidate(Candidacy<V>),
     /// This version failed, and none serves.
     Disabled(V),
+}
+
+/// A version beside the serving one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidacy<V> {
+    pub(super) serving: Running<V>,
+    pub(super) candidate: Running<V>,
+    pub(super) kind: RolloutKind,
+    /// Set while the serving version is on probation.
+    pub(super) predecessor: Option<V>,
 }
 
 /// A version that was started.
@@ -65,7 +69,7 @@ impl<V> PluginState<V> {
         match self {
             PluginState::Serving(serving)
             | PluginState::OnProbation { serving, .. }
-            | PluginState::ServingWithCandidate { serving, .. } => Some(serving),
+            | PluginState::ServingWithCandidate(Candidacy { serving, .. }) => Some(serving),
             PluginState::Absent | PluginState::Disabled(_) => None,
         }
     }
@@ -79,20 +83,17 @@ impl<V> PluginState<V> {
     }
 
     pub(super) fn has_predecessor(&self) -> bool {
-        matches!(
-            self,
-            PluginState::OnProbation { .. }
-                | PluginState::ServingWithCandidate {
-                    predecessor: Some(_),
-                    ..
-                }
-        )
+        match self {
+            PluginState::OnProbation { .. } => true,
+            PluginState::ServingWithCandidate(it) => it.predecessor.is_some(),
+            PluginState::Absent | PluginState::Serving(_) | PluginState::Disabled(_) => false,
+        }
     }
 
     fn into_predecessor(self) -> Option<V> {
         match self {
             PluginState::OnProbation { predecessor, .. } => Some(predecessor),
-            PluginState::ServingWithCandidate { predecessor, .. } => predecessor,
+            PluginState::ServingWithCandidate(it) => it.predecessor,
             PluginState::Absent | PluginState::Serving(_) | PluginState::Disabled(_) => None,
         }
     }
@@ -116,7 +117,7 @@ pub(super) fn transition<V: Clone>(
             },
             state @ (PluginState::Serving(_)
             | PluginState::OnProbation { .. }
-            | PluginState::ServingWithCandidate { .. }),
+            | PluginState::ServingWithCandidate(_)),
         ) => start_beside(state, start(version), kind),
         (Event::Admitted { version, .. }, state) => {
             let report = report(Outcome::Admitted, &version, "directory", None);
@@ -133,51 +134,29 @@ pub(super) fn transition<V: Clone>(
             (state, effects)
         }
         (Event::RolledBack { version, by, reason }, state) => roll_back(&state, start(version), &by, reason),
-        (
-            Event::Promoted { by },
-            PluginState::ServingWithCandidate {
-                serving, candidate, ..
-            },
-        ) => {
+        (Event::Promoted { by }, PluginState::ServingWithCandidate(it)) => {
             let reason = format!("promoted by {by}");
-            promote(serving.version, start(candidate.version), &by, reason)
+            promote(it, start, &by, reason)
         }
-        (
-            Event::CandidateAgreed { generation, reason },
-            PluginState::ServingWithCandidate {
-                serving,
-                candidate,
-                kind,
-                ..
-            },
-        ) if candidate.generation == generation => {
-            promote(serving.version, start(candidate.version), name_of(kind), reason)
+        (Event::CandidateAgreed { generation, reason }, PluginState::ServingWithCandidate(it))
+            if it.candidate.generation == generation =>
+        {
+            let by = name_of(it.kind);
+            promote(it, start, by, reason)
         }
-        (
-            Event::Returned { by },
-            PluginState::ServingWithCandidate {
-                serving,
-                candidate,
-                predecessor,
-                ..
-            },
-        ) => {
+        (Event::Returned { by }, PluginState::ServingWithCandidate(it)) => {
             let reason = format!("returned by {by}");
-            give_back(serving, predecessor, &candidate.version, &by, reason)
+            give_back(it, &by, reason)
         }
         (
             Event::CandidateFailed { generation, reason }
             | Event::Failed {
                 generation, reason, ..
             },
-            PluginState::ServingWithCandidate {
-                serving,
-                candidate,
-                kind,
-                predecessor,
-            },
-        ) if candidate.generation == generation => {
-            give_back(serving, predecessor, &candidate.version, name_of(kind), reason)
+            PluginState::ServingWithCandidate(it),
+        ) if it.candidate.generation == generation => {
+            let by = name_of(it.kind);
+            give_back(it, by, reason)
         }
         (
             Event::Failed {
@@ -192,53 +171,15 @@ pub(super) fn transition<V: Clone>(
         (Event::ProbationPassed, PluginState::OnProbation { serving, .. }) => {
             (PluginState::Serving(serving), Vec::new())
         }
-        (
-            Event::ProbationPassed,
-            PluginState::ServingWithCandidate {
-                serving,
-                candidate,
-                kind,
-                ..
-            },
-        ) => {
-            let state = PluginState::ServingWithCandidate {
-                serving,
-                candidate,
-                kind,
+        (Event::ProbationPassed, PluginState::ServingWithCandidate(it)) => {
+            let it = Candidacy {
                 predecessor: None,
+                ..it
             };
-            (state, Vec::new())
+            (PluginState::ServingWithCandidate(it), Vec::new())
         }
-        (Event::Refused { reason }, state) => {
-            let report = Report {
-                outcome: Outcome::Refused,
-                version: None,
-                from: None,
-                by: "directory".to_owned(),
-                reason: Some(reason.clone()),
-            };
-            let effects = vec![
-                Effect::ShowRefusal { reason },
-                Effect::Record(report.clone()),
-                Effect::Publish(report),
-            ];
-            (state, effects)
-        }
-        (Event::Removed, _) => {
-            let report = Report {
-                outcome: Outcome::Removed,
-                version: None,
-                from: None,
-                by: "directory".to_owned(),
-                reason: None,
-            };
-            let effects = vec![
-                Effect::Forget,
-                Effect::Record(report.clone()),
-                Effect::Publish(report),
-            ];
-            (PluginState::Absent, effects)
-        }
+        (Event::Refused { reason }, state) => refuse(state, reason),
+        (Event::Removed, _) => remove(),
         // About a version that was replaced in the meantime, or a candidate that is gone.
         (
             Event::Promoted { .. }
@@ -272,8 +213,8 @@ fn activate<V: Clone>(
         running: running.clone(),
         on_probation: predecessor.is_some(),
     }];
-    if let PluginState::ServingWithCandidate { kind, .. } = state {
-        effects.push(Effect::CandidateDropped(*kind));
+    if let PluginState::ServingWithCandidate(it) = state {
+        effects.push(Effect::CandidateDropped(it.kind));
     }
     let state = match predecessor {
         Some(predecessor) => PluginState::OnProbation {
@@ -307,49 +248,77 @@ fn start_beside<V: Clone>(
         Effect::Record(report.clone()),
         Effect::Publish(report),
     ];
-    let state = PluginState::ServingWithCandidate {
+    let it = Candidacy {
         serving,
         candidate,
         kind,
         predecessor: state.into_predecessor(),
     };
-    (state, effects)
+    (PluginState::ServingWithCandidate(it), effects)
 }
 
 fn promote<V: Clone>(
-    predecessor: V,
-    promoted: Running<V>,
+    it: Candidacy<V>,
+    start: impl FnOnce(V) -> Running<V>,
     by: &str,
     reason: String,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
+    let (before, promoted) = (it.serving.version, start(it.candidate.version));
     let report = Report {
-        from: Some(predecessor.clone()),
+        from: Some(before.clone()),
         ..report(Outcome::Promoted, &promoted.version, by, Some(reason))
     };
-    let (state, mut effects) = activate(&PluginState::Absent, promoted, Some(predecessor));
+    let (state, mut effects) = activate(&PluginState::Absent, promoted, Some(before));
     effects.extend([Effect::Record(report.clone()), Effect::Publish(report)]);
     (state, effects)
 }
 
 /// The candidate ends.
-fn give_back<V: Clone>(
-    serving: Running<V>,
-    predecessor: Option<V>,
-    candidate: &V,
-    by: &str,
-    reason: String,
-) -> (PluginState<V>, Vec<Effect<V>>) {
-    let report = report(Outcome::Returned, candidate, by, Some(reason));
+fn give_back<V: Clone>(it: Candidacy<V>, by: &str, reason: String) -> (PluginState<V>, Vec<Effect<V>>) {
+    let report = report(Outcome::Returned, &it.candidate.version, by, Some(reason));
     let effects = vec![
         Effect::EndCandidate,
         Effect::Record(report.clone()),
         Effect::Publish(report),
     ];
-    let state = match predecessor {
+    let serving = it.serving;
+    let state = match it.predecessor {
         Some(predecessor) => PluginState::OnProbation { serving, predecessor },
         None => PluginState::Serving(serving),
     };
     (state, effects)
+}
+
+fn refuse<V: Clone>(state: PluginState<V>, reason: String) -> (PluginState<V>, Vec<Effect<V>>) {
+    let report = Report {
+        outcome: Outcome::Refused,
+        version: None,
+        from: None,
+        by: "directory".to_owned(),
+        reason: Some(reason.clone()),
+    };
+    let effects = vec![
+        Effect::ShowRefusal { reason },
+        Effect::Record(report.clone()),
+        Effect::Publish(report),
+    ];
+    (state, effects)
+}
+
+fn remove<V: Clone>() -> (PluginState<V>, Vec<Effect<V>>) {
+    let report = Report {
+        outcome: Outcome::Removed,
+        version: None,
+        from: None,
+        by: "directory".to_owned(),
+        reason: None,
+    };
+    let effects = vec![
+        Effect::Forget,
+        Effect::Record(report.clone()),
+        Effect::Publish(report),
+    ];
+    (PluginState::Absent, effects)
 }
 
 /// The cause in records.

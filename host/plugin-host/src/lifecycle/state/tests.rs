@@ -27,12 +27,22 @@ fn on_probation(version: &'static str, generation: u64, predecessor: &'static st
 
 /// "b" of generation 1 serves, "s" of generation 2 runs beside it.
 fn beside(kind: RolloutKind, predecessor: Option<&'static str>) -> State {
-    PluginState::ServingWithCandidate {
+    PluginState::ServingWithCandidate(Candidacy {
         serving: running("b", 1),
         candidate: running("s", 2),
         kind,
         predecessor,
-    }
+    })
+}
+
+/// "new" runs beside `serving`.
+fn with_new(serving: Running<&'static str>, kind: RolloutKind, predecessor: Option<&'static str>) -> State {
+    PluginState::ServingWithCandidate(Candidacy {
+        serving,
+        candidate: running("new", NEXT),
+        kind,
+        predecessor,
+    })
 }
 
 fn shadowed(predecessor: Option<&'static str>) -> State {
@@ -184,34 +194,19 @@ fn plugin_state_follows_events() {
         (
             serving("a", 1),
             admitted(Some(Shadow)),
-            PluginState::ServingWithCandidate {
-                serving: running("a", 1),
-                candidate: running("new", NEXT),
-                kind: Shadow,
-                predecessor: None,
-            },
+            with_new(running("a", 1), Shadow, None),
             shadow_effects.to_owned(),
         ),
         (
             on_probation("b", 1, "a"),
             admitted(Some(Shadow)),
-            PluginState::ServingWithCandidate {
-                serving: running("b", 1),
-                candidate: running("new", NEXT),
-                kind: Shadow,
-                predecessor: Some("a"),
-            },
+            with_new(running("b", 1), Shadow, Some("a")),
             shadow_effects.to_owned(),
         ),
         (
             shadowed(Some("a")),
             admitted(Some(Shadow)),
-            PluginState::ServingWithCandidate {
-                serving: running("b", 1),
-                candidate: running("new", NEXT),
-                kind: Shadow,
-                predecessor: Some("a"),
-            },
+            with_new(running("b", 1), Shadow, Some("a")),
             shadow_effects.to_owned(),
         ),
         // Promotion.
@@ -356,30 +351,24 @@ fn canary_is_promoted_returned_or_dropped() {
     let promoted_by =
         |by: &str| format!("activate s on probation, record Promoted s by {by}, publish Promoted from b");
     let returned_by = |by: &str| format!("end candidate, record Returned s by {by}, publish Returned");
-    let with_new = |serving, predecessor| PluginState::ServingWithCandidate {
-        serving,
-        candidate: running("new", NEXT),
-        kind: Canary,
-        predecessor,
-    };
     let cases: Vec<(State, Event<&'static str>, State, String)> = vec![
         // New files: in place of a shadow, and of another canary.
         (
             serving("a", 1),
             admitted(Some(Canary)),
-            with_new(running("a", 1), None),
+            with_new(running("a", 1), Canary, None),
             started.to_owned(),
         ),
         (
             shadowed(Some("a")),
             admitted(Some(Canary)),
-            with_new(running("b", 1), Some("a")),
+            with_new(running("b", 1), Canary, Some("a")),
             started.to_owned(),
         ),
         (
             with_canary(None),
             admitted(Some(Canary)),
-            with_new(running("b", 1), None),
+            with_new(running("b", 1), Canary, None),
             started.to_owned(),
         ),
         (

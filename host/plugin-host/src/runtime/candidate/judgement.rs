@@ -162,12 +162,12 @@ mod tests {
         }),
     };
 
-    fn latency(candidate: u64, serving: u64) -> Option<Latency> {
+    fn latency(candidate: u64, serving: u64) -> Latency {
         let micros = Duration::from_micros;
-        Some(Latency {
+        Latency {
             candidate: micros(candidate),
             serving: micros(serving),
-        })
+        }
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
             ),
             (
                 Evidence {
-                    latency: latency(40_001, 20_000),
+                    latency: Some(latency(40_001, 20_000)),
                     ..ENOUGH
                 },
                 Some("the p99 of its calls is 40.0ms, that of the serving version 20.0ms"),
@@ -277,14 +277,14 @@ mod tests {
             // A thousand times, and below the floor.
             (
                 Evidence {
-                    latency: latency(10_000, 10),
+                    latency: Some(latency(10_000, 10)),
                     ..ENOUGH
                 },
                 None,
             ),
             (
                 Evidence {
-                    latency: latency(10_001, 10),
+                    latency: Some(latency(10_001, 10)),
                     ..ENOUGH
                 },
                 Some("canary.latency-floor"),

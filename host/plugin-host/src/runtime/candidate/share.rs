@@ -57,7 +57,9 @@ mod tests {
 
     fn share(plugin: &str, parts: &[&str]) -> u64 {
         let mut hash = KeyHash::of(plugin);
-        parts.iter().for_each(|part| hash.part(part));
+        for part in parts {
+            hash.part(part);
+        }
         hash.share()
     }
 

@@ -25,19 +25,19 @@ fn stats(manifest: &str) -> CandidateStats {
     CandidateStats::new(terms, Arc::new(context), VersionMetrics::unseen(), metrics)
 }
 
-fn different(number: u32) -> Result<Comparison, CallError> {
-    Ok(Comparison::Different(Difference {
+fn different(number: u32) -> Comparison {
+    Comparison::Different(Difference {
         question: number.to_string(),
         serving: "first".to_owned(),
         candidate: "repeated".to_owned(),
-    }))
+    })
 }
 
-fn fault() -> Result<Comparison, CallError> {
-    Err(CallError::Trapped {
+fn fault() -> CallError {
+    CallError::Trapped {
         name: "p".to_owned(),
         message: "x".to_owned(),
-    })
+    }
 }
 
 fn counts(stats: &CandidateStats) -> [u64; 5] {
@@ -55,23 +55,23 @@ fn counts(stats: &CandidateStats) -> [u64; 5] {
 fn all_differences_are_counted_and_the_latest_are_shown() {
     let stats = stats("rollout = \"shadow\"");
     for number in 0..50 {
-        stats.note(different(number));
+        stats.note(Ok(different(number)));
     }
     stats.note(Ok(Comparison::Stale));
     stats.note(Err(CallError::Stopped));
     let shown = stats.shown();
     assert_eq!((shown.len(), shown[0].question.as_str()), (SHOWN, "34"));
     assert_eq!(shown[0].candidate, "repeated", "the shadow answers second");
-    stats.note(fault());
+    stats.note(Err(fault()));
     assert_eq!(counts(&stats), [50, 51, 50, 1, 2]);
 }
 
 #[test]
 fn faults_of_the_serving_version_aside_are_not_the_canarys() {
     let stats = stats("rollout = \"canary\"");
-    stats.note(different(1));
+    stats.note(Ok(different(1)));
     stats.note(Ok(Comparison::Same));
-    stats.note(fault());
+    stats.note(Err(fault()));
     assert_eq!(counts(&stats), [0, 2, 1, 0, 1]);
     assert_eq!(stats.faults(), 0);
     let shown = stats.shown();
