@@ -20,7 +20,7 @@ const WORLDS: [(&str, &str); 4] = [
 ];
 
 fn main() -> Result<()> {
-    let wit = Path::new("../../wit");
+    let wit = Path::new("wit");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", wit.display());
     for (package, world) in WORLDS {

@@ -12,11 +12,11 @@
 
 wit_bindgen::generate!({
     path: [
-        "../../wit/plugin/0.1.0",
-        "../../wit/probe/0.1.0",
-        "../../wit/matcher/0.1.0",
-        "../../wit/events/0.1.0",
-        "../../wit/bootstrap/0.1.0",
+        "wit/plugin/0.1.0",
+        "wit/probe/0.1.0",
+        "wit/matcher/0.1.0",
+        "wit/events/0.1.0",
+        "wit/bootstrap/0.1.0",
     ],
     inline: "
         package transom:sdk@0.1.0;

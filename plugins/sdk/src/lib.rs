@@ -106,6 +106,11 @@
 //! # }
 //! ```
 
+/// Its example is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[doc(hidden)]
 pub mod bindings;
 pub mod bootstrap;

@@ -126,8 +126,7 @@ pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(Stri
             take("Cargo.lock", "rust/Cargo.lock");
             take("src/lib.rs", &format!("rust/{kind}.rs"));
             take("config.schema.json", &format!("rust/{kind}.schema.json"));
-            files.extend(below("wit", "vendor/wit"));
-            files.extend(below("sdk", "vendor/plugins/sdk"));
+            files.extend(below("sdk", "vendor/transom-sdk"));
         }
         Language::Python => {
             take("requirements.txt", "python/requirements.txt");
@@ -196,9 +195,9 @@ mod tests {
                         "Cargo.toml",
                         "Cargo.lock",
                         "src/lib.rs",
-                        "vendor/plugins/sdk/Cargo.toml",
-                        "vendor/plugins/sdk/src/lib.rs",
-                        "vendor/wit/plugin/0.1.0/plugin.wit",
+                        "vendor/transom-sdk/Cargo.toml",
+                        "vendor/transom-sdk/src/lib.rs",
+                        "vendor/transom-sdk/wit/plugin/0.1.0/plugin.wit",
                     ],
                     Language::Python => &["requirements.txt", "src/app.py", "wit/deps/plugin/plugin.wit"],
                     Language::Javascript => &[
@@ -257,7 +256,7 @@ mod tests {
                 .map(|(_, text)| text.as_str())
                 .unwrap()
         };
-        let sdk: toml::Table = find("vendor/plugins/sdk/Cargo.toml").parse().unwrap();
+        let sdk: toml::Table = find("vendor/transom-sdk/Cargo.toml").parse().unwrap();
         assert!(!sdk.to_string().contains("workspace = true"), "{sdk}");
         assert_eq!(sdk["package"]["edition"].as_str(), Some("2024"));
         assert_eq!(
