@@ -1,0 +1,6 @@
+// Outside of a component: shown with NODE_DEBUG=transom-plugin.
+import { debuglog } from "node:util";
+
+const show = debuglog("transom-plugin");
+
+export const write = (level, message) => show("%s: %s", level, message);
