@@ -1,5 +1,5 @@
-//! Embeds the input of `transom plugin new`: its templates, the interface packages and the SDK,
-//! from their folders.
+//! Embeds the input of `transom plugin new`: its templates, the interface packages, the SDK and the
+//! kits of Python and JavaScript, from their folders.
 //!
 //! The SDK inherits from the workspace, which a user's project lacks: the inherited keys are
 //! written out. The needed part of the lock file is embedded too, so that a new project is built
@@ -26,6 +26,8 @@ fn main() -> Result<()> {
         ("templates", here.join("templates/plugin")),
         ("wit", root.join("wit")),
         ("sdk", root.join("plugins/sdk")),
+        ("kit-python", root.join("clients/plugin-kit-python")),
+        ("kit-javascript", root.join("clients/plugin-kit-javascript")),
     ] {
         println!("cargo::rerun-if-changed={}", folder.display());
         collect(&folder, name, &mut files)?;
@@ -58,13 +60,19 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// All files below a folder, by their relative names.
+/// Files and folders in a package's folder that are no part of it.
+const LEFT_OUT: [&str; 5] = ["__pycache__", "build", "dist", "node_modules", "tests"];
+
+/// All files below a folder, by their relative names, but for hidden ones and [`LEFT_OUT`].
 fn collect(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     for entry in entries {
         let path = entry?.path();
         let file = path.file_name().context("a file has a name")?.to_string_lossy();
         let name = format!("{name}/{file}");
+        if file.starts_with('.') || LEFT_OUT.contains(&&*file) || file.ends_with(".egg-info") {
+            continue;
+        }
         if path.is_dir() {
             collect(&path, &name, files)?;
         } else {

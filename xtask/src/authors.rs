@@ -1,9 +1,9 @@
 //! Builds the Python and JavaScript components, examples and a guest of the tests, each with
 //! `transom plugin build`, as their authors would.
 //!
-//! The languages' tools are in `target/authors`: a virtual environment and a `node_modules`,
-//! created once for each version in the projects. A component is rebuilt when a file of its project
-//! or its tool's version changes.
+//! The languages' tools are in `target/authors`: a virtual environment and a `node_modules` with
+//! the kits, installed from their packages, created once for each version of kits and tools. A
+//! component is rebuilt when a file of its project, a kit or its tool's version changes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,16 +14,44 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::needs;
+use crate::{kits, needs};
 use crate::steps::{root, target};
 use crate::toolchain::run;
 
 /// Projects, and the output folder of each, below the components.
-const PYTHON: [(&str, &str); 2] = [("examples/plugins/redact", "examples"), ("tests/nosy", "tests")];
-const JAVASCRIPT: [(&str, &str); 1] = [("examples/plugins/spread", "examples")];
+const PYTHON: [(&str, &str); 4] = [
+    ("examples/plugins/redact", "examples"),
+    ("examples/plugins/proxy-python", "examples"),
+    ("examples/plugins/redis-ping-python", "examples"),
+    ("tests/nosy", "tests"),
+];
+const JAVASCRIPT: [(&str, &str); 3] = [
+    ("examples/plugins/spread", "examples"),
+    ("examples/plugins/proxy-javascript", "examples"),
+    ("examples/plugins/smallest-javascript", "examples"),
+];
+
+/// Projects whose cases only run natively: a component takes a minute to build and to compile.
+const JAVASCRIPT_NATIVE: [&str; 2] = [
+    "examples/plugins/dedicated-javascript",
+    "examples/plugins/redis-ping-javascript",
+];
+
+/// What makes components of Python.
+const REQUIREMENTS: &str = "examples/plugins/redact/requirements.txt";
 
 /// Files in a project's folder that are no input.
-const MADE: [&str; 4] = [".venv", "node_modules", "out", "__pycache__"];
+pub(crate) const MADE: [&str; 9] = [
+    ".venv",
+    "node_modules",
+    "out",
+    "__pycache__",
+    "build",
+    "dist",
+    "transom_plugin.egg-info",
+    ".mypy_cache",
+    ".ruff_cache",
+];
 
 /// Builds the components of other languages next to the others, and returns the environment
 /// variables for tests of these.
@@ -49,34 +77,33 @@ fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsStrin
     lock.lock().context("a lock")?;
     let mut told = vec![("TRANSOM_AUTHORS_TARGET", tools.join("cargo").into_os_string())];
 
-    let requirements = fs::read_to_string(root().join(PYTHON[0].0).join("requirements.txt"))?;
-    let python =
-        virtual_environment(&tools, &requirements, &progress).context("Python, for components of Python")?;
+    let python = virtual_environment(&tools, &progress).context("Python, for components of Python")?;
     let path = in_front(&python.join("bin"))?;
     for (project, folder) in PYTHON {
         let mut command = Command::new(transom);
         command.env("PATH", &path);
-        component(
-            command,
-            project,
-            &requirements,
-            &components.join(folder),
-            &progress,
-        )?;
+        component(command, project, &python, &components.join(folder), &progress)?;
     }
     told.push(("TRANSOM_AUTHORS_PYTHON", python.join("bin").into_os_string()));
 
-    let project = root().join(JAVASCRIPT[0].0);
-    let package = fs::read_to_string(project.join("package.json"))?;
-    let modules =
-        node_modules(&tools, &package, &progress).context("Node.js, for components of JavaScript")?;
+    let modules = node_modules(&tools, &progress).context("Node.js, for components of JavaScript")?;
+    for project in JAVASCRIPT_NATIVE {
+        link(&modules, &root().join(project).join("node_modules"))?;
+    }
     for (project, folder) in JAVASCRIPT {
         link(&modules, &root().join(project).join("node_modules"))?;
         let command = Command::new(transom);
-        component(command, project, &package, &components.join(folder), &progress)?;
+        component(command, project, &modules, &components.join(folder), &progress)?;
     }
     told.push(("TRANSOM_AUTHORS_NODE_MODULES", modules.into_os_string()));
     Ok(told)
+}
+
+/// A `pip` of its own.
+pub(crate) fn pip(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let tools = target().join("authors");
+    fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
+    Ok(virtual_environment(&tools, progress)?.join("bin/pip"))
 }
 
 /// PATH with a folder before all others.
@@ -86,11 +113,12 @@ fn in_front(folder: &Path) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Builds one project, unless its input is unchanged.
+/// Builds one project, unless its input is unchanged. `tools`: the folder of its language, whose
+/// name has the version.
 fn component(
     mut transom: Command,
     project: &str,
-    versions: &str,
+    tools: &Path,
     out: &Path,
     progress: &dyn Fn(&str),
 ) -> Result<()> {
@@ -101,7 +129,7 @@ fn component(
         .to_string_lossy()
         .into_owned();
     let mut hasher = DefaultHasher::new();
-    versions.hash(&mut hasher);
+    tools.hash(&mut hasher);
     digest(&dir, &mut hasher)?;
     let inputs = format!("{:016x}", hasher.finish());
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
@@ -148,37 +176,49 @@ fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     Ok(())
 }
 
-/// A virtual environment with the packages of the requirements.
-fn virtual_environment(tools: &Path, requirements: &str, progress: &dyn Fn(&str)) -> Result<PathBuf> {
-    made(tools, "python", requirements, |dir| {
+/// A virtual environment with what makes components, and the kit from its wheel.
+fn virtual_environment(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let requirements = fs::read_to_string(root().join(REQUIREMENTS))?;
+    let version = format!("{requirements}{}", digest_of(kits::PYTHON)?);
+    made(tools, "python", &version, |dir| {
         let file = dir.with_extension("txt");
-        fs::write(&file, requirements)?;
+        fs::write(&file, &requirements)?;
         let mut python = Command::new("python3");
         python.args(["-m", "venv"]).arg(dir);
         run(&mut python, "making a virtual environment", progress)?;
-        let mut pip = Command::new(dir.join("bin/pip"));
-        pip.args(["install", "--quiet", "--disable-pip-version-check", "-r"])
+        let pip = dir.join("bin/pip");
+        let wheel = kits::wheel(&pip, dir, dir, progress)?;
+        let mut install = Command::new(pip);
+        install
+            .args(["install", "--quiet", "--disable-pip-version-check"])
+            .arg(wheel)
+            .arg("-r")
             .arg(&file);
-        run(
-            &mut pip,
-            &format!("pip install {}", requirements.trim()),
-            progress,
-        )
-        .map(drop)
+        let what = format!("pip install transom-plugin {}", requirements.trim());
+        run(&mut install, &what, progress).map(drop)
     })
 }
 
-/// A `node_modules` with the dependencies of the package.
-fn node_modules(tools: &Path, package: &str, progress: &dyn Fn(&str)) -> Result<PathBuf> {
-    let dir = made(tools, "node", package, |dir| {
+/// A `node_modules` with the kit from its tarball, and what makes components.
+fn node_modules(tools: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let dir = made(tools, "node", &digest_of(kits::JAVASCRIPT)?, |dir| {
         fs::create_dir_all(dir)?;
-        fs::write(dir.join("package.json"), package)?;
+        fs::write(dir.join("package.json"), "{\"private\": true}")?;
+        let tarball = kits::tarball(dir, dir, progress)?;
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock"])
+            .arg(tarball)
             .current_dir(dir);
-        run(&mut npm, "npm install", progress).map(drop)
+        run(&mut npm, "npm install transom-plugin", progress).map(drop)
     })?;
     Ok(dir.join("node_modules"))
+}
+
+/// Of all files of a kit, and of the interface in it.
+fn digest_of(kit: &str) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    digest(&root().join(kit), &mut hasher)?;
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 /// A folder that is created once for each `version`; its stamp is written last, so that an

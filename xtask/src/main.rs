@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `dev` | builds components and daemon and starts everything on loopback |
 //! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
+//! | `kits` | builds the packages that plugins are written with |
 //! | `bench` | measures, and prints one JSON document |
 //! | `test` | formatting, lints, components, and every test there is |
 //! | `chaos` | disturbs everything at random and looks whether what must hold does |
@@ -20,6 +21,7 @@ mod dependencies;
 mod dev;
 #[cfg(test)]
 mod doctests;
+mod kits;
 mod needs;
 mod steps;
 mod test;
@@ -51,6 +53,13 @@ enum Xtask {
         /// Also those in Python and JavaScript, which takes `transom` itself, python3 and node.
         #[arg(long)]
         all: bool,
+    },
+    /// Builds the packages that plugins are written with into `target/kits`: a crate, a wheel and an npm
+    /// package.
+    Kits {
+        /// Another directory to put them into.
+        #[arg(long)]
+        out: Option<PathBuf>,
     },
     /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON
     /// document.
@@ -102,6 +111,7 @@ fn main() -> ExitCode {
     let outcome = match Xtask::parse() {
         Xtask::Dev { arguments } => dev::run(&arguments),
         Xtask::Plugins { out, all } => plugins(out, all),
+        Xtask::Kits { out } => kits::build(out),
         Xtask::Bench { name, profile } => bench::run(&name, &profile),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),

@@ -11,6 +11,9 @@ use crate::exit::Misconfigured;
 
 /// Create a plugin project: a small working plugin, its manifest, recorded cases, and a README with
 /// the next commands.
+///
+/// The project has a copy of the language's kit in `vendor`: `transom-sdk` for Rust,
+/// `transom-plugin` for Python and JavaScript. Nothing is downloaded.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct New {
     /// Name of the plugin and its files: lower-case letters, digits and dashes.
@@ -50,7 +53,7 @@ impl New {
     }
 }
 
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }

@@ -1,5 +1,5 @@
-//! The contents of a new plugin project: the templates of a world and a language, the interface,
-//! and for Rust the SDK.
+//! The contents of a new plugin project: the templates of a world and a language, and the
+//! language's kit with the interface in it.
 
 use clap::ValueEnum;
 
@@ -130,17 +130,15 @@ pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(Stri
         }
         Language::Python => {
             take("requirements.txt", "python/requirements.txt");
-            for module in ["app", world.package(), "filter"] {
-                take(&format!("src/{module}.py"), &format!("python/{kind}/{module}.py"));
-            }
-            files.extend(interface(world));
+            take("src/app.py", &format!("python/{kind}/app.py"));
+            files.extend(below("kit-python", "vendor/transom-plugin"));
         }
         Language::Javascript => {
             for file in ["package.json", "build.mjs"] {
                 take(file, &format!("javascript/{file}"));
             }
             take("plugin.js", &format!("javascript/{kind}.js"));
-            files.extend(interface(world));
+            files.extend(below("kit-javascript", "vendor/transom-plugin"));
         }
     }
     files
@@ -167,16 +165,15 @@ fn template(name: &str) -> Option<&'static str> {
 fn below(from: &str, to: &str) -> Vec<(String, String)> {
     let renamed = |(name, text): &(&str, &str)| {
         let rest = name.strip_prefix(from)?.strip_prefix('/')?;
-        Some((format!("{to}/{rest}"), (*text).to_owned()))
+        Some((format!("{to}/{rest}").trim_start_matches('/').to_owned(), (*text).to_owned()))
     };
     embedded::FILES.iter().filter_map(renamed).collect()
 }
 
-/// The world's package with its dependencies in `deps`, as `componentize-py` and `componentize-js`
-/// both read it.
-fn interface(world: World) -> Vec<(String, String)> {
-    let mut files = below(&format!("wit/{}/0.1.0", world.package()), "wit");
-    files.extend(below("wit/plugin/0.1.0", "wit/deps/plugin"));
+/// The world's package with its dependencies in `deps`, as `componentize-py` reads it.
+pub(super) fn interface(world: World) -> Vec<(String, String)> {
+    let mut files = below(&format!("wit/{}/0.1.0", world.package()), "");
+    files.extend(below("wit/plugin/0.1.0", "deps/plugin"));
     files
 }
 
@@ -199,12 +196,20 @@ mod tests {
                         "vendor/transom-sdk/src/lib.rs",
                         "vendor/transom-sdk/wit/plugin/0.1.0/plugin.wit",
                     ],
-                    Language::Python => &["requirements.txt", "src/app.py", "wit/deps/plugin/plugin.wit"],
+                    Language::Python => &[
+                        "requirements.txt",
+                        "src/app.py",
+                        "vendor/transom-plugin/pyproject.toml",
+                        "vendor/transom-plugin/src/transom_plugin/py.typed",
+                        "vendor/transom-plugin/src/transom_plugin/wit/plugin/0.1.0/plugin.wit",
+                    ],
                     Language::Javascript => &[
                         "package.json",
                         "build.mjs",
                         "plugin.js",
-                        "wit/deps/plugin/plugin.wit",
+                        "vendor/transom-plugin/package.json",
+                        "vendor/transom-plugin/src/build.js",
+                        "vendor/transom-plugin/wit/plugin/0.1.0/plugin.wit",
                     ],
                 };
                 for name in ["README.md", ".gitignore", "mine.toml", "cases.toml"]
@@ -280,6 +285,12 @@ mod tests {
             !names.contains(&"wasmtime") && !names.contains(&"transom-sdk"),
             "{names:?}"
         );
+    }
+
+    #[test]
+    fn interface_has_the_world_and_what_it_depends_on() {
+        let names: Vec<String> = interface(World::EventFilter).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["events.wit", "deps/plugin/plugin.wit"]);
     }
 
     #[test]

@@ -1,19 +1,13 @@
 // Has every container say where it runs before it runs anything.
+import { Bootstrap, component, Refused } from "transom-plugin/bootstrap";
 
-// What the host asks of every plugin.
-export const about = {
+export class Prepares extends Bootstrap {
   // Without a schema it takes no configuration.
-  describe() {
-    return { name: "{{name}}", version: "0.1.0", summary: "{{summary}}" };
-  },
+  static about = { name: "{{name}}", version: "0.1.0", summary: "{{summary}}" };
 
-  configure() {},
-};
-
-export const bootstrap = {
   // Pure: the same arguments give the same result.
   prepare(context, script) {
-    if (script.length === 0) throw { message: "there is no script to run", retry: false };
+    if (script.length === 0) throw new Refused("there is no script to run");
     const { role, number, host, environment } = context;
     const greeting = new TextEncoder().encode(`echo '${role} ${number} on ${host}'\n`);
     return {
@@ -21,5 +15,7 @@ export const bootstrap = {
       environment: [...environment, ["TRANSOM_ROLE", role]],
       arguments: context.arguments,
     };
-  },
-};
+  }
+}
+
+export const { about, bootstrap } = component(Prepares);

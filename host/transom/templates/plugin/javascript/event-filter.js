@@ -1,46 +1,29 @@
 // Hides the events of some apps.
+import { component, Filter, Refused } from "transom-plugin/events";
 
 // What the operator may write under [config]: JSON Schema 2020-12.
-const SCHEMA = {
+const schema = {
   type: "object",
   properties: { hide: { type: "array", items: { type: "string", pattern: "^/" } } },
   additionalProperties: false,
 };
 
-let hide = [];
+export class Hides extends Filter {
+  static about = { name: "{{name}}", version: "0.1.0", summary: "{{summary}}", schema };
 
-// What the host asks of every plugin.
-export const about = {
-  describe() {
-    return { name: "{{name}}", version: "0.1.0", summary: "{{summary}}", configSchema: JSON.stringify(SCHEMA) };
-  },
-
-  // Asked once of every instance. The document has passed the schema.
-  configure(config) {
-    hide = JSON.parse(config).hide ?? [];
-  },
-};
-
-// A query made ready: the same events always get the same decisions.
-class View {
-  constructor(kinds) {
-    this.kinds = new Set(kinds);
+  // Called once in every instance. The document has passed the schema.
+  constructor({ hide = [] }) {
+    super();
+    this.hide = hide;
   }
 
-  // Asked once for each distinct query. A refusal is what the subscriber gets to read.
-  static open(query) {
-    if (query.expression !== undefined) throw "this filter takes no expressions";
-    return new View(query.eventTypes);
-  }
-
-  // One decision for each event, in order.
-  decide(events) {
-    return events.map((event) => ({ tag: this.shows(event) ? "pass" : "drop" }));
-  }
-
-  shows(event) {
-    if (this.kinds.size > 0 && !this.kinds.has(event.kind)) return false;
-    return !hide.some((group) => below(event.subject, group));
+  // Called once for each distinct query. The subscriber receives the text of a refusal.
+  open(query) {
+    if (query.expression !== undefined) throw new Refused("this filter takes no expressions");
+    return ({ kind, subject }) => {
+      const hidden = this.hide.some((group) => below(subject, group));
+      return query.wants(kind) && !hidden ? "pass" : "drop";
+    };
   }
 }
 
@@ -49,4 +32,4 @@ function below(app, group) {
   return app !== undefined && (app === group || app.startsWith(group + "/"));
 }
 
-export const filter = { View };
+export const { about, filter } = component(Hides);

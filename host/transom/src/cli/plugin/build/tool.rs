@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::process::{Child, Command};
 
-use crate::cli::plugin::template::World;
+use crate::cli::plugin::new::write;
+use crate::cli::plugin::template::{World, interface};
 
 /// Longer than any regular build, including the first one on a small machine.
 pub(super) const DEADLINE: Duration = Duration::from_mins(30);
@@ -48,8 +49,8 @@ async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) 
     fs::read(component).with_context(|| format!("{name} wrote no component"))
 }
 
-/// `src/app.py` and its sibling modules, with `componentize-py` from the project's `.venv` or from
-/// PATH.
+/// `src/app.py` and the modules that it imports, with `componentize-py` from the project's `.venv`
+/// or from PATH. The interface is the project's own, or else this version's.
 pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> {
     let remedy = "run:\n\n  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt\n";
     let own = dir.join(".venv/bin/componentize-py");
@@ -60,9 +61,23 @@ pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> 
     };
     let aside = tempfile::tempdir()?;
     let component = aside.path().join("component.wasm");
+    let mut wit = dir.join("wit");
+    if !wit.is_dir() {
+        wit = aside.path().join("wit");
+        for (name, text) in interface(world) {
+            write(&wit.join(name), &text)?;
+        }
+    }
     let mut command = Command::new(program);
+    let environment = dir.join(".venv");
+    if environment.is_dir() {
+        // Where packages are looked for, such as `transom-plugin`.
+        command.env("VIRTUAL_ENV", environment);
+    }
     command
-        .args(["-d", "wit", "-w"])
+        .arg("-d")
+        .arg(wit)
+        .arg("-w")
         .arg(format!("transom:{}/{}", world.package(), world.name()))
         .args(["componentize", "-p", "src", "app", "-o"])
         .arg(&component)

@@ -1,35 +1,31 @@
-"""Places tasks by ["attribute", "IS", "value"], and nowhere where maintenance is done. The agents are in matcher.py."""
+"""Places tasks by ["attribute", "IS", "value"], and nowhere where maintenance is done."""
 
-import json
-
-import matcher
-from componentize_py_types import Err
-from wit_world.exports import about
-from wit_world.exports.matcher import ConstraintError
+from transom_plugin import export
+from transom_plugin.matcher import OWN_RULE, ConstraintError, Field, Matcher
 
 
-class About:
-    """What the host asks of every plugin."""
+class Places(Matcher):
+    # Without a schema it takes no configuration.
+    name, version, summary = "{{name}}", "0.1.0", "{{summary}}"
 
-    def describe(self):
-        # Without a schema it takes no configuration.
-        return about.Description(
-            name="{{name}}",
-            version="0.1.0",
-            summary="{{summary}}",
-            config_schema=None,
-        )
-
-    def configure(self, config):
-        if json.loads(config) != {}:
-            raise Err([about.ConfigError("", "expected no configuration")])
-
-
-class Matcher:
     def validate(self, constraints):
-        """Asked when a definition is posted: what is wrong with its constraints."""
+        """Called when a definition is posted: the errors of its constraints."""
         return [
             ConstraintError(at, 'expected ["attribute", "IS", "value"]')
             for at, constraint in enumerate(constraints)
-            if matcher.understood(constraint) is None
+            if not understood(constraint)
         ]
+
+    def refusal(self, task, agent):
+        """The first constraint that an agent does not satisfy, or a rule of this matcher's own; None: it fits."""
+        for at, constraint in enumerate(task.constraints):
+            if not understood(constraint) or agent.text(constraint.field) != constraint.operand:
+                return at
+        return OWN_RULE if agent.text("maintenance") == "true" else None
+
+
+def understood(constraint):
+    return isinstance(constraint, Field) and constraint.operator == "IS" and constraint.operand is not None
+
+
+export(Places)

@@ -1,34 +1,31 @@
-"""Whether a task's answer contains a word. The attempts themselves are in probe.py, named after their interface."""
+"""Whether a task's answer contains a word."""
 
-import json
-
-import probe
-from wit_world.exports import about
-
-# What the operator may write under [config]: JSON Schema 2020-12.
-SCHEMA = {
-    "type": "object",
-    "properties": {"word": {"type": "string", "minLength": 1}},
-    "required": ["word"],
-    "additionalProperties": False,
-}
+from transom_plugin import export
+from transom_plugin.probe import Http, Probe
 
 
-class About:
-    """What the host asks of every plugin."""
+class LooksFor(Probe):
+    name, version, summary = "{{name}}", "0.1.0", "{{summary}}"
+    # What the operator may write under [config]: JSON Schema 2020-12.
+    schema = {
+        "type": "object",
+        "properties": {"word": {"type": "string", "minLength": 1}},
+        "required": ["word"],
+        "additionalProperties": False,
+    }
 
-    def describe(self):
-        return about.Description(
-            name="{{name}}",
-            version="0.1.0",
-            summary="{{summary}}",
-            config_schema=json.dumps(SCHEMA),
-        )
+    def __init__(self, config):
+        """Called once in every instance. The document has passed the schema."""
+        self.word = config["word"]
 
-    def configure(self, config):
-        """Asked once of every instance. The document has passed the schema."""
-        probe.word = json.loads(config)["word"]
+    def attempt(self, request):
+        """One look at one task. It does nothing itself: the host performs each step that it yields.
+
+        A step that fails raises IoError, which ends the attempt with the reason that fits.
+        """
+        response = yield Http(request.endpoint, request.path)
+        found = self.word in response.body.decode("utf-8", "replace")
+        return {"found": found, "status": response.status}
 
 
-class Probe:
-    """The interface has no functions of its own."""
+export(LooksFor)

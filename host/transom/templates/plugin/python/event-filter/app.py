@@ -1,33 +1,37 @@
-"""Hides the events of some apps. What is decided is in filter.py, named after its interface."""
+"""Hides the events of some apps."""
 
-import json
-
-import filter
-from wit_world.exports import about
-
-# What the operator may write under [config]: JSON Schema 2020-12.
-SCHEMA = {
-    "type": "object",
-    "properties": {"hide": {"type": "array", "items": {"type": "string", "pattern": "^/"}}},
-    "additionalProperties": False,
-}
+from transom_plugin import Refused, export
+from transom_plugin.events import DROP, PASS, Filter
 
 
-class About:
-    """What the host asks of every plugin."""
+class Hides(Filter):
+    name, version, summary = "{{name}}", "0.1.0", "{{summary}}"
+    # What the operator may write under [config]: JSON Schema 2020-12.
+    schema = {
+        "type": "object",
+        "properties": {"hide": {"type": "array", "items": {"type": "string", "pattern": "^/"}}},
+        "additionalProperties": False,
+    }
 
-    def describe(self):
-        return about.Description(
-            name="{{name}}",
-            version="0.1.0",
-            summary="{{summary}}",
-            config_schema=json.dumps(SCHEMA),
-        )
+    def __init__(self, config):
+        """Called once in every instance. The document has passed the schema."""
+        self.hide = config.get("hide", [])
 
-    def configure(self, config):
-        """Asked once of every instance. The document has passed the schema."""
-        filter.hide = json.loads(config).get("hide", [])
+    def open(self, query):
+        """Called once for each distinct query. The subscriber receives the text of a refusal."""
+        if query.expression is not None:
+            raise Refused("this filter takes no expressions")
+
+        def decide(event):
+            hidden = any(below(event.subject, group) for group in self.hide)
+            return PASS if query.wants(event.kind) and not hidden else DROP
+
+        return decide
 
 
-class Filter:
-    """The interface has no functions of its own."""
+def below(app, group):
+    """Whether an app is this one, or in this group."""
+    return app is not None and (app == group or app.startswith(group + "/"))
+
+
+export(Hides)
