@@ -35,6 +35,14 @@ fn passes(project: &Path, name: &str) {
     }
 }
 
+/// The kit's harness, as the project's README.md has it.
+fn passes_natively(command: &mut Command) {
+    let output = command.output().expect("it runs");
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    assert!(told.matches("passed ").count() >= 3, "{told}");
+}
+
 /// Every stage of admission is passed.
 fn is_admitted(project: &Path, name: &str) {
     let component = format!("out/{name}.wasm");
@@ -177,6 +185,12 @@ fn a_new_project_in_python_builds_and_passes_its_own_test() {
     symlink(venv.parent().expect("a folder"), project.join(".venv")).expect("linked");
     told(&project, &["plugin", "build"]);
     passes(&project, "mine");
+    let mut python = Command::new(project.join(".venv/bin/python"));
+    python
+        .args(["-m", "transom_plugin.testing", "src/app.py", "cases.toml"])
+        .args(["--manifest", "mine.toml"])
+        .current_dir(&project);
+    passes_natively(&mut python);
 }
 
 #[test]
@@ -190,6 +204,9 @@ fn a_new_project_in_javascript_builds_and_passes_its_own_test() {
     symlink(node_modules(), project.join("node_modules")).expect("linked");
     told(&project, &["plugin", "build"]);
     passes(&project, "mine");
+    let mut npm = Command::new("npm");
+    npm.arg("test").current_dir(&project);
+    passes_natively(&mut npm);
 }
 
 /// `transom plugin build` in a project, with nothing on PATH and these variables.

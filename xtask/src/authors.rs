@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{kits, needs};
 use crate::steps::{root, target};
 use crate::toolchain::run;
+use crate::{kits, needs};
 
 /// Projects, and the output folder of each, below the components.
 const PYTHON: [(&str, &str); 4] = [

@@ -46,7 +46,13 @@ pub(crate) fn wheel(pip: &Path, aside: &Path, out: &Path, progress: &dyn Fn(&str
     copy(&root().join(PYTHON), &source)?;
     let mut command = Command::new(pip);
     command
-        .args(["wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "-w"])
+        .args([
+            "wheel",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "-w",
+        ])
         .arg(out)
         .arg(&source);
     run(&mut command, "building the wheel of transom-plugin", progress)?;
@@ -125,7 +131,9 @@ mod tests {
                 .map(|it| it.unwrap().file_name().to_string_lossy().into_owned())
                 .collect();
             versions.sort_by_key(|it| {
-                it.split('.').map(|part| part.parse::<u32>().unwrap()).collect::<Vec<_>>()
+                it.split('.')
+                    .map(|part| part.parse::<u32>().unwrap())
+                    .collect::<Vec<_>>()
             });
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             found.push((name, versions.pop().unwrap()));
@@ -142,7 +150,10 @@ mod tests {
         let javascript: serde_json::Value =
             serde_json::from_str(&read("clients/plugin-kit-javascript/package.json")).unwrap();
         let kits = [
-            ("transom-sdk", workspace["workspace"]["package"]["version"].as_str()),
+            (
+                "transom-sdk",
+                workspace["workspace"]["package"]["version"].as_str(),
+            ),
             ("Python", python["project"]["version"].as_str()),
             ("JavaScript", javascript["version"].as_str()),
         ];
@@ -157,7 +168,11 @@ mod tests {
 
     #[test]
     fn smallest_plugin_of_each_language_is_under_twenty_lines() {
-        for file in ["smallest/src/lib.rs", "smallest-python/src/app.py", "smallest-javascript/plugin.js"] {
+        for file in [
+            "smallest/src/lib.rs",
+            "smallest-python/src/app.py",
+            "smallest-javascript/plugin.js",
+        ] {
             let lines = read(&format!("examples/plugins/{file}")).lines().count();
             assert!(lines < 20, "{file}: {lines} lines");
         }

@@ -11,8 +11,8 @@ world                  base class                              question
 ``bootstrap-handler``  :class:`transom_plugin.bootstrap.Bootstrap`  what does this container run first?
 =====================  ======================================  ==================================
 
-:func:`export` makes the module a component of the class's world. The same class runs natively in
-unit tests: see :mod:`transom_plugin.testing`.
+:func:`export` makes the module that calls it, `app.py`, a component of the class's world. The same class
+runs natively in unit tests: see :mod:`transom_plugin.testing`.
 
 >>> from transom_plugin import export
 >>> from transom_plugin.events import DROP, PASS, Filter

@@ -17,7 +17,7 @@ _configured: list[Any] = []
 
 
 def export(plugin: type[Plugin]) -> None:
-    """Makes the module of this class a component of the class's world: once, in `app.py`.
+    """Makes the module that calls this a component of the class's world: once, in `app.py`.
 
     Outside of a component, in unit tests, it only checks that the class has what a plugin needs.
 
@@ -36,8 +36,8 @@ def export(plugin: type[Plugin]) -> None:
             raise TypeError(f"{plugin.__name__} has no `{attribute}`: expected a text")
     if importlib.util.find_spec("wit_world") is None:
         return
-    module = sys.modules[plugin.__module__]
-    vars(module)["About"] = _about(plugin)
+    module = sys._getframe(1).f_globals
+    module["About"] = _about(plugin)
     _WORLDS[world](module)
 
 
@@ -73,7 +73,7 @@ def _resource(module: str, name: str, resource: type) -> None:
     sys.modules[module] = made
 
 
-def _filter(module: ModuleType) -> None:
+def _filter(module: dict[str, Any]) -> None:
     from componentize_py_types import Err
     from wit_world.exports import filter as wit
 
@@ -100,11 +100,11 @@ def _filter(module: ModuleType) -> None:
             given = (events.Event(it.sequence, it.kind, it.subject, it.body) for it in found)
             return [decision(self._decide(event)) for event in given]
 
-    vars(module)["Filter"] = type("Filter", (), {})
+    module["Filter"] = type("Filter", (), {})
     _resource("filter", "View", View)
 
 
-def _bootstrap(module: ModuleType) -> None:
+def _bootstrap(module: dict[str, Any]) -> None:
     from componentize_py_types import Err
     from wit_world.exports import bootstrap as wit
 
@@ -117,10 +117,10 @@ def _bootstrap(module: ModuleType) -> None:
                 raise Err(wit.Refusal(refused.message, refused.retry)) from None
             return wit.Prepared(prepared.script, prepared.environment, prepared.arguments)
 
-    vars(module)["Bootstrap"] = Bootstrap
+    module["Bootstrap"] = Bootstrap
 
 
-def _matcher(module: ModuleType) -> None:
+def _matcher(module: dict[str, Any]) -> None:
     from wit_world.exports import matcher as wit
 
     def value(of: Any) -> matcher.Value:
@@ -181,11 +181,11 @@ def _matcher(module: ModuleType) -> None:
             errors = _plugin().validate([constraint(it) for it in constraints])
             return [wit.ConstraintError(it.constraint, it.message) for it in errors]
 
-    vars(module)["Matcher"] = Matcher
+    module["Matcher"] = Matcher
     _resource("matcher", "AgentSet", AgentSet)
 
 
-def _probe(module: ModuleType) -> None:
+def _probe(module: dict[str, Any]) -> None:
     from componentize_py_types import Err
     from wit_world.exports import probe as wit
 
@@ -276,7 +276,7 @@ def _probe(module: ModuleType) -> None:
         def next(self, last: Any) -> Any:
             return step(self._running.first() if last is None else self._running.next(kit_answer(last)))
 
-    vars(module)["Probe"] = type("Probe", (), {})
+    module["Probe"] = type("Probe", (), {})
     _resource("probe", "Attempt", Attempt)
 
 

@@ -48,7 +48,13 @@ impl AgentSet for Agents {
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
         // As many as there are constraints: none of them, a rule of this matcher's own.
         let refused = Verdict::Refused(task.constraints.len() as u32);
-        let verdict = |it: &Candidate| if self.takes(it.agent, task) { Verdict::Fits } else { refused };
+        let verdict = |it: &Candidate| {
+            if self.takes(it.agent, task) {
+                Verdict::Fits
+            } else {
+                refused
+            }
+        };
         candidates.iter().map(verdict).collect()
     }
 

@@ -165,7 +165,10 @@ fn template(name: &str) -> Option<&'static str> {
 fn below(from: &str, to: &str) -> Vec<(String, String)> {
     let renamed = |(name, text): &(&str, &str)| {
         let rest = name.strip_prefix(from)?.strip_prefix('/')?;
-        Some((format!("{to}/{rest}").trim_start_matches('/').to_owned(), (*text).to_owned()))
+        Some((
+            format!("{to}/{rest}").trim_start_matches('/').to_owned(),
+            (*text).to_owned(),
+        ))
     };
     embedded::FILES.iter().filter_map(renamed).collect()
 }
@@ -289,7 +292,10 @@ mod tests {
 
     #[test]
     fn interface_has_the_world_and_what_it_depends_on() {
-        let names: Vec<String> = interface(World::EventFilter).into_iter().map(|(name, _)| name).collect();
+        let names: Vec<String> = interface(World::EventFilter)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(names, ["events.wit", "deps/plugin/plugin.wit"]);
     }
 
