@@ -3,6 +3,7 @@ import { cp, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+// It imports `@bytecodealliance/preview2-shim` without depending on it: this package does.
 import { componentize } from "@bytecodealliance/componentize-js";
 import { rolldown } from "rolldown";
 
