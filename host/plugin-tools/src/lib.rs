@@ -1,7 +1,7 @@
-//! What plugin authors use, without a daemon: [`Workbench`] admits, tests and measures a component,
+//! What plugin authors use, without a daemon: [`Workbench`] admits, tests, measures and fuzzes a component,
 //! [`Push`] puts one into a registry and signs it.
 //!
-//! The commands `transom plugin check`, `test`, `bench` and `push` are made of these. A component
+//! The commands `transom plugin check`, `test`, `bench`, `fuzz` and `push` are made of these. A component
 //! is admitted and run by the plugin host itself (`transom_plugin_host::trial`), so that the result
 //! is what a daemon would see.
 

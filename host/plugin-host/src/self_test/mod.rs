@@ -26,6 +26,8 @@ use transom_common::text::one_line;
 
 use crate::runtime::engine::{Instance, Reply, World};
 
+pub use probe::Awaited;
+pub(crate) use probe::awaited;
 pub(crate) use recorded::{agents_of, case_of};
 pub(crate) use running::Running;
 

@@ -25,19 +25,37 @@ impl<W: Testable> Running<W> {
         pre: &W::Pre,
         context: &Arc<VersionContext>,
     ) -> Result<Running<W>, String> {
-        let mut instance = Instance::<W>::instantiate(engine, pre, context, 0)
-            .await
-            .map_err(|error| error.to_string())?;
-        let configured = instance.configure().await.map_err(|error| error.to_string())?;
-        configured.map_err(|errors| {
+        let mut running = Running::unconfigured(engine, pre, context).await?;
+        let configured = running.instance.configure().await;
+        configured.map_err(|error| error.to_string())?.map_err(|errors| {
             let errors = ConfigError::list(&errors);
             format!("it rejects the configuration that it accepted before: {errors}")
         })?;
+        Ok(running)
+    }
+
+    /// One that is not configured yet.
+    pub(crate) async fn unconfigured(
+        engine: &Engine,
+        pre: &W::Pre,
+        context: &Arc<VersionContext>,
+    ) -> Result<Running<W>, String> {
+        let instance = Instance::<W>::instantiate(engine, pre, context, 0).await;
         Ok(Running {
-            instance,
+            instance: instance.map_err(|error| error.to_string())?,
             shared: Arc::default(),
             context: Arc::clone(context),
         })
+    }
+
+    /// The component's configuration schema, as it describes itself.
+    pub(crate) async fn schema(&mut self) -> Result<Option<String>, String> {
+        let described = self
+            .instance
+            .describe()
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(described.config_schema)
     }
 
     /// Drops the guest resources of cases that were dropped; this calls the component, too.

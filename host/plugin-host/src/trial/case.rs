@@ -6,12 +6,17 @@ use serde_json::Value;
 
 use super::{OfWorld, TrialComponent, in_world};
 use crate::{
+    lifecycle::admission::TrialInstance,
+    manifest::schema,
     observe::status::Trap,
     runtime::{
-        engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        engine::{
+            Engine,
+            worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        },
         version_context::VersionContext,
     },
-    self_test::{Answer, PreparedCase, Running},
+    self_test::{Answer, Awaited, PreparedCase, Running, Testable, awaited},
 };
 
 /// A case of a component's world, parsed once. It has the keys of a manifest's `[[self-test]]`.
@@ -94,6 +99,26 @@ impl TrialComponent {
         self.instance_of(&context).await
     }
 
+    /// Configures an instance of its own with another document, as admission does: after a check
+    /// against the component's schema. `Ok(false)`: the document is rejected. The error is a fault.
+    pub async fn configure(&self, document: &Value) -> Result<bool, String> {
+        async fn with<W: Testable>(
+            trial: &TrialInstance<W>,
+            engine: &Engine,
+            document: &Value,
+        ) -> Result<bool, String> {
+            let context = trial.context_with(document.to_string());
+            let mut running = Running::<W>::unconfigured(engine, &trial.pre, &context).await?;
+            let schema = running.schema().await?;
+            if schema::check(schema.as_deref(), document).is_err() {
+                return Ok(false);
+            }
+            let configured = running.instance.configure().await;
+            Ok(configured.map_err(|error| error.to_string())?.is_ok())
+        }
+        in_world!(&self.inner, trial => with(trial, &self.engine, document).await)
+    }
+
     async fn instance_of(&self, context: &Arc<VersionContext>) -> Result<CaseInstance, String> {
         let engine = &self.engine;
         Ok(CaseInstance(match &self.inner {
@@ -130,6 +155,22 @@ impl CaseInstance {
         with_case!(&mut self.0, &case.0, (running, prepared) => {
             prepared.execute(&mut running.instance, &running.shared).await
         })
+    }
+
+    /// For a case of a probe, what the step after its last answer waits for. None: the attempt is over,
+    /// or the world has no steps.
+    pub async fn awaited(&mut self, case: &Case) -> Result<Option<Awaited>, String> {
+        match (&mut self.0, &case.0) {
+            (InstanceOf::Probe(running), CaseOf::Probe(prepared)) => {
+                awaited(&mut running.instance, &running.shared, &prepared.question).await
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The component's configuration schema; none if it takes no configuration.
+    pub async fn schema(&mut self) -> Result<Option<String>, String> {
+        in_instance!(&mut self.0, running => running.schema().await)
     }
 
     /// Executes a case for its duration alone.

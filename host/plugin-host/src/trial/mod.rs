@@ -49,7 +49,7 @@ pub use crate::{
         replay::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped},
     },
     observe::latency_histogram::LatencyHistogram,
-    self_test::{ANSWER_KEYS, Answer, differs, named, text},
+    self_test::{ANSWER_KEYS, Answer, Awaited, differs, named, text},
 };
 pub use case::{Case, CaseInstance, Usage};
 pub use compile_cache::CompileCache;
@@ -265,6 +265,21 @@ impl TrialComponent {
             Ok(()) => Ok(stages(steps, None)),
             Err(error) => Err(Refused::new(steps, &error)),
         }
+    }
+
+    /// Its configuration, as the manifest has it.
+    pub fn config(&self) -> &serde_json::Value {
+        in_world!(&self.inner, trial => &trial.manifest.config)
+    }
+
+    /// The cases of the manifest.
+    pub fn given_self_tests(&self) -> &[serde_json::Value] {
+        in_world!(&self.inner, trial => &trial.manifest.self_tests)
+    }
+
+    /// The limit on the steps of an attempt.
+    pub fn max_steps(&self) -> usize {
+        in_world!(&self.inner, trial => usize::try_from(trial.manifest.limits.steps).unwrap_or(usize::MAX))
     }
 
     /// The stages so far.

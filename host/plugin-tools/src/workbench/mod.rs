@@ -7,12 +7,13 @@
 //! of each world.
 //!
 //! [`Candidate::test`] runs each case on its own instance, so that a trap affects no other case and
-//! the memory shown is that of the case. [`Candidate::replay`] asks recorded calls, which [`export`]
+//! the memory shown is that of the case. [`Candidate::fuzz`] makes calls of its own. [`Candidate::replay`] asks recorded calls, which [`export`]
 //! turns into cases. [`Candidate::bench`] runs all cases repeatedly on one warm
 //! instance; views and agent sets stay loaded, as in production.
 
 mod bench;
 mod cases;
+mod fuzz;
 mod recorded;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ use transom_registry::Signatures;
 
 pub use bench::BenchResult;
 pub use cases::{Cases, CasesError, Report, Verdict};
+pub use fuzz::{Finding, FuzzPlan, FuzzReport, Input};
 pub use recorded::{Exported, export};
 pub use transom_plugin_host::trial::{
     CompileCache, ComponentFiles, ComponentSummary, ReplayReport, Stage, StageResult,
@@ -144,6 +146,15 @@ impl Candidate {
     /// Runs the cases on a warm instance for about `time`, an equal share each.
     pub async fn bench(&self, cases: &Cases, time: Duration) -> Result<Vec<BenchResult>, NotAdmitted> {
         bench::run(&self.0, cases, time).await
+    }
+
+    /// Drives the component with generated calls and configurations, and looks for faults.
+    pub async fn fuzz(&self, plan: FuzzPlan) -> Result<FuzzReport, NotAdmitted> {
+        let fuzzed = fuzz::run(&self.0, plan).await;
+        fuzzed.map_err(|reason| NotAdmitted::Refused {
+            stage: Stage::Trial,
+            reason,
+        })
     }
 
     /// Asks the component recorded calls, and compares its answers with the recorded ones.

@@ -8,6 +8,7 @@ mod check;
 mod check_source;
 mod connection;
 mod dev;
+mod fuzz;
 mod new;
 mod push;
 mod recorded;
@@ -27,6 +28,7 @@ use cells::{cell, flatten};
 use check::Check;
 use connection::Connection;
 use dev::Dev;
+use fuzz::Fuzz;
 use new::New;
 use push::Push;
 use recorded::Cases;
@@ -66,6 +68,7 @@ pub(super) enum PluginCommand {
     Push(Push),
     Test(Test),
     Bench(Bench),
+    Fuzz(Fuzz),
     Dev(Dev),
     Replay(Replay),
     Cases(Cases),
@@ -140,6 +143,7 @@ impl PluginCommand {
             PluginCommand::Push(push) => push.run().await,
             PluginCommand::Test(test) => test.run().await,
             PluginCommand::Bench(bench) => bench.run().await,
+            PluginCommand::Fuzz(fuzz) => fuzz.run().await,
             PluginCommand::Dev(dev) => Box::pin(dev.run()).await,
             PluginCommand::Replay(replay) => replay.run().await,
             PluginCommand::Cases(cases) => cases.run().await,

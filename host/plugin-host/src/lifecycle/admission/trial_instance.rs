@@ -198,12 +198,18 @@ impl<W: Testable> TrialInstance<W> {
 
     /// The context of another instance, with its own measurements.
     pub(crate) fn new_context(&self) -> Arc<VersionContext> {
-        let context = VersionContext::new(
+        self.context_with(self.manifest.config.to_string())
+    }
+
+    /// The same with another document for `configure`.
+    pub(crate) fn context_with(&self, config: String) -> Arc<VersionContext> {
+        let mut context = VersionContext::new(
             &self.context.name,
             &self.manifest,
             self.environment.clone(),
             VersionMetrics::unseen(),
         );
+        context.config = config;
         context.log.set_version(&self.info.version);
         Arc::new(context)
     }

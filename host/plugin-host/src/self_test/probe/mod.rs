@@ -134,41 +134,77 @@ impl Testable for Probe {
         shared: &Arc<Released>,
         recorded: &Recorded,
     ) -> Result<Expected, String> {
-        let request = Arc::clone(&recorded.request);
-        let (lease, mut step) = ask(instance, shared, |reply| Call::Begin {
-            request,
-            until: None,
-            reply,
-        })
-        .await?;
-        for (at, given) in recorded.answers.iter().enumerate() {
-            if let Some(found) = end(&step) {
-                let found = super::text(&keys("expect", found));
-                return Err(format!("it ended with {found} before it used all answers"));
-            }
-            let wanted = recorded.steps.as_ref().and_then(|steps| steps.get(at));
-            if let Some(wanted) = wanted {
-                steps::check(&step, wanted).map_err(|error| format!("step {}: {error}", at + 1))?;
-            }
-            let answer = answer(&step, given.clone())?;
-            let key = lease.key;
-            let next = |reply| Call::Next {
-                key,
-                answer,
-                until: None,
-                reply,
-            };
-            step = match ask(instance, shared, next).await? {
-                Next::Step(step) => step,
-                Next::Lost => return Err("it lost its attempt".to_owned()),
-            };
-        }
+        let step = last_step(instance, shared, recorded).await?;
         end(&step).ok_or_else(|| format!("after the last answer it requests {}", name(&step)))
     }
 
     fn to_answer(_recorded: &Recorded, found: Expected) -> Keys {
         keys("expect", found)
     }
+}
+
+/// Executes an attempt up to the step after the last answer.
+async fn last_step(
+    instance: &mut Instance<Probe>,
+    shared: &Arc<Released>,
+    recorded: &Recorded,
+) -> Result<Step, String> {
+    let request = Arc::clone(&recorded.request);
+    let (lease, mut step) = ask(instance, shared, |reply| Call::Begin {
+        request,
+        until: None,
+        reply,
+    })
+    .await?;
+    for (at, given) in recorded.answers.iter().enumerate() {
+        if let Some(found) = end(&step) {
+            let found = super::text(&keys("expect", found));
+            return Err(format!("it ended with {found} before it used all answers"));
+        }
+        let wanted = recorded.steps.as_ref().and_then(|steps| steps.get(at));
+        if let Some(wanted) = wanted {
+            steps::check(&step, wanted).map_err(|error| format!("step {}: {error}", at + 1))?;
+        }
+        let answer = answer(&step, given.clone())?;
+        let key = lease.key;
+        let next = |reply| Call::Next {
+            key,
+            answer,
+            until: None,
+            reply,
+        };
+        step = match ask(instance, shared, next).await? {
+            Next::Step(step) => step,
+            Next::Lost => return Err("it lost its attempt".to_owned()),
+        };
+    }
+    Ok(step)
+}
+
+/// What an attempt waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The key of the answers that fit: `http`, `connected`, `sent`, `received` or `ran`.
+    pub key: &'static str,
+    /// The bytes that the step asks for at most, of a body or of the connection.
+    pub most: u32,
+}
+
+/// What the step after the last answer waits for; none: the attempt is over.
+pub(crate) async fn awaited(
+    instance: &mut Instance<Probe>,
+    shared: &Arc<Released>,
+    recorded: &Recorded,
+) -> Result<Option<Awaited>, String> {
+    let (key, most) = match last_step(instance, shared, recorded).await? {
+        Step::Http(request) => ("http", request.max_body),
+        Step::Connect(..) => ("connected", 0),
+        Step::Send(_) => ("sent", 0),
+        Step::Receive(most) => ("received", most),
+        Step::Run(_) => ("ran", 0),
+        Step::Done(_) | Step::Failed(_) => return Ok(None),
+    };
+    Ok(Some(Awaited { key, most }))
 }
 
 fn request(case: &Case) -> Result<Request, String> {

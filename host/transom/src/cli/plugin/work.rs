@@ -82,6 +82,11 @@ impl Subject {
         stem.to_string_lossy().into_owned()
     }
 
+    /// Another file in the component's folder.
+    pub(super) fn beside(&self, name: &str) -> PathBuf {
+        self.component.file.with_file_name(name)
+    }
+
     /// For messages.
     pub(super) fn shown(&self) -> String {
         self.component.file.display().to_string()

@@ -1,0 +1,203 @@
+//! Configurations: changed copies of the manifest's, and documents made from the schema, with values
+//! at its borders and beyond.
+
+use serde_json::{Map, Value};
+
+use super::values::Values;
+
+/// Levels of a document made from a schema.
+const DEPTH: usize = 6;
+
+/// A document to configure with.
+pub(super) fn configuration(schema: Option<&Value>, given: &Value, values: &mut Values) -> Value {
+    let mut document = match schema {
+        Some(schema) if values.random.one_in(2) => of_schema(schema, values, DEPTH),
+        _ => given.clone(),
+    };
+    for _ in 0..values.random.below(3) {
+        change(&mut document, values);
+    }
+    match document {
+        Value::Object(_) => document,
+        // What `[config]` can be.
+        _ => Value::Object(Map::new()),
+    }
+}
+
+/// A document that mostly matches the schema. What it does not know of JSON Schema, such as
+/// references, becomes any value.
+fn of_schema(schema: &Value, values: &mut Values, depth: usize) -> Value {
+    let Some(schema) = schema.as_object().filter(|_| depth > 0) else {
+        return values.document(1);
+    };
+    if let Some(constant) = schema
+        .get("const")
+        .or_else(|| schema.get("default").filter(|_| values.random.one_in(4)))
+    {
+        return constant.clone();
+    }
+    for key in ["enum", "examples"] {
+        if let Some(options) = schema
+            .get(key)
+            .and_then(Value::as_array)
+            .filter(|it| !it.is_empty())
+        {
+            return values.random.pick(options).clone();
+        }
+    }
+    for key in ["anyOf", "oneOf", "allOf"] {
+        if let Some(options) = schema
+            .get(key)
+            .and_then(Value::as_array)
+            .filter(|it| !it.is_empty())
+        {
+            let option = values.random.pick(options).clone();
+            return of_schema(&option, values, depth - 1);
+        }
+    }
+    let kind = match schema.get("type") {
+        Some(Value::String(kind)) => kind.as_str(),
+        Some(Value::Array(kinds)) if !kinds.is_empty() => {
+            values.random.pick(kinds).as_str().unwrap_or_default()
+        }
+        _ if schema.contains_key("properties") => "object",
+        _ => "",
+    };
+    let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
+    match kind {
+        "object" => object(schema, values, depth),
+        "array" => {
+            let least = bound("minItems").unwrap_or(0.0) as usize;
+            let more = values.random.below(4);
+            let number = (least + more)
+                .min(bound("maxItems").map_or(usize::MAX, |it| it as usize))
+                .min(1000);
+            let items = schema.get("items").unwrap_or(&Value::Null);
+            (0..number).map(|_| of_schema(items, values, depth - 1)).collect()
+        }
+        "string" => {
+            let mut text = values.text();
+            let least = bound("minLength").unwrap_or(0.0).min(4096.0) as usize;
+            while text.chars().count() < least {
+                text.push('x');
+            }
+            text.into()
+        }
+        "integer" | "number" => {
+            let least = bound("minimum").unwrap_or(0.0);
+            let most = bound("maximum").unwrap_or(9.0e15);
+            let found = *values
+                .random
+                .pick(&[least, most, least + 1.0, ((least + most) / 2.0).floor()]);
+            match kind {
+                "integer" => (found as i64).into(),
+                _ => found.into(),
+            }
+        }
+        "boolean" => values.random.one_in(2).into(),
+        "null" => Value::Null,
+        _ => values.document(1),
+    }
+}
+
+fn object(schema: &Map<String, Value>, values: &mut Values, depth: usize) -> Value {
+    let mut members = Map::new();
+    let required: Vec<&str> = match schema.get("required").and_then(Value::as_array) {
+        Some(required) => required.iter().filter_map(Value::as_str).collect(),
+        None => Vec::new(),
+    };
+    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+        for (name, property) in properties {
+            if required.contains(&name.as_str()) || values.random.one_in(2) {
+                members.insert(name.clone(), of_schema(property, values, depth - 1));
+            }
+        }
+    }
+    let others = schema.get("additionalProperties");
+    if let Some(others) = others.filter(|it| it.is_object()) {
+        for _ in 0..1 + values.random.below(3) {
+            members.insert(values.text(), of_schema(others, values, depth - 1));
+        }
+    }
+    members.into()
+}
+
+/// Changes one place: another value, a member less or more.
+fn change(document: &mut Value, values: &mut Values) {
+    let stop = values.random.one_in(3);
+    match document {
+        Value::Object(members) if !members.is_empty() && !stop => {
+            let names: Vec<String> = members.keys().cloned().collect();
+            let name = values.random.pick(&names);
+            if values.random.one_in(4) {
+                members.remove(name);
+            } else if let Some(member) = members.get_mut(name) {
+                change(member, values);
+            }
+        }
+        Value::Object(members) => {
+            members.insert(values.text(), values.document(2));
+        }
+        Value::Array(items) if !items.is_empty() && !stop => {
+            let at = values.random.below(items.len());
+            if values.random.one_in(4) {
+                items.remove(at);
+            } else {
+                change(&mut items[at], values);
+            }
+        }
+        Value::Array(items) => items.push(values.document(1)),
+        Value::String(text) if !stop => *text = values.text(),
+        Value::Number(_) if !stop => *document = values.integer(0, u64::MAX).into(),
+        _ => *document = values.document(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn documents_have_the_members_and_the_borders_of_the_schema() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "must": { "type": "string", "minLength": 3 },
+                "may": { "type": "integer", "minimum": 5, "maximum": 7 },
+                "list": { "type": "array", "items": { "enum": ["a"] }, "minItems": 1, "maxItems": 2 },
+            },
+            "required": ["must"],
+        });
+        let mut values = Values::new(1, &[]);
+        let (mut least, mut most, mut without) = (false, false, false);
+        for _ in 0..200 {
+            let document = of_schema(&schema, &mut values, DEPTH);
+            assert!(
+                document["must"].as_str().unwrap().chars().count() >= 3,
+                "{document}"
+            );
+            if let Some(list) = document["list"].as_array() {
+                assert!(
+                    (1..=2).contains(&list.len()) && list.iter().all(|it| it == "a"),
+                    "{document}"
+                );
+            }
+            match document["may"].as_i64() {
+                Some(5) => least = true,
+                Some(7) => most = true,
+                Some(other) => assert_eq!(other, 6),
+                None => without = true,
+            }
+        }
+        assert!(least && most && without);
+        let changed = (0..200).map(|_| configuration(Some(&schema), &json!({"must": "abc"}), &mut values));
+        let changed: Vec<Value> = changed.collect();
+        assert!(changed.iter().all(Value::is_object));
+        assert!(
+            changed.iter().any(|it| it.get("must").is_none()),
+            "beyond the schema, too"
+        );
+    }
+}

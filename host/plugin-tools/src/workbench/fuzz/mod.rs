@@ -1,0 +1,239 @@
+//! Drives a component with generated calls and configurations, and looks for faults: traps, exceeded
+//! limits, and answers that the interface forbids.
+//!
+//! A call is a case, so that what is found can be put to a component by `transom plugin test`. Each
+//! one gets an instance of its own, under the limits of the manifest. The same seed makes the same
+//! calls, whatever the machine. An attempt that does not end within its steps is no fault: a peer
+//! that never answers is.
+
+mod configurations;
+mod random;
+mod shrink;
+mod values;
+mod worlds;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::Value;
+use transom_common::text::clip;
+use transom_plugin_host::trial::{CaseInstance, TrialComponent};
+
+use values::Values;
+
+/// Faults after which it ends.
+const MAX_FINDINGS: usize = 10;
+/// Attempts to make one smaller.
+const MAX_SHRINKS: usize = 500;
+/// One in so many is a configuration.
+const CONFIGURATIONS: u64 = 8;
+/// Bytes of a fault in a case's name.
+const SHOWN: usize = 80;
+
+/// How long to look, and for what.
+#[derive(Clone, Copy, Debug)]
+pub struct FuzzPlan {
+    /// The same seed makes the same calls.
+    pub seed: u64,
+    /// Calls and configurations together.
+    pub calls: u64,
+    /// It ends after this time, too.
+    pub time: Duration,
+}
+
+/// What was asked, and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FuzzReport {
+    /// Of the plan.
+    pub seed: u64,
+    /// Calls, a probe's attempts counted once.
+    pub calls: u64,
+    /// Configurations that were accepted.
+    pub accepted: u64,
+    /// Configurations that the component or its schema rejected.
+    pub rejected: u64,
+    /// Faults, each kind once, at most ten.
+    pub findings: Vec<Finding>,
+}
+
+/// A fault, and the smallest input found that leads to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// What was given.
+    #[serde(flatten)]
+    pub input: Input,
+    /// What happened.
+    pub fault: String,
+}
+
+/// The input of a fault.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Input {
+    /// A case without an expectation.
+    Case(Value),
+    /// A document for `configure` that matches the schema.
+    Config(Value),
+}
+
+impl FuzzReport {
+    /// The calls that were found, as named cases of a file.
+    pub fn cases(&self) -> Vec<Value> {
+        let cases = self.findings.iter().filter_map(|it| match &it.input {
+            Input::Case(Value::Object(case)) => {
+                let mut case = case.clone();
+                let fault = clip(&it.fault, SHOWN);
+                case.insert("name".to_owned(), format!("seed {}: {fault}", self.seed).into());
+                Some(Value::Object(case))
+            }
+            _ => None,
+        });
+        cases.collect()
+    }
+}
+
+/// The outcome of one input.
+enum Outcome {
+    /// It answered, or refused.
+    Fine,
+    /// No such input exists: the case contradicts itself, or does not fit the attempt.
+    None,
+    Fault(String),
+}
+
+pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<FuzzReport, String> {
+    let mut first = component.instance().await?;
+    let schema = first.schema().await?;
+    drop(first);
+    let schema: Option<Value> = schema
+        .as_deref()
+        .map(|it| serde_json::from_str(it).unwrap_or_default());
+    let mut examples: Vec<&Value> = vec![component.config()];
+    examples.extend(component.given_self_tests());
+    let mut values = Values::new(plan.seed, &examples);
+    let world = component.summary().world;
+    let mut report = FuzzReport {
+        seed: plan.seed,
+        ..FuzzReport::default()
+    };
+    let mut known = BTreeSet::new();
+    let begun = Instant::now();
+    for number in 1..=plan.calls {
+        if begun.elapsed() >= plan.time || report.findings.len() >= MAX_FINDINGS {
+            break;
+        }
+        let (input, outcome) = if number % CONFIGURATIONS == 0 {
+            let document = configurations::configuration(schema.as_ref(), component.config(), &mut values);
+            let configured = component.configure(&document).await;
+            match configured {
+                Ok(true) => report.accepted += 1,
+                Ok(false) => report.rejected += 1,
+                Err(_) => {}
+            }
+            let outcome = configured.map_or_else(Outcome::Fault, |_| Outcome::Fine);
+            (Input::Config(document), outcome)
+        } else {
+            report.calls += 1;
+            let mut case = Value::Object(worlds::case(world, &mut values));
+            let outcome = called(component, &mut case, &mut values).await;
+            (Input::Case(case), outcome)
+        };
+        if let Outcome::Fault(fault) = outcome
+            && known.insert(fault.clone())
+        {
+            let input = shrunk(component, input).await;
+            report.findings.push(Finding { input, fault });
+        }
+    }
+    Ok(report)
+}
+
+/// Executes a case. The attempt of a probe gets an answer for each step first, which are added to
+/// the case.
+async fn called(component: &TrialComponent, case: &mut Value, values: &mut Values) -> Outcome {
+    let steps = if case.get("answers").is_some() {
+        component.max_steps()
+    } else {
+        0
+    };
+    for _ in 0..steps {
+        let Ok(parsed) = component.case(case) else {
+            return Outcome::None;
+        };
+        let mut instance = match component.instance().await {
+            Ok(instance) => instance,
+            Err(fault) => return Outcome::Fault(fault),
+        };
+        let awaited = match instance.awaited(&parsed).await {
+            Ok(Some(awaited)) => awaited,
+            Ok(None) => break,
+            Err(_) => return fault_of(&instance).map_or(Outcome::None, Outcome::Fault),
+        };
+        let answer = worlds::answer(awaited, values);
+        if let Some(answers) = case.get_mut("answers").and_then(Value::as_array_mut) {
+            answers.push(answer);
+        }
+    }
+    asked(component, case).await
+}
+
+/// Executes a case as it is.
+async fn asked(component: &TrialComponent, case: &Value) -> Outcome {
+    let Ok(case) = component.case(case) else {
+        return Outcome::None;
+    };
+    let mut instance = match component.instance().await {
+        Ok(instance) => instance,
+        Err(fault) => return Outcome::Fault(fault),
+    };
+    let answered = instance.execute(&case).await;
+    // Dropping its resources also calls the component.
+    drop(case);
+    if answered.is_ok()
+        && let Err(fault) = instance.drop_resources().await
+    {
+        return Outcome::Fault(fault);
+    }
+    match fault_of(&instance) {
+        Some(fault) => Outcome::Fault(fault),
+        None if answered.is_ok() => Outcome::Fine,
+        None => Outcome::None,
+    }
+}
+
+fn fault_of(instance: &CaseInstance) -> Option<String> {
+    instance.last_trap().map(|it| it.fault)
+}
+
+/// The smallest input found that leads to a fault.
+async fn shrunk(component: &TrialComponent, input: Input) -> Input {
+    let (mut document, is_case) = match input {
+        Input::Case(case) => (case, true),
+        Input::Config(config) => (config, false),
+    };
+    let mut tries = 0;
+    'smaller: loop {
+        for candidate in shrink::smaller(&document) {
+            tries += 1;
+            if tries > MAX_SHRINKS {
+                break 'smaller;
+            }
+            let faults = if is_case {
+                matches!(asked(component, &candidate).await, Outcome::Fault(_))
+            } else {
+                candidate.is_object() && component.configure(&candidate).await.is_err()
+            };
+            if faults {
+                document = candidate;
+                continue 'smaller;
+            }
+        }
+        break;
+    }
+    if is_case {
+        Input::Case(document)
+    } else {
+        Input::Config(document)
+    }
+}

@@ -1,0 +1,95 @@
+//! `transom plugin fuzz`: drives a component with generated calls and configurations.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use transom_plugin_host::{shown, shown_json};
+use transom_plugin_tools::workbench::{FuzzPlan, FuzzReport, Input};
+
+use super::work::Subject;
+use crate::output::Output;
+
+/// Look for calls and configurations that make a component trap, exceed a limit of its manifest, or
+/// answer what the interface forbids.
+///
+/// Calls are made from the types of the component's world, with values at their borders and words
+/// from the manifest; configurations from the component's schema and the manifest's `[config]`. Each
+/// call gets a new instance, and nothing is connected to: a probe's steps get made-up answers. What is
+/// found is made as small as possible and written to a file of cases for `transom plugin test`.
+/// Exit code 1 means that something was found.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Fuzz {
+    #[command(flatten)]
+    subject: Subject,
+    /// The same seed makes the same calls.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Calls and configurations to try.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    calls: u64,
+    /// Seconds after which to end, in any case.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// File for the calls that were found. Default: `fuzz.json` beside the component.
+    #[arg(long)]
+    to: Option<PathBuf>,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Fuzz {
+    pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
+        let candidate = self.subject.admit().await?;
+        let plan = FuzzPlan {
+            seed: self.seed,
+            calls: self.calls,
+            time: Duration::from_secs(self.seconds),
+        };
+        let report = candidate.fuzz(plan).await.with_context(|| self.subject.shown())?;
+        match self.output {
+            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+            Output::Table => print(&report),
+        }
+        if report.findings.is_empty() {
+            return Ok(());
+        }
+        let cases = report.cases();
+        if !cases.is_empty() {
+            let to = self.to.unwrap_or_else(|| self.subject.beside("fuzz.json"));
+            let text = format!("{}\n", serde_json::to_string_pretty(&cases)?);
+            fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
+            let (component, to) = (self.subject.shown(), to.display());
+            eprintln!("\nput them to a later build: transom plugin test {component} {to}");
+        }
+        bail!(
+            "{} faults found with the seed {}",
+            report.findings.len(),
+            report.seed
+        )
+    }
+}
+
+fn print(report: &FuzzReport) {
+    println!(
+        "{} calls, {} configurations accepted and {} rejected, seed {}",
+        report.calls, report.accepted, report.rejected, report.seed
+    );
+    for finding in &report.findings {
+        let (what, input) = match &finding.input {
+            Input::Case(case) => ("case", case),
+            Input::Config(config) => ("[config]", config),
+        };
+        println!(
+            "\n{}\n  {what}  {}",
+            shown(&finding.fault),
+            shown_json(&input.to_string())
+        );
+    }
+    if report.findings.is_empty() {
+        println!("no faults");
+    }
+}
