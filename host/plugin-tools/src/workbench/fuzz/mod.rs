@@ -139,7 +139,9 @@ pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<Fu
             let outcome = called(component, &mut case, &mut values).await;
             (Input::Case(case), outcome)
         };
+        // A limit on time may be exceeded once because the machine is busy.
         if let Outcome::Fault(fault) = outcome
+            && repeats(component, &input).await
             && known.insert(fault.clone())
         {
             let input = shrunk(component, input).await;
@@ -204,6 +206,14 @@ async fn asked(component: &TrialComponent, case: &Value) -> Outcome {
 
 fn fault_of(instance: &CaseInstance) -> Option<String> {
     instance.last_trap().map(|it| it.fault)
+}
+
+/// Whether an input leads to a fault again.
+async fn repeats(component: &TrialComponent, input: &Input) -> bool {
+    match input {
+        Input::Case(case) => matches!(asked(component, case).await, Outcome::Fault(_)),
+        Input::Config(config) => component.configure(config).await.is_err(),
+    }
 }
 
 /// The smallest input found that leads to a fault.
