@@ -114,6 +114,23 @@ pub enum CallError {
     Stopped,
 }
 
+impl CallError {
+    /// The plugin that it is about, if it is about one.
+    pub fn plugin(&self) -> Option<&str> {
+        match self {
+            CallError::Missing { name, .. }
+            | CallError::Trapped { name, .. }
+            | CallError::TimedOut { name, .. }
+            | CallError::CpuExhausted { name, .. }
+            | CallError::OutOfMemory { name, .. }
+            | CallError::Busy { name, .. }
+            | CallError::Malformed { name, .. }
+            | CallError::Disabled { name, .. } => Some(name),
+            CallError::Stopped => None,
+        }
+    }
+}
+
 /// Why an operator's command failed. The serving version stays active.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", tag = "error")]

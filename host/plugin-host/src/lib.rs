@@ -77,6 +77,18 @@ pub use transom_registry::{
 };
 pub use worlds::{bootstrap, probe};
 
+pub mod explain {
+    //! Explanations for operators: what plugins decide and why. The calls count neither in the
+    //! plugins' metrics nor for their health, and are not recorded.
+
+    pub use crate::api::explain::{
+        PluginFailure,
+        filter::{Ending, EventExample, FilterExplainer, FilterExplanation, KindOutcomes, Outcome},
+        matcher::{MatcherExplanation, Refusals, ValueCount},
+        probe::{ProbeTranscript, TranscriptStep},
+    };
+}
+
 pub mod matcher {
     //! Placement: calls to the `attribute-matcher` component.
     //!

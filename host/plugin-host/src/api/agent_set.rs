@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use super::extension_points::ExtensionPoints;
+use super::{
+    explain::{self, matcher::MatcherExplanation},
+    extension_points::ExtensionPoints,
+};
 use crate::{
     error::CallError,
     runtime::{
@@ -132,28 +135,15 @@ impl AgentSet {
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<(Vec<Verdict>, Vec<(String, u32)>), CallError> {
-        let mut verdicts = vec![Verdict::Fits; candidates.len()];
-        let mut refusals = Vec::with_capacity(matchers.len());
-        for (at, (name, matcher)) in matchers.iter().enumerate() {
-            let left: Vec<usize> = (0..candidates.len())
-                .filter(|index| verdicts[*index] == Verdict::Fits)
-                .collect();
-            // The first one is asked anyway, so that its faults are seen.
-            if left.is_empty() && at > 0 {
-                break;
-            }
-            let asked: Vec<Candidate> = left.iter().map(|index| candidates[*index]).collect();
-            let judged = matcher.ask(Evaluate(self.question(task, &asked))).await?;
-            let mut refused = 0;
-            for (index, verdict) in left.into_iter().zip(judged) {
-                refused += u32::from(verdict != Verdict::Fits);
-                verdicts[index] = verdict;
-            }
+        let judged = judge(matchers, &self.copy, task, candidates).await?;
+        let mut refusals = Vec::new();
+        for (at, (name, _)) in matchers.iter().enumerate() {
+            let refused = judged.iter().filter(|it| it.refused_by == Some(at)).count();
             if refused > 0 {
-                refusals.push(((*name).to_owned(), refused));
+                refusals.push(((*name).to_owned(), refused as u32));
             }
         }
-        Ok((verdicts, refusals))
+        Ok((judged.into_iter().map(|it| it.verdict).collect(), refusals))
     }
 
     /// The candidates that all matchers accept.
@@ -181,10 +171,74 @@ impl AgentSet {
     }
 
     fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {
-        Question {
-            agent_set: Arc::clone(&self.copy),
-            task: task.clone(),
-            candidates: candidates.to_vec(),
+        question(&self.copy, task, candidates)
+    }
+
+    /// Explains which of its agents may run one more instance, as they are now. `task.placed` may
+    /// name agents that are not in the set; they are left out.
+    pub fn explain(&self, task: Task) -> impl Future<Output = MatcherExplanation> + Send + use<> {
+        let (extension_points, agents) = (Arc::clone(&self.extension_points), self.copy.snapshot());
+        async move { explain::matcher::explain(&extension_points, &agents, task).await }
+    }
+}
+
+fn question(agents: &Arc<AgentMirror>, task: &Task, candidates: &[Candidate]) -> Question {
+    Question {
+        agent_set: Arc::clone(agents),
+        task: task.clone(),
+        candidates: candidates.to_vec(),
+    }
+}
+
+/// A matcher that can be asked which candidates fit.
+pub(crate) trait Judge: Sync {
+    fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send;
+}
+
+impl Judge for (&str, ActiveVersion<Matcher>) {
+    fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send {
+        self.1.ask(Evaluate(question))
+    }
+}
+
+/// What a chain of matchers says of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
+    /// The matcher that refused it, by its place in the chain.
+    pub(crate) refused_by: Option<usize>,
+}
+
+/// Asks one matcher after the other, each about the candidates that those before it accept.
+pub(crate) async fn judge<J: Judge>(
+    matchers: &[J],
+    agents: &Arc<AgentMirror>,
+    task: &Task,
+    candidates: &[Candidate],
+) -> Result<Vec<Judgement>, CallError> {
+    let mut judged = vec![
+        Judgement {
+            verdict: Verdict::Fits,
+            refused_by: None,
+        };
+        candidates.len()
+    ];
+    for (at, matcher) in matchers.iter().enumerate() {
+        let left: Vec<usize> = (0..candidates.len())
+            .filter(|index| judged[*index].refused_by.is_none())
+            .collect();
+        // The first one is asked anyway, so that its faults are seen.
+        if left.is_empty() && at > 0 {
+            break;
+        }
+        let asked: Vec<Candidate> = left.iter().map(|index| candidates[*index]).collect();
+        let verdicts = matcher.evaluate(question(agents, task, &asked)).await?;
+        for (index, verdict) in left.into_iter().zip(verdicts) {
+            judged[index] = Judgement {
+                verdict,
+                refused_by: (verdict != Verdict::Fits).then_some(at),
+            };
         }
     }
+    Ok(judged)
 }

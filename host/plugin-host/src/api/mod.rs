@@ -2,6 +2,8 @@
 
 pub(crate) mod agent_set;
 mod attempt;
+mod attempt_log;
+pub(crate) mod explain;
 pub(crate) mod extension_points;
 pub(crate) mod plugins;
 pub(crate) mod views;

@@ -18,6 +18,7 @@ use transom_registry::{FetchMetrics, Sources, Trust, artifacts::ArtifactStore};
 use super::{
     agent_set::AgentSet,
     attempt,
+    explain::{self, filter::FilterExplainer, probe::ProbeTranscript},
     extension_points::ExtensionPoints,
     views::{OpenViews, View},
 };
@@ -361,6 +362,23 @@ impl Plugins {
             &extension_points.token,
         )
         .await
+    }
+
+    /// Asks the filters about past events for one query, for a person. The error is the text of a
+    /// filter that refuses the query.
+    pub async fn explain_filter(&self, query: events::Query) -> Result<FilterExplainer, String> {
+        FilterExplainer::open(&self.0.extension_points, query).await
+    }
+
+    /// Probes a task once as [`Self::probe`] does, for a person: it counts nowhere, and each step is
+    /// listed.
+    pub async fn explain_probe(
+        &self,
+        kind: &probe::Kind,
+        request: probe::Request,
+        runner: Option<Arc<dyn probe::Runner>>,
+    ) -> ProbeTranscript {
+        explain::probe::explain(&self.0.extension_points, kind, request, runner).await
     }
 
     /// Returns when all tasks of the plugin host have ended, after the token given at the start was

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 
 /// In place of a secret.
 pub(crate) const MASK: &str = "********";
+/// Headers with credentials, which a probe may make of its secrets.
+const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 /// Bytes of a value that is also masked inside longer texts. A shorter one would occur by chance.
 const MIN_PART: usize = 4;
 /// Bytes of a schema that is looked at; a larger one is refused anyway.
@@ -45,9 +47,9 @@ impl Masks {
         masks
     }
 
-    /// The same with more names.
-    pub(crate) fn also(&self, names: &[&str]) -> Masks {
-        let more = names.iter().map(|it| (*it).to_owned());
+    /// The same for a probe's steps: also the headers with credentials.
+    pub(crate) fn with_credentials(&self) -> Masks {
+        let more = CREDENTIALS.iter().map(|it| (*it).to_owned());
         Masks {
             names: self.names.iter().cloned().chain(more).collect(),
             values: self.values.clone(),

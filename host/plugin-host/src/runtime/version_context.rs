@@ -13,7 +13,7 @@ use crate::{
     manifest::{Manifest, grants::Grants, limits::Limits},
     observe::{
         guest_log::GuestLog,
-        health::{Health, HealthWatch},
+        health::{Health, HealthWatch, Probation},
         status::Trap,
         version_metrics::{CallOutcome, GaugeGuard, VersionMetrics},
     },
@@ -86,6 +86,25 @@ impl VersionContext {
             metrics,
             health: Health::new(manifest.probation),
             limits,
+        }
+    }
+
+    /// The same for calls that are not to count: with measurements of its own, and a health from
+    /// which nothing follows.
+    pub(crate) fn aside(&self) -> VersionContext {
+        VersionContext {
+            name: self.name.clone(),
+            label: self.label.clone(),
+            recorder: OnceLock::new(),
+            world: self.world,
+            places: Arc::new(Semaphore::new(self.limits.concurrency)),
+            grants: self.grants.clone(),
+            config: self.config.clone(),
+            environment: self.environment.clone(),
+            log: Arc::clone(&self.log),
+            metrics: VersionMetrics::unseen(),
+            health: Health::new(Probation::default()),
+            limits: self.limits.clone(),
         }
     }
 

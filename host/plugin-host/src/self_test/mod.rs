@@ -28,6 +28,7 @@ use crate::runtime::engine::{Instance, Reply, World};
 
 pub use probe::Awaited;
 pub(crate) use probe::awaited;
+pub(crate) use probe::recorded::{answer_form, outcome_form, step_form};
 pub(crate) use recorded::{agents_of, case_of};
 pub(crate) use running::Running;
 

@@ -93,6 +93,18 @@ impl AgentMirror {
         }
     }
 
+    /// The agents of a snapshot, as a set of its own.
+    pub(crate) fn of(snapshot: &AgentSnapshot) -> AgentMirror {
+        let copy = AgentMirror::new(snapshot.home_region.clone());
+        {
+            let mut state = copy.state();
+            state.revision = snapshot.revision;
+            state.floor = snapshot.revision;
+            state.agents = snapshot.agents.clone();
+        }
+        copy
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

@@ -19,6 +19,7 @@ mod chain;
 mod compiling;
 mod counted;
 mod directory;
+mod explain;
 mod firstparty;
 mod hostile;
 mod hostile_registry;

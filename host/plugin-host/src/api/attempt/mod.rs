@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transom_registry::network::{Reserved, SystemResolver};
 
+use super::attempt_log::AttemptLog;
 use crate::{
     error::CallError,
     network::{Denial, Network},
@@ -80,15 +81,30 @@ pub(crate) async fn run_probe(
         }
     }
     let attempt = on(active.primary(), false, active.shadow());
-    match attempt.bounded(token).await {
-        AttemptResult::Found(result) => result,
-        AttemptResult::Unanswered { failure, .. } => Err(failure),
-    }
+    attempt.bounded(token).await.into_result()
+}
+
+/// The same on a version whose calls do not count; each step is logged.
+pub(crate) async fn run_logged(
+    version: &Version<Probe>,
+    request: Request,
+    runner: Option<Arc<dyn Runner>>,
+    reserved: &Reserved,
+    token: &CancellationToken,
+    log: &AttemptLog,
+) -> Result<Outcome, Failure> {
+    let attempt = Attempt {
+        log: Some(log),
+        ..Attempt::new(version, false, None, Arc::new(request), runner, reserved)
+    };
+    attempt.bounded(token).await.into_result()
 }
 
 struct Attempt<'a> {
     version: &'a Version<Probe>,
     canary: bool,
+    /// Receives each step, for a person.
+    log: Option<&'a AttemptLog>,
     /// The recorder of a recorded attempt, and when it began.
     recording: Option<Recording<'a>>,
     /// Receives the transcript afterwards, for the comparison.
@@ -129,6 +145,13 @@ impl AttemptEnd {
 }
 
 impl AttemptResult {
+    fn into_result(self) -> Result<Outcome, Failure> {
+        match self {
+            AttemptResult::Found(result) => result,
+            AttemptResult::Unanswered { failure, .. } => Err(failure),
+        }
+    }
+
     /// The component did not come to an end.
     fn unfinished(failure: Failure) -> AttemptResult {
         AttemptResult::Unanswered {
@@ -162,6 +185,7 @@ impl<'a> Attempt<'a> {
         Attempt {
             version,
             canary,
+            log: None,
             recording: None,
             compared,
             runner,
@@ -178,7 +202,9 @@ impl<'a> Attempt<'a> {
             Ok(in_flight) => in_flight,
             Err(error) => return AttemptResult::failed(&error, false),
         };
-        self.recording = Recording::begin(&self.version.context);
+        if self.log.is_none() {
+            self.recording = Recording::begin(&self.version.context);
+        }
         // The component's last call after the deadline is bounded, too.
         let grace = if self.canary {
             LAST_WORD_OF_CANARY
@@ -215,6 +241,9 @@ impl<'a> Attempt<'a> {
     }
 
     async fn run_once(&self) -> AttemptEnd {
+        if let Some(log) = self.log {
+            log.run_begins();
+        }
         let mut instance = self.version.least_loaded();
         let request = Arc::clone(&self.request);
         let (handle, mut step): (AttemptHandle, Step) = match self
@@ -264,10 +293,14 @@ impl<'a> Attempt<'a> {
                 ));
                 break;
             }
-            let asked = transcript.as_ref().map(|_| step.clone());
+            let asked = (transcript.is_some() || self.log.is_some()).then(|| step.clone());
+            let began = Instant::now();
             let Some(answer) = self.perform(&mut network, step).await else {
                 break;
             };
+            if let (Some(log), Some(step)) = (self.log, &asked) {
+                log.note(began, step.clone(), &answer);
+            }
             if let (Some(transcript), Some(step)) = (&mut transcript, asked) {
                 transcript.note(step, &answer);
             }
@@ -416,6 +449,9 @@ impl<'a> Attempt<'a> {
 
     fn note_denial(&self, denial: Option<Denial>) {
         if let Some(Denial { wanted, why }) = denial {
+            if let Some(log) = self.log {
+                log.denied(&format!("{wanted}: {why}"));
+            }
             let run_spec = Some(self.request.run_spec.as_str());
             self.version.context.denied(&wanted, Some(&why), run_spec);
         }

@@ -153,7 +153,7 @@ impl<W: Testable> TrialInstance<W> {
         let unused = manifest.self_tests.is_empty().then_some((instance, context));
         let unused = Mutex::new(unused);
         let start = {
-            let (manifest, info) = (Arc::clone(&manifest), info.clone());
+            let (manifest, info, masks) = (Arc::clone(&manifest), info.clone(), Arc::clone(&masks));
             move |activation| {
                 let trial = unused.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let new_context = |metrics| {
@@ -184,7 +184,12 @@ impl<W: Testable> TrialInstance<W> {
                 let mut info = info.clone();
                 info.admitted_at = seconds_now();
                 of_world(ActiveVersion::alone(Version::start(
-                    &runtime, &pre, &context, info, first,
+                    &runtime,
+                    &pre,
+                    &context,
+                    info,
+                    Arc::clone(&masks),
+                    first,
                 )))
             }
         };

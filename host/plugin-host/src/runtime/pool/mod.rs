@@ -24,7 +24,10 @@ use transom_registry::Provenance;
 
 use crate::{
     error::CallError,
-    manifest::limits::{Instances, MAX_INSTANCES},
+    manifest::{
+        limits::{Instances, MAX_INSTANCES},
+        masks::Masks,
+    },
     observe::version_metrics::{CallOutcome, is_busy},
     runtime::{
         engine::{Engine, Instance, Reply, World, span},
@@ -77,6 +80,8 @@ impl ComponentInfo {
 pub(crate) struct Version<W: World> {
     pub(crate) context: Arc<VersionContext>,
     pub(crate) info: ComponentInfo,
+    /// The secrets of its configuration.
+    pub(crate) masks: Arc<Masks>,
     factory: InstanceFactory<W>,
     strategy: InstanceStrategy<W>,
     runtime: Runtime,
@@ -194,6 +199,7 @@ impl<W: World> Version<W> {
         pre: &W::Pre,
         context: &Arc<VersionContext>,
         info: ComponentInfo,
+        masks: Arc<Masks>,
         mut first: Option<Instance<W>>,
     ) -> Version<W> {
         let factory = InstanceFactory {
@@ -221,9 +227,28 @@ impl<W: World> Version<W> {
         Version {
             context: Arc::clone(context),
             info,
+            masks,
             factory,
             strategy,
             runtime: runtime.clone(),
+        }
+    }
+
+    /// The same component with the same configuration, limits and grants, on instances of its own:
+    /// one for each handle. Its calls count neither in the plugin's metrics nor for its health, and
+    /// are not recorded; what it logs is in the plugin's log.
+    pub(crate) fn aside(&self) -> Version<W> {
+        let context = Arc::new(self.context.aside());
+        Version {
+            context: Arc::clone(&context),
+            info: self.info.clone(),
+            masks: Arc::clone(&self.masks),
+            factory: InstanceFactory {
+                context,
+                ..self.factory.clone()
+            },
+            strategy: InstanceStrategy::PerCall(Arc::new(Semaphore::new(1))),
+            runtime: self.runtime.clone(),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Recorded attempts as cases.
 
+use serde_json::Value;
+
 use super::{Case, Expected, Given, GivenPort, GivenStep};
 use crate::worlds::{
-    probe::Request,
+    probe::{Outcome, Request},
     step::{Answer, Step},
 };
 
@@ -31,4 +33,20 @@ pub(crate) fn attempt(request: &Request, steps: &[(Step, Answer)], end: Option<&
         answers: steps.iter().map(|(_, answer)| Given::of(answer)).collect(),
         expect: end.and_then(super::end),
     }
+}
+
+/// One step in the form of a case; null: it ends the attempt.
+pub(crate) fn step_form(step: &Step) -> Value {
+    // Its forms always have a JSON form.
+    serde_json::to_value(GivenStep::of(step)).unwrap_or_default()
+}
+
+/// One answer in the form of a case.
+pub(crate) fn answer_form(answer: &Answer) -> Value {
+    serde_json::to_value(Given::of(answer)).unwrap_or_default()
+}
+
+/// A result in the form of a case.
+pub(crate) fn outcome_form(outcome: &Outcome) -> Value {
+    serde_json::to_value(Expected::of(outcome)).unwrap_or_default()
 }

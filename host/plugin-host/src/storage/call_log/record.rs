@@ -78,8 +78,6 @@ pub(super) enum Line {
 
 /// Keys that have what a component returned: the answer, and a probe's steps.
 const RETURNED: [&str; 3] = [ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
-/// Headers with credentials, which a probe may make of its secrets.
-const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
 impl CallRecord {
     /// `agents`: its set of agents.
@@ -93,7 +91,7 @@ impl CallRecord {
         let masked_call = version.masks.apply_to_members(&mut case) | agents.is_some_and(|it| it.is_masked);
         let mut masked_answer = version.masks.apply_to_members(&mut returned);
         if let Some(steps) = returned.get_mut("steps") {
-            masked_answer |= version.masks.also(&CREDENTIALS).apply(steps);
+            masked_answer |= version.masks.with_credentials().apply(steps);
         }
         case.append(&mut returned);
         let mut fault = it.fault.clone().map(Value::from);

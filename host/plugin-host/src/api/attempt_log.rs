@@ -1,0 +1,141 @@
+//! [`AttemptLog`]: the steps of one attempt with their times, for a person.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::worlds::step::{Answer, Step};
+
+/// Steps that are kept, over all runs of an attempt.
+const MAX_STEPS: usize = 256;
+/// Bytes of the steps and answers that are kept.
+const MAX_BYTES: usize = 512 << 10;
+
+/// Collects the steps of one attempt; those over the limits are counted.
+#[derive(Debug)]
+pub(crate) struct AttemptLog {
+    began: Instant,
+    steps: Mutex<LoggedSteps>,
+}
+
+/// The steps of an attempt.
+#[derive(Debug, Default)]
+pub(crate) struct LoggedSteps {
+    pub(crate) steps: Vec<LoggedStep>,
+    /// Steps that were left out.
+    pub(crate) omitted: u32,
+    /// How often the attempt began: an instance that is lost begins it again.
+    pub(crate) runs: u32,
+    bytes: usize,
+    /// Why the step in progress was denied.
+    denial: Option<String>,
+}
+
+/// A step that the host has performed.
+#[derive(Debug)]
+pub(crate) struct LoggedStep {
+    /// The run of the attempt, from 1.
+    pub(crate) run: u32,
+    /// Since the beginning of the attempt.
+    pub(crate) at: Duration,
+    pub(crate) took: Duration,
+    pub(crate) step: Step,
+    pub(crate) answer: Answer,
+    /// Why the host denied it.
+    pub(crate) denial: Option<String>,
+}
+
+impl AttemptLog {
+    /// The attempt begins now.
+    pub(crate) fn new() -> AttemptLog {
+        AttemptLog {
+            began: Instant::now(),
+            steps: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn run_begins(&self) {
+        self.lock().runs += 1;
+    }
+
+    /// The step in progress is denied.
+    pub(crate) fn denied(&self, why: &str) {
+        self.lock().denial = Some(why.to_owned());
+    }
+
+    /// A step that began at `began` has this answer now.
+    pub(crate) fn note(&self, began: Instant, step: Step, answer: &Answer) {
+        let mut log = self.lock();
+        let denial = log.denial.take();
+        log.bytes += step.bytes() + answer.bytes();
+        if log.steps.len() >= MAX_STEPS || log.bytes > MAX_BYTES {
+            log.omitted += 1;
+            return;
+        }
+        let run = log.runs;
+        log.steps.push(LoggedStep {
+            run,
+            at: began.duration_since(self.began),
+            took: began.elapsed(),
+            step,
+            answer: answer.clone(),
+            denial,
+        });
+    }
+
+    /// What was collected, and the time since the beginning.
+    pub(crate) fn finish(self) -> (LoggedSteps, Duration) {
+        let took = self.began.elapsed();
+        let steps = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (steps, took)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LoggedSteps> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_over_the_limits_are_counted_and_left_out() {
+        let step = |bytes: usize| Step::Send(vec![b'x'; bytes]);
+        let sent = Answer::Sent(Ok(()));
+        let log = AttemptLog::new();
+        log.run_begins();
+        for _ in 0..MAX_STEPS + 3 {
+            log.note(Instant::now(), step(1), &sent);
+        }
+        let (logged, _) = log.finish();
+        assert_eq!((logged.steps.len(), logged.omitted), (MAX_STEPS, 3));
+
+        let log = AttemptLog::new();
+        log.run_begins();
+        log.note(Instant::now(), step(MAX_BYTES), &sent);
+        log.note(Instant::now(), step(1), &sent);
+        let (logged, _) = log.finish();
+        assert_eq!((logged.steps.len(), logged.omitted), (1, 1));
+    }
+
+    #[test]
+    fn denial_belongs_to_its_step() {
+        let log = AttemptLog::new();
+        log.run_begins();
+        log.denied("grants.command is missing");
+        log.note(Instant::now(), Step::Receive(1), &Answer::Sent(Ok(())));
+        log.run_begins();
+        log.note(Instant::now(), Step::Receive(1), &Answer::Sent(Ok(())));
+        let (logged, _) = log.finish();
+        let found: Vec<_> = logged
+            .steps
+            .iter()
+            .map(|it| (it.run, it.denial.as_deref()))
+            .collect();
+        assert_eq!(found, [(1, Some("grants.command is missing")), (2, None)]);
+    }
+}

@@ -1,0 +1,381 @@
+//! Which events pass the filters, and which one drops or replaces the others.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+use serde_json::Value;
+use transom_common::text::clip;
+
+use super::{PluginFailure, masked, masked_text};
+use crate::{
+    api::extension_points::ExtensionPoints,
+    error::CallError,
+    manifest::masks::Masks,
+    runtime::{
+        engine::{
+            Reply,
+            worlds::events::{Call, Filter, SharedQuery},
+        },
+        pool::{InstanceHandle, Version},
+        recording::is_fault,
+    },
+    worlds::events::{Decision, Event, Query},
+};
+
+/// Examples of one outcome of one kind.
+const MAX_EXAMPLES: usize = 2;
+/// Bytes of an example's document.
+const MAX_BODY: usize = 512;
+/// Events on which filters fail before no more are asked.
+const MAX_FAILED: usize = 8;
+
+/// What the filters decide about past events for one query.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FilterExplanation {
+    /// The filters, in the order in which they are asked.
+    pub filters: Vec<String>,
+    /// Events that were decided.
+    pub events: u64,
+    /// Sent as they are.
+    pub passed: u64,
+    /// Sent as another document.
+    pub replaced: u64,
+    /// Not sent.
+    pub dropped: u64,
+    /// Not sent, because a filter fails on them.
+    pub failed: u64,
+    /// The same by kind of event.
+    pub kinds: Vec<KindOutcomes>,
+    /// A filter that gave no answer: later events were not decided, and no stream with this query
+    /// continues.
+    pub failure: Option<PluginFailure>,
+}
+
+/// What became of the events of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct KindOutcomes {
+    /// `status_update_event` and so on.
+    pub kind: String,
+    /// How many.
+    pub events: u64,
+    /// The most frequent first.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Events of one kind that ended in one way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// How.
+    pub outcome: Ending,
+    /// The filter; none if they passed all of them.
+    pub plugin: Option<String>,
+    /// How many.
+    pub events: u64,
+    /// Some of them.
+    pub examples: Vec<EventExample>,
+}
+
+/// How an event ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// Sent as it is.
+    Passed,
+    /// Sent as another document.
+    Replaced,
+    /// Not sent.
+    Dropped,
+    /// Not sent, because the filter fails on it.
+    Failed,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EventExample {
+    /// Its number in the stream.
+    pub sequence: u64,
+    /// The app, pod or group that it is about.
+    pub subject: Option<String>,
+    /// The beginning of its document as JSON; secrets of the filters are masked.
+    pub body: String,
+    /// The same of the document that is sent instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<String>,
+    /// How the filter failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Asks the filters about past events, batch by batch.
+pub struct FilterExplainer {
+    filters: Vec<AsideFilter>,
+    view: Arc<SharedQuery>,
+    explanation: FilterExplanation,
+    kinds: BTreeMap<String, Endings>,
+}
+
+/// Events of one kind by their ending and the place of the filter: how many, and some of them.
+type Endings = BTreeMap<(Ending, Option<usize>), (u64, Vec<EventExample>)>;
+
+impl std::fmt::Debug for FilterExplainer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FilterExplainer")
+            .field("query", &self.view.query)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A filter on an instance of its own.
+struct AsideFilter {
+    name: String,
+    version: Version<Filter>,
+    instance: InstanceHandle<Filter>,
+}
+
+/// An event on its way through the filters.
+struct Way<'a> {
+    event: &'a Event,
+    /// The document that is sent instead, and the filter that last replaced it.
+    replaced: Option<(usize, String)>,
+    end: Option<End>,
+}
+
+enum End {
+    Dropped(usize),
+    Failed(usize, String),
+}
+
+impl AsideFilter {
+    fn failure(&self, error: &CallError) -> PluginFailure {
+        PluginFailure {
+            message: masked_text(error.to_string(), &[&self.version.masks]),
+            ..PluginFailure::from(error)
+        }
+    }
+
+    async fn open(&mut self, view: &Arc<SharedQuery>) -> Result<Result<(), String>, CallError> {
+        let view = Arc::clone(view);
+        self.ask(|reply| Call::Open { view, reply }).await
+    }
+
+    async fn decide(
+        &mut self,
+        view: &Arc<SharedQuery>,
+        events: Vec<Event>,
+    ) -> Result<Result<Vec<Decision>, String>, CallError> {
+        let (view, events) = (Arc::clone(view), events.into());
+        self.ask(|reply| Call::Decide { view, events, reply }).await
+    }
+
+    async fn ask<T>(&mut self, call: impl FnOnce(Reply<T>) -> Call) -> Result<T, CallError> {
+        let answer = self.version.ask(&mut self.instance, call).await;
+        if answer.is_err() {
+            self.instance = self.version.least_loaded();
+        }
+        answer
+    }
+}
+
+impl FilterExplainer {
+    /// Opens the query in each filter; the error is the refusal of one of them.
+    pub(crate) async fn open(
+        extension_points: &ExtensionPoints,
+        query: Query,
+    ) -> Result<FilterExplainer, String> {
+        let mut explanation = FilterExplanation {
+            filters: extension_points.config.bindings.filters.clone(),
+            ..FilterExplanation::default()
+        };
+        let filters = extension_points.filters().unwrap_or_else(|error| {
+            explanation.failure = Some(PluginFailure::from(&error));
+            Vec::new()
+        });
+        let aside = filters.iter().map(|(name, active)| {
+            let version = active.primary().aside();
+            AsideFilter {
+                name: (*name).to_owned(),
+                instance: version.least_loaded(),
+                version,
+            }
+        });
+        let mut explainer = FilterExplainer {
+            filters: aside.collect(),
+            // No other view exists in these instances.
+            view: Arc::new(SharedQuery { id: 0, query }),
+            explanation,
+            kinds: BTreeMap::new(),
+        };
+        // A refusal is told before any event, as a subscriber gets it.
+        for filter in &mut explainer.filters {
+            match filter.open(&explainer.view).await {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => {
+                    return Err(format!("{}: {refusal}", filter.name));
+                }
+                Err(error) => {
+                    explainer.explanation.failure = Some(filter.failure(&error));
+                    break;
+                }
+            }
+        }
+        Ok(explainer)
+    }
+
+    /// Whether a filter gave no answer, so that further events are not decided.
+    pub fn has_failed(&self) -> bool {
+        self.explanation.failure.is_some()
+    }
+
+    /// Decides a batch, whose events follow those decided before.
+    pub async fn decide(&mut self, events: &[Event]) {
+        if self.has_failed() {
+            return;
+        }
+        let ways = events.iter().map(|event| Way {
+            event,
+            replaced: None,
+            end: None,
+        });
+        let mut ways: Vec<Way<'_>> = ways.collect();
+        for at in 0..self.filters.len() {
+            if let Err(failure) = self.ask(at, &mut ways).await {
+                self.explanation.failure = Some(failure);
+                return;
+            }
+        }
+        for way in ways {
+            self.count(way);
+        }
+    }
+
+    /// The explanation of all events.
+    pub fn finish(self) -> FilterExplanation {
+        let mut explanation = self.explanation;
+        let names = &explanation.filters;
+        let kinds = self.kinds.into_iter().map(|(kind, outcomes)| {
+            let outcomes = outcomes
+                .into_iter()
+                .map(|((outcome, filter), (events, examples))| Outcome {
+                    outcome,
+                    plugin: filter.and_then(|at| names.get(at).cloned()),
+                    events,
+                    examples,
+                });
+            let mut outcomes: Vec<Outcome> = outcomes.collect();
+            outcomes.sort_by_key(|it| std::cmp::Reverse(it.events));
+            KindOutcomes {
+                kind,
+                events: outcomes.iter().map(|it| it.events).sum(),
+                outcomes,
+            }
+        });
+        explanation.kinds = kinds.collect();
+        explanation
+    }
+
+    /// Asks one filter about the events that have not ended; one by one after a fault, as the bus
+    /// does.
+    async fn ask(&mut self, at: usize, ways: &mut [Way<'_>]) -> Result<(), PluginFailure> {
+        let filter = &mut self.filters[at];
+        let left: Vec<usize> = (0..ways.len())
+            .filter(|index| ways[*index].end.is_none())
+            .collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let events = left.iter().map(|index| ways[*index].present()).collect();
+        let error = match filter.decide(&self.view, events).await {
+            Ok(Ok(decisions)) => {
+                for (index, decision) in left.into_iter().zip(decisions) {
+                    ways[index].apply(at, decision);
+                }
+                return Ok(());
+            }
+            Ok(Err(refusal)) => return Err(refused(filter, &refusal)),
+            Err(error) => error,
+        };
+        if !is_fault(&error) {
+            return Err(filter.failure(&error));
+        }
+        let mut failed = self.explanation.failed as usize;
+        for index in left {
+            match filter.decide(&self.view, vec![ways[index].present()]).await {
+                Ok(Ok(decisions)) => {
+                    for decision in decisions {
+                        ways[index].apply(at, decision);
+                    }
+                }
+                Ok(Err(refusal)) => return Err(refused(filter, &refusal)),
+                Err(error) if is_fault(&error) && failed < MAX_FAILED => {
+                    failed += 1;
+                    ways[index].end = Some(End::Failed(at, error.to_string()));
+                }
+                Err(error) => return Err(filter.failure(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, way: Way<'_>) {
+        let counts = &mut self.explanation;
+        let (ending, filter, count) = match (&way.end, &way.replaced) {
+            (Some(End::Dropped(at)), _) => (Ending::Dropped, Some(*at), &mut counts.dropped),
+            (Some(End::Failed(at, _)), _) => (Ending::Failed, Some(*at), &mut counts.failed),
+            (None, Some((at, _))) => (Ending::Replaced, Some(*at), &mut counts.replaced),
+            (None, None) => (Ending::Passed, None, &mut counts.passed),
+        };
+        *count += 1;
+        counts.events += 1;
+        let kind = self.kinds.entry(way.event.kind.clone()).or_default();
+        let (events, examples) = kind.entry((ending, filter)).or_default();
+        *events += 1;
+        if examples.len() < MAX_EXAMPLES {
+            let masks: Vec<&Masks> = self.filters.iter().map(|it| &*it.version.masks).collect();
+            examples.push(way.example(&masks));
+        }
+    }
+}
+
+fn refused(filter: &AsideFilter, refusal: &str) -> PluginFailure {
+    PluginFailure {
+        plugin: Some(filter.name.clone()),
+        message: format!("the query is rejected: {refusal}"),
+    }
+}
+
+impl Way<'_> {
+    /// The event as the next filter gets it.
+    fn present(&self) -> Event {
+        let mut event = self.event.clone();
+        if let Some((_, body)) = &self.replaced {
+            event.body.clone_from(body);
+        }
+        event
+    }
+
+    fn apply(&mut self, at: usize, decision: Decision) {
+        match decision {
+            Decision::Pass => {}
+            Decision::Drop => self.end = Some(End::Dropped(at)),
+            Decision::Replace(body) => self.replaced = Some((at, body)),
+        }
+    }
+
+    fn example(&self, masks: &[&Masks]) -> EventExample {
+        let text = |body: &str| {
+            let document: Value = serde_json::from_str(body).unwrap_or_default();
+            clip(&masked(document, masks).to_string(), MAX_BODY)
+        };
+        let message = match &self.end {
+            Some(End::Failed(_, message)) => Some(masked_text(message.clone(), masks)),
+            _ => None,
+        };
+        EventExample {
+            sequence: self.event.sequence,
+            subject: self.event.subject.clone(),
+            body: text(&self.event.body),
+            replacement: self.replaced.as_ref().map(|(_, body)| text(body)),
+            message,
+        }
+    }
+}

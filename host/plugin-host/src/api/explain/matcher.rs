@@ -1,0 +1,370 @@
+//! Which condition refuses which agents.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::Serialize;
+use serde_json::Value;
+use transom_common::text::clip;
+
+use super::{MAX_TEXT, PluginFailure};
+use crate::{
+    api::{
+        agent_set::{Judge, Judgement, judge},
+        extension_points::ExtensionPoints,
+    },
+    error::CallError,
+    runtime::{
+        engine::worlds::matcher::{Matcher, Question},
+        pool::Version,
+        shadow::{calls::Evaluate, repeat},
+    },
+    worlds::{
+        agent_mirror::{AgentMirror, AgentSnapshot},
+        matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict},
+    },
+};
+
+/// Values of an attribute that are listed for a condition.
+const MAX_VALUES: usize = 20;
+/// Host names that are listed for a condition.
+const MAX_EXAMPLES: usize = 5;
+
+/// Which agents may run one more instance of a task, and why others may not. Resources are not
+/// considered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MatcherExplanation {
+    /// The matchers, in the order in which they are asked.
+    pub matchers: Vec<String>,
+    /// The constraints, in the order of the definition.
+    pub constraints: Vec<String>,
+    /// Agents that were asked about.
+    pub agents: usize,
+    /// Agents that all matchers accept.
+    pub accepted: usize,
+    /// Instances that run and count for constraints.
+    pub placed: usize,
+    /// Who refused the other agents, by matcher and constraint. An agent is counted at the first
+    /// constraint that its matcher names.
+    pub refusals: Vec<Refusals>,
+    /// A matcher that gave no answer: nothing is launched then.
+    pub failure: Option<PluginFailure>,
+}
+
+/// The agents that one condition refuses.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Refusals {
+    /// The matcher.
+    pub plugin: String,
+    /// The constraint's place in the definition, from 0. None: a rule of the matcher itself, such as
+    /// the home region.
+    pub constraint: Option<u32>,
+    /// The constraint as the matcher gets it: `rack CLUSTER r1`.
+    pub condition: String,
+    /// How many.
+    pub agents: usize,
+    /// What the constraint's attribute is on these agents, the most frequent value first.
+    pub values: Vec<ValueCount>,
+    /// Agents whose values are not listed.
+    pub other_values: usize,
+    /// Host names of some of them.
+    pub examples: Vec<String>,
+}
+
+/// A value and how many agents have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ValueCount {
+    /// None: these agents lack the attribute.
+    pub value: Option<String>,
+    /// How many.
+    pub agents: usize,
+}
+
+/// A matcher on instances of its own.
+struct AsideMatcher {
+    name: String,
+    version: Version<Matcher>,
+}
+
+impl Judge for AsideMatcher {
+    fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send {
+        repeat(&self.version, Evaluate(question))
+    }
+}
+
+pub(crate) async fn explain(
+    extension_points: &ExtensionPoints,
+    agents: &AgentSnapshot,
+    mut task: Task,
+) -> MatcherExplanation {
+    task.placed.retain(|agent| agents.get(*agent).is_some());
+    let mut explanation = MatcherExplanation {
+        matchers: extension_points.config.bindings.matchers.clone(),
+        constraints: task.constraints.iter().map(condition).collect(),
+        agents: agents.len(),
+        placed: task.placed.len(),
+        ..MatcherExplanation::default()
+    };
+    let matchers = match extension_points.matchers() {
+        Ok(matchers) => matchers,
+        Err(error) => {
+            explanation.failure = Some(PluginFailure::from(&error));
+            return explanation;
+        }
+    };
+    let aside = matchers.iter().map(|(name, active)| AsideMatcher {
+        name: (*name).to_owned(),
+        version: active.primary().aside(),
+    });
+    let aside: Vec<AsideMatcher> = aside.collect();
+    let asked: Vec<&Agent> = agents.iter().collect();
+    let candidates: Vec<Candidate> = asked
+        .iter()
+        .map(|agent| Candidate {
+            agent: agent.handle,
+            capacity: 1,
+        })
+        .collect();
+    let copy = Arc::new(AgentMirror::of(agents));
+    match judge(&aside, &copy, &task, &candidates).await {
+        Ok(judged) => {
+            let names: Vec<&str> = aside.iter().map(|it| it.name.as_str()).collect();
+            explanation.accepted = judged.iter().filter(|it| it.refused_by.is_none()).count();
+            explanation.refusals = group(&names, &task, &asked, &judged);
+        }
+        Err(error) => explanation.failure = Some(PluginFailure::from(&error)),
+    }
+    explanation
+}
+
+/// The refused agents by matcher and constraint.
+fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[Judgement]) -> Vec<Refusals> {
+    let mut groups: BTreeMap<(usize, u32), Vec<&Agent>> = BTreeMap::new();
+    for (agent, judgement) in agents.iter().zip(judged) {
+        if let (Some(matcher), Verdict::Refused(constraint)) = (judgement.refused_by, judgement.verdict) {
+            groups.entry((matcher, constraint)).or_default().push(agent);
+        }
+    }
+    let groups = groups.into_iter().map(|((matcher, index), agents)| {
+        let constraint = task.constraints.get(index as usize);
+        let (values, other_values) = constraint.map_or_else(Default::default, |it| values(it, &agents));
+        let hosts = agents.iter().map(|agent| clip(&agent.hostname, MAX_TEXT));
+        Refusals {
+            plugin: matchers[matcher].to_owned(),
+            constraint: constraint.map(|_| index),
+            condition: constraint.map_or_else(|| "a rule of the matcher itself".to_owned(), condition),
+            agents: agents.len(),
+            values,
+            other_values,
+            examples: hosts.take(MAX_EXAMPLES).collect(),
+        }
+    });
+    groups.collect()
+}
+
+/// A constraint on one line.
+fn condition(constraint: &Constraint) -> String {
+    let text = match constraint {
+        Constraint::Expression(text) => text.clone(),
+        Constraint::Field {
+            field,
+            operator,
+            operand,
+        } => {
+            let operand = operand.iter().flat_map(|operand| [" ", operand.as_str()]);
+            [field.as_str(), " ", operator.as_str()]
+                .into_iter()
+                .chain(operand)
+                .collect()
+        }
+    };
+    clip(&text, MAX_TEXT)
+}
+
+/// What the attribute of a constraint is on these agents, and the number of agents whose values are
+/// left out. Empty for an expression, which may be about several attributes.
+fn values(constraint: &Constraint, agents: &[&Agent]) -> (Vec<ValueCount>, usize) {
+    let Constraint::Field { field, .. } = constraint else {
+        return (Vec::new(), 0);
+    };
+    let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    for agent in agents {
+        *counts.entry(value_of(agent, field)).or_default() += 1;
+    }
+    let mut values: Vec<ValueCount> = counts
+        .into_iter()
+        .map(|(value, agents)| ValueCount { value, agents })
+        .collect();
+    values.sort_by_key(|it| std::cmp::Reverse(it.agents));
+    let others = values.iter().skip(MAX_VALUES).map(|it| it.agents).sum();
+    values.truncate(MAX_VALUES);
+    (values, others)
+}
+
+/// The values of an agent's attribute as text; several of one name stand beside each other.
+fn value_of(agent: &Agent, field: &str) -> Option<String> {
+    let text = match field {
+        "@hostname" | "hostname" => Some(agent.hostname.clone()),
+        "@region" => agent.region.clone(),
+        "@zone" => agent.zone.clone(),
+        name => {
+            let own = agent.attributes.iter().filter(|it| it.name == name);
+            let texts: Vec<String> = own.map(|it| text_of(&it.value)).collect();
+            (!texts.is_empty()).then(|| texts.join(", "))
+        }
+    };
+    text.map(|text| clip(&text, MAX_TEXT))
+}
+
+/// As agents write attributes: `1.5`, `[6-7]`, `{a,b}`.
+fn text_of(value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::Text(text) => text.clone(),
+        AttributeValue::Scalar(number) => Value::from(*number).to_string(),
+        AttributeValue::Ranges(ranges) => {
+            let ranges: Vec<String> = ranges.iter().map(|(from, to)| format!("{from}-{to}")).collect();
+            format!("[{}]", ranges.join(","))
+        }
+        AttributeValue::Set(items) => {
+            let items: BTreeSet<&str> = items.iter().map(String::as_str).collect();
+            let items: Vec<&str> = items.into_iter().collect();
+            format!("{{{}}}", items.join(","))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worlds::matcher::Attribute;
+
+    fn agent(handle: u32, rack: Option<AttributeValue>) -> Agent {
+        let attribute = |value| Attribute {
+            name: "rack".to_owned(),
+            value,
+        };
+        Agent {
+            handle,
+            id: handle.to_string(),
+            hostname: format!("host-{handle}"),
+            region: None,
+            zone: None,
+            attributes: rack.map(attribute).into_iter().collect(),
+            extensions: Vec::new(),
+        }
+    }
+
+    fn text(value: &str) -> Option<AttributeValue> {
+        Some(AttributeValue::Text(value.to_owned()))
+    }
+
+    fn rack(operator: &str, operand: Option<&str>) -> Constraint {
+        Constraint::Field {
+            field: "rack".to_owned(),
+            operator: operator.to_owned(),
+            operand: operand.map(str::to_owned),
+        }
+    }
+
+    fn count(value: Option<&str>, agents: usize) -> ValueCount {
+        ValueCount {
+            value: value.map(str::to_owned),
+            agents,
+        }
+    }
+
+    #[test]
+    fn refused_agents_are_grouped_by_matcher_and_constraint_with_their_values() {
+        let agents = [
+            agent(0, text("r1")),
+            agent(1, text("r2")),
+            agent(2, text("r2")),
+            agent(3, None),
+            agent(4, text("r1")),
+            agent(5, text("r1")),
+        ];
+        let task = Task {
+            constraints: vec![rack("CLUSTER", Some("r1")), rack("UNIQUE", None)],
+            ..Task::default()
+        };
+        let refused = |matcher, constraint| Judgement {
+            verdict: Verdict::Refused(constraint),
+            refused_by: Some(matcher),
+        };
+        let fits = Judgement {
+            verdict: Verdict::Fits,
+            refused_by: None,
+        };
+        let judged = [
+            fits,
+            refused(0, 0),
+            refused(0, 0),
+            refused(0, 0),
+            refused(1, 1),
+            refused(1, 2),
+        ];
+        let agents: Vec<&Agent> = agents.iter().collect();
+        let groups = group(&["attributes", "spread"], &task, &agents, &judged);
+        let [cluster, unique, own] = groups.as_slice() else {
+            panic!("{groups:?}");
+        };
+        assert_eq!(
+            (
+                cluster.plugin.as_str(),
+                cluster.constraint,
+                cluster.condition.as_str(),
+                cluster.agents
+            ),
+            ("attributes", Some(0), "rack CLUSTER r1", 3)
+        );
+        assert_eq!(cluster.values, [count(Some("r2"), 2), count(None, 1)]);
+        assert_eq!(cluster.examples, ["host-1", "host-2", "host-3"]);
+        assert_eq!(
+            (unique.plugin.as_str(), unique.condition.as_str()),
+            ("spread", "rack UNIQUE")
+        );
+        assert_eq!(unique.values, [count(Some("r1"), 1)]);
+        assert_eq!(
+            (own.constraint, own.condition.as_str(), own.values.len()),
+            (None, "a rule of the matcher itself", 0)
+        );
+    }
+
+    #[test]
+    fn values_are_bounded_and_the_rest_is_counted() {
+        let agents: Vec<Agent> = (0..100)
+            .map(|at| agent(at, text(&format!("r{}", at.min(50)))))
+            .collect();
+        let agents: Vec<&Agent> = agents.iter().collect();
+        let (listed, others) = values(&rack("UNIQUE", None), &agents);
+        assert_eq!(listed.len(), MAX_VALUES);
+        assert_eq!(listed[0], count(Some("r50"), 50));
+        let shown: usize = listed.iter().map(|it| it.agents).sum();
+        assert_eq!(shown + others, 100);
+        assert_eq!(
+            values(&Constraint::Expression("gpu:true".to_owned()), &agents),
+            (vec![], 0)
+        );
+    }
+
+    #[test]
+    fn values_of_all_kinds_have_a_text() {
+        for (value, expected) in [
+            (AttributeValue::Scalar(1.5), "1.5"),
+            (AttributeValue::Ranges(vec![(6, 7), (9, 9)]), "[6-7,9-9]"),
+            (AttributeValue::Set(vec!["b".into(), "a".into()]), "{a,b}"),
+            (AttributeValue::Text("x".repeat(2000)), ""),
+        ] {
+            let found = value_of(&agent(1, Some(value)), "rack").unwrap();
+            if expected.is_empty() {
+                assert_eq!(found.len(), MAX_TEXT);
+            } else {
+                assert_eq!(found, expected);
+            }
+        }
+        assert_eq!(value_of(&agent(7, None), "@hostname").as_deref(), Some("host-7"));
+        assert_eq!(value_of(&agent(7, None), "@zone"), None);
+    }
+}

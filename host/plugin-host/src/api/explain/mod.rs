@@ -1,0 +1,81 @@
+//! Explanations for operators: what the plugins of an extension point decide and why, asked of the
+//! versions that serve, on instances of their own.
+//!
+//! The calls count neither in the plugins' metrics nor for their health, and are not recorded. The
+//! shape of the answers is that of the admin API. All lists in them are bounded, and secrets are
+//! masked as in the call log.
+
+pub(crate) mod filter;
+pub(crate) mod matcher;
+pub(crate) mod probe;
+
+use serde::Serialize;
+use serde_json::Value;
+use transom_common::text::clip;
+
+use crate::{error::CallError, manifest::masks::Masks};
+
+/// Bytes of one text in an explanation.
+const MAX_TEXT: usize = 1024;
+
+/// A plugin that gave no answer: its failure is the explanation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PluginFailure {
+    /// The plugin; none: the host is stopping.
+    pub plugin: Option<String>,
+    /// One line for people.
+    pub message: String,
+}
+
+impl From<&CallError> for PluginFailure {
+    fn from(error: &CallError) -> PluginFailure {
+        PluginFailure {
+            plugin: error.plugin().map(str::to_owned),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// Masks the secrets of a document, and then clips each of its texts.
+fn masked(mut document: Value, masks: &[&Masks]) -> Value {
+    for masks in masks {
+        masks.apply(&mut document);
+    }
+    clip_texts(&mut document);
+    document
+}
+
+/// The same for one text.
+fn masked_text(text: String, masks: &[&Masks]) -> String {
+    match masked(text.into(), masks) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn clip_texts(document: &mut Value) {
+    match document {
+        Value::String(text) => *text = clip(text, MAX_TEXT),
+        Value::Array(items) => items.iter_mut().for_each(clip_texts),
+        Value::Object(members) => members.values_mut().for_each(clip_texts),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_masked_before_texts_are_clipped() {
+        let schema = json!({"properties": {"key": {"type": "string", "writeOnly": true}}}).to_string();
+        let masks = Masks::of(Some(&schema), &json!({"key": "hunter2-hunter2"}));
+        // The secret crosses the place where the text is cut.
+        let text = "x".repeat(MAX_TEXT - 8) + "hunter2-hunter2";
+        let found = masked(json!([{"body": text}]), &[&masks]);
+        let body = found[0]["body"].as_str().unwrap();
+        assert!(body.len() <= MAX_TEXT && !body.contains("hunter"), "{body}");
+    }
+}

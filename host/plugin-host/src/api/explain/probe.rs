@@ -1,0 +1,142 @@
+//! The transcript of one attempt of a probe.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{masked, masked_text};
+use crate::{
+    api::{
+        attempt,
+        attempt_log::{AttemptLog, LoggedStep},
+        extension_points::ExtensionPoints,
+    },
+    error::CallError,
+    self_test::{answer_form, outcome_form, step_form},
+    worlds::probe::{Failure, Kind, Outcome, Request, Runner},
+};
+
+/// One attempt of a probe, step by step. Secrets are masked as in the call log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProbeTranscript {
+    /// The plugin.
+    pub plugin: String,
+    /// Its own version; none: no version of it serves.
+    pub version: Option<String>,
+    /// The steps in order.
+    pub steps: Vec<TranscriptStep>,
+    /// Steps that are not listed, because there are too many or their bodies are too large.
+    pub omitted_steps: u32,
+    /// How often the attempt began: it begins again after the loss of its instance.
+    pub runs: u32,
+    /// The result, as a self-test expects it: `{"http": 200}`. None: there is none.
+    pub outcome: Option<Value>,
+    /// Why there is no result.
+    pub failure: Option<Failure>,
+    /// The same for the caller.
+    #[serde(skip)]
+    pub result: Result<Outcome, Failure>,
+    /// The whole attempt, the start of the component included: microseconds.
+    pub took_micros: u64,
+    /// Processor time of the component: microseconds.
+    pub cpu_micros: u64,
+    /// Peak linear memory of the component: bytes.
+    pub memory: u64,
+}
+
+/// A step that the component has requested, and the host's answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TranscriptStep {
+    /// The run of the attempt, from 1.
+    pub run: u32,
+    /// Since the beginning of the attempt: microseconds.
+    pub at_micros: u64,
+    /// In the host: microseconds.
+    pub took_micros: u64,
+    /// The step, as recorded calls have it: `{"connect": {"to": "10.0.0.1:80"}}`.
+    pub step: Value,
+    /// The answer, likewise: `{"connected": 3}`, `{"error": "refused"}`.
+    pub answer: Value,
+    /// Why the host denied it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<String>,
+}
+
+pub(crate) async fn explain(
+    extension_points: &ExtensionPoints,
+    kind: &Kind,
+    request: Request,
+    runner: Option<Arc<dyn Runner>>,
+) -> ProbeTranscript {
+    let version = match extension_points.prober(kind) {
+        Ok(active) => active.primary().aside(),
+        // The failure is the explanation.
+        Err(error) => return ProbeTranscript::unanswered(extension_points.prober_of(kind).1, &error),
+    };
+    let log = AttemptLog::new();
+    let result = attempt::run_logged(
+        &version,
+        request,
+        runner,
+        &extension_points.config.reserved,
+        &extension_points.token,
+        &log,
+    )
+    .await;
+    let (logged, took) = log.finish();
+    let masks = version.masks.with_credentials();
+    let metrics = &version.context.metrics;
+    let text = |text: String| masked_text(text, &[&masks]);
+    let step = |it: LoggedStep| TranscriptStep {
+        run: it.run,
+        at_micros: micros(it.at),
+        took_micros: micros(it.took),
+        step: masked(step_form(&it.step), &[&masks]),
+        answer: masked(answer_form(&it.answer), &[&masks]),
+        denied: it.denial.map(text),
+    };
+    let steps = logged.steps.into_iter().map(step).collect();
+    let outcome = result.as_ref().ok();
+    let failure = result.as_ref().err().map(|failure| Failure {
+        reason: failure.reason,
+        message: text(failure.message.clone()),
+    });
+    ProbeTranscript {
+        plugin: version.context.name.clone(),
+        version: Some(version.info.version.clone()),
+        steps,
+        omitted_steps: logged.omitted,
+        runs: logged.runs,
+        outcome: outcome.map(|outcome| masked(outcome_form(outcome), &[&masks])),
+        failure,
+        result,
+        took_micros: micros(took),
+        cpu_micros: micros(metrics.cpu()),
+        memory: metrics.memory_peak(),
+    }
+}
+
+impl ProbeTranscript {
+    /// No version serves.
+    fn unanswered(plugin: &str, error: &CallError) -> ProbeTranscript {
+        let failure = attempt::failure(error);
+        ProbeTranscript {
+            plugin: plugin.to_owned(),
+            version: None,
+            steps: Vec::new(),
+            omitted_steps: 0,
+            runs: 0,
+            outcome: None,
+            failure: Some(failure.clone()),
+            result: Err(failure),
+            took_micros: 0,
+            cpu_micros: 0,
+            memory: 0,
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
