@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use transom_cluster::v1;
 use transom_common::Backoff;
 use transom_plugin_host::CallError;
+use transom_plugin_host::explain::MatcherExplanation;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_store::Store;
 
@@ -24,7 +25,7 @@ use crate::matching::queue::Queue;
 use crate::matching::round::Round;
 use crate::matching::{Offers, OpenOffer, Requirements};
 use crate::store::ledger::Ledger;
-use crate::{Result, RunSpec, TaskRecord, TaskRequest, Tasks};
+use crate::{PendingExplanation, Result, RunSpec, TaskRecord, TaskRequest, Tasks};
 
 /// The matcher's questions, answered without a component.
 pub trait Rules: Send {
@@ -117,6 +118,15 @@ impl Matcher for Timed {
         match &mut self.who {
             MatcherKind::Component(agent_set) => agent_set.select_kills(task, count).await,
             MatcherKind::Native(_) => Ok(Vec::new()),
+        }
+    }
+
+    fn explain(&self, task: Task) -> PendingExplanation {
+        match &self.who {
+            MatcherKind::Component(agent_set) => PendingExplanation::new(agent_set.explain(task)),
+            MatcherKind::Native(_) => {
+                PendingExplanation::new(std::future::ready(MatcherExplanation::default()))
+            }
         }
     }
 }

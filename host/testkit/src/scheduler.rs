@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{FrameworkId, TaskId};
 use transom_scheduler::{
     AgentLocation, Build, Event, Events, Group, GroupPlacement, InGroup, KillChoice, Member, MemberPlacement,
-    PendingTask, Phase, Placement, Reasons, Reservation, Reservations, SchedulerApi, SubscriptionStatus,
-    TaskRecord, TaskRequest, Tasks,
+    PendingExplanation, PendingTask, Phase, Placement, Reasons, Reservation, Reservations, RunSpec,
+    SchedulerApi, SubscriptionStatus, TaskRecord, TaskRequest, Tasks,
 };
 
 use crate::WAIT_TIMEOUT;
@@ -457,6 +457,11 @@ impl SchedulerApi for ScriptedScheduler {
 
     fn restart(&self, tasks: Vec<TaskId>, grace: Option<Duration>) {
         self.kill_all(tasks, grace, true);
+    }
+
+    /// Nothing is known here of agents.
+    fn explain(&self, _: Arc<RunSpec>) -> oneshot::Receiver<PendingExplanation> {
+        oneshot::channel().1
     }
 
     fn select_kills(&self, choice: KillChoice) {

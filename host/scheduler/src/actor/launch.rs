@@ -63,7 +63,7 @@ impl Actor {
         }
         self.metrics.matching_rounds.inc();
         self.hide_closed_agents(now);
-        let placed = self.placed(&batches);
+        let placed = self.placed(batches.iter().map(|batch| &*batch.spec));
         let (changed, gone) = self.agents.take_changes();
         self.matcher.update(changed, gone);
         let mut round = Round::new(
@@ -153,13 +153,13 @@ impl Actor {
 
     /// Where the instances of each run spec are now. One whose agent is unreachable or drained, or
     /// about to go into maintenance, counts nowhere; a group is one instance.
-    fn placed(&mut self, batches: &[TaskBatch]) -> HashMap<String, PlacedInstances> {
+    pub(super) fn placed<'a>(
+        &mut self,
+        specs: impl Iterator<Item = &'a RunSpec>,
+    ) -> HashMap<String, PlacedInstances> {
         let now = Instant::now();
         let mut placed: HashMap<String, PlacedInstances> = HashMap::new();
-        let specs: HashMap<&str, &RunSpec> = batches
-            .iter()
-            .map(|batch| (batch.spec.id.as_str(), &*batch.spec))
-            .collect();
+        let specs: HashMap<&str, &RunSpec> = specs.map(|spec| (spec.id.as_str(), spec)).collect();
         let mut groups = BTreeSet::new();
         for record in self.ledger.records().values() {
             let Some(spec) = specs.get(record.run_spec.as_str()) else {

@@ -8,12 +8,14 @@
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
 //! deadline. Reserved resources in offers are dealt with before the matching ([`reservations`]), and
 //! so are questions which instances to kill ([`kill_choices`]) and agents in maintenance
-//! ([`maintenance`]).
+//! ([`maintenance`]). What operators ask of a placement is collected ([`explanations`]) and answered
+//! outside the actor.
 //!
 //! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
 //! add them from its event loop. Every turn carries them out, even while the service reads no
 //! events.
 
+mod explanations;
 mod housekeeping;
 mod kill_choices;
 mod launch;
@@ -40,6 +42,7 @@ use transom_cluster::{AgentId, Caller, OfferId, TaskId, v1};
 use transom_common::Backoff;
 use transom_common::error_chain;
 
+use crate::api::explanation::ExplanationRequest;
 use crate::api::handle::Shared;
 use crate::api::request_queue::Requests;
 use crate::matching::agents::Agents;
@@ -128,6 +131,8 @@ struct Actor {
     requests: Requests,
     /// Questions for the matcher which instances to kill; one for each run spec id.
     kill_choices: VecDeque<Arc<KillChoice>>,
+    /// Operators' questions about placements.
+    explanations: Vec<ExplanationRequest>,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
     /// Events that do not fit into the queue to the service.
@@ -200,6 +205,7 @@ impl Actor {
         }
         self.carry_out_requests().await;
         self.follow_maintenance();
+        self.answer_explanations();
         self.save().await;
         self.save_reservations().await;
         if let Some(caller) = self.caller.clone() {

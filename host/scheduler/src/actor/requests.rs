@@ -31,6 +31,7 @@ impl Actor {
         for key in std::mem::take(&mut self.requests.releases) {
             self.release_reservation(&key);
         }
+        self.explanations.append(&mut self.requests.explanations);
         for (id, choice) in std::mem::take(&mut self.requests.kill_choices) {
             self.kill_choices.retain(|known| known.spec.id != id);
             self.kill_choices.push_back(choice);

@@ -114,6 +114,7 @@ impl Dependencies {
             shared: Arc::clone(&shared),
             requests: Requests::default(),
             kill_choices: VecDeque::new(),
+            explanations: Vec::new(),
             subscription_events: news_in,
             events,
             outbox: VecDeque::new(),

@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
 
+use super::explanation::ExplanationRequest;
 use super::request_queue::{Kill, RequestQueue};
-use crate::{KillChoice, PendingTask, Reservations, SchedulerApi, SubscriptionStatus, TaskRequest, Tasks};
+use crate::{
+    KillChoice, PendingExplanation, PendingTask, Reservations, RunSpec, SchedulerApi, SubscriptionStatus,
+    TaskRequest, Tasks,
+};
 
 /// A service's handle to its scheduler: see [`SchedulerApi`]. Clones are cheap and share the actor.
 #[derive(Clone, Debug)]
@@ -77,6 +82,13 @@ impl SchedulerApi for Scheduler {
         self.shared
             .requests
             .add(|requests| requests.select_kills(Arc::new(choice)));
+    }
+
+    fn explain(&self, spec: Arc<RunSpec>) -> oneshot::Receiver<PendingExplanation> {
+        let (answer, explanation) = oneshot::channel();
+        let request = ExplanationRequest { spec, answer };
+        self.shared.requests.add(|requests| requests.explain(request));
+        explanation
     }
 
     fn purge(&self, tasks: Vec<TaskId>) {

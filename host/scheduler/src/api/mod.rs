@@ -1,6 +1,7 @@
 //! The interface for services: the handle, requests, snapshots and events.
 
 pub(crate) mod event;
+pub(crate) mod explanation;
 pub(crate) mod handle;
 pub(crate) mod pending;
 pub(crate) mod record;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use transom_cluster::TaskId;
 
+use super::explanation::{ExplanationRequest, MAX_WAITING};
 use crate::{KillChoice, TaskRequest};
 
 /// Merged requests, by task.
@@ -30,6 +31,8 @@ pub(crate) struct Requests {
     pub(crate) releases: BTreeSet<String>,
     /// Questions which instances to kill, by run spec id.
     pub(crate) kill_choices: BTreeMap<String, Arc<KillChoice>>,
+    /// Explanations for operators, at most [`MAX_WAITING`].
+    pub(crate) explanations: Vec<ExplanationRequest>,
 }
 
 /// The steps of one task, in the order of the fields.
@@ -90,6 +93,13 @@ impl Requests {
         self.kill_choices.insert(choice.spec.id.clone(), choice);
     }
 
+    /// Drops the request, which its caller notices, if too many wait.
+    pub(crate) fn explain(&mut self, request: ExplanationRequest) {
+        if self.explanations.len() < MAX_WAITING {
+            self.explanations.push(request);
+        }
+    }
+
     pub(crate) fn add(&mut self, task: &TaskId, step: LastStep) {
         match step {
             LastStep::Submit(request) => self.submit(request),
@@ -102,6 +112,7 @@ impl Requests {
         self.roles.append(&mut later.roles);
         self.releases.append(&mut later.releases);
         self.kill_choices.append(&mut later.kill_choices);
+        self.explanations.append(&mut later.explanations);
         for (task, steps) in later {
             if let Some(kill) = steps.kill_first {
                 self.kill(&task, kill);
@@ -120,6 +131,7 @@ impl Requests {
             && self.roles.is_empty()
             && self.releases.is_empty()
             && self.kill_choices.is_empty()
+            && self.explanations.is_empty()
     }
 
     pub(crate) fn contains(&self, task: &TaskId) -> bool {

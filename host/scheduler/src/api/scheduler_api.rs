@@ -5,9 +5,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use transom_cluster::TaskId;
 
-use crate::{KillChoice, PendingTask, Reservations, SubscriptionStatus, TaskRequest, Tasks};
+use crate::{
+    KillChoice, PendingExplanation, PendingTask, Reservations, RunSpec, SubscriptionStatus, TaskRequest,
+    Tasks,
+};
 
 /// The scheduler as a service sees it. Implemented by [`Scheduler`](crate::Scheduler) and by
 /// scripted schedulers in tests; the other half are the [`Events`](crate::Events).
@@ -38,6 +42,10 @@ pub trait SchedulerApi: Debug + Send + Sync {
     /// matcher fails or there is no subscription, the question waits. A later question about the
     /// same run spec id replaces it. Candidates that have ended are not chosen.
     fn select_kills(&self, choice: KillChoice);
+
+    /// Asks where one more instance of a run spec may run, for an operator. The answer is closed if
+    /// too many such questions wait, or when the scheduler stops.
+    fn explain(&self, spec: Arc<RunSpec>) -> oneshot::Receiver<PendingExplanation>;
 
     /// Deletes the records of terminal tasks; the id of a group stands for all of its tasks.
     /// Unknown ids are ignored. A task that is not terminal keeps its record, and is an

@@ -5,6 +5,8 @@ use tokio::sync::broadcast;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_plugin_host::{CallError, Change, Plugins};
 
+use crate::PendingExplanation;
+
 /// The calls of the actor; see [`AgentSet`].
 #[async_trait]
 pub(crate) trait Matcher: Send {
@@ -21,6 +23,8 @@ pub(crate) trait Matcher: Send {
         count: u32,
     ) -> Result<Vec<u32>, CallError>;
     async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError>;
+    /// See [`AgentSet::explain`].
+    fn explain(&self, task: Task) -> PendingExplanation;
 }
 
 /// Creates matchers, and reports when to retry after a failure.
@@ -58,6 +62,10 @@ impl Matcher for AgentSet {
 
     async fn select_kills(&mut self, task: &Task, count: u32) -> Result<Vec<u32>, CallError> {
         AgentSet::select_kills(self, task, count).await
+    }
+
+    fn explain(&self, task: Task) -> PendingExplanation {
+        PendingExplanation::new(AgentSet::explain(self, task))
     }
 }
 

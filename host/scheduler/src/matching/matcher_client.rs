@@ -10,6 +10,7 @@ use transom_common::Backoff;
 use transom_common::error_chain;
 use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
 
+use crate::PendingExplanation;
 use crate::matching::matcher::Matcher;
 use crate::subscription::retry::Retry;
 
@@ -92,6 +93,11 @@ impl MatcherClient {
             );
         };
         chosen.map_err(failed).ok()
+    }
+
+    /// Where one more instance may run, whatever failed before.
+    pub(crate) fn explain(&self, task: Task) -> PendingExplanation {
+        self.matcher.explain(task)
     }
 
     /// Begins a backoff if any of the questions failed.

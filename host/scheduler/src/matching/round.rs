@@ -324,14 +324,18 @@ impl Round {
     }
 
     fn question(&self, spec: &RunSpec) -> Task {
-        let placed = self.placed.get(&spec.id).cloned().unwrap_or_default();
-        Task {
-            run_spec: spec.id.clone(),
-            instances: spec.instances,
-            constraints: spec.constraints.clone(),
-            placed: placed.agents,
-            extensions: ending(&placed.ending).into_iter().collect(),
-        }
+        question(spec, self.placed.get(&spec.id).cloned().unwrap_or_default())
+    }
+}
+
+/// A run spec as the matcher gets it.
+pub(crate) fn question(spec: &RunSpec, placed: PlacedInstances) -> Task {
+    Task {
+        run_spec: spec.id.clone(),
+        instances: spec.instances,
+        constraints: spec.constraints.clone(),
+        placed: placed.agents,
+        extensions: ending(&placed.ending).into_iter().collect(),
     }
 }
 

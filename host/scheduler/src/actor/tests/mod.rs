@@ -3,6 +3,7 @@
 mod component;
 mod connection;
 mod demand;
+mod explanations;
 mod groups;
 mod kill_choices;
 mod leader;

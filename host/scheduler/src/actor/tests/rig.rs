@@ -13,13 +13,17 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, TaskId, v1};
 use transom_common::Backoff;
 use transom_plugin_host::CallError;
+use transom_plugin_host::explain::MatcherExplanation;
 use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
 use transom_store::{Batch, Entry, Store};
 
 use super::master::Master;
 use crate::actor::{Dependencies, Timeouts};
 use crate::matching::matcher::{Matcher, MatcherHost};
-use crate::{Event, Events, MaintenanceMode, Metrics, RunSpec, Scheduler, SchedulerApi, TaskRecord, testing};
+use crate::{
+    Event, Events, MaintenanceMode, Metrics, PendingExplanation, RunSpec, Scheduler, SchedulerApi,
+    TaskRecord, testing,
+};
 
 /// A scheduler and its dependencies. Whatever the test does not stop ends with its runtime.
 pub(super) struct Rig {
@@ -138,6 +142,16 @@ impl Matcher for Scripted {
         }
         let indices = (0..task.placed.len() as u32).rev();
         Ok(indices.take(count as usize).collect())
+    }
+
+    /// The numbers of agents and of placed instances; the run spec's id stands for its constraints.
+    fn explain(&self, task: Task) -> PendingExplanation {
+        PendingExplanation::new(std::future::ready(MatcherExplanation {
+            constraints: vec![task.run_spec],
+            agents: self.agent_set.len(),
+            placed: task.placed.len(),
+            ..MatcherExplanation::default()
+        }))
     }
 }
 

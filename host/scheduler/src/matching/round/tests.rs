@@ -9,13 +9,14 @@ use prometheus_client::metrics::counter::Counter;
 use rand::{Rng, SeedableRng};
 use transom_common::Backoff;
 use transom_plugin_host::CallError;
+use transom_plugin_host::explain::MatcherExplanation;
 use transom_plugin_host::matcher::Agent;
 
 use super::*;
-use crate::PortRequest;
 use crate::matching::matcher::Matcher;
 use crate::matching::queue::Queue;
 use crate::testing::{offer, spec, wanted};
+use crate::{PendingExplanation, PortRequest};
 
 /// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps
 /// everything away from agent 5.
@@ -111,6 +112,10 @@ impl Matcher for Classes {
 
     async fn select_kills(&mut self, _: &Task, _: u32) -> Result<Vec<u32>, CallError> {
         Ok(Vec::new())
+    }
+
+    fn explain(&self, _: Task) -> PendingExplanation {
+        PendingExplanation::new(std::future::ready(MatcherExplanation::default()))
     }
 }
 
