@@ -54,6 +54,7 @@ mod config;
 mod core;
 mod deploy;
 mod error;
+mod explain;
 mod health;
 mod ids;
 mod instance;
@@ -77,6 +78,7 @@ pub use config::{
     OnDeadline, PlanForm,
 };
 pub use error::Error;
+pub use explain::{EventsExplanation, Explainer, PlacementExplanation, ProbeExplanation};
 pub use runner::Runner;
 pub use start::start;
 

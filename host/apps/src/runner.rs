@@ -7,10 +7,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
+use transom_plugin_host::Plugins;
 
 use crate::core::mirror::{CatchUp, Mirror};
 use crate::core::snapshot::Snapshot;
 use crate::core::term::{Dependencies, Handles};
+use crate::explain::Explainer;
 use crate::{Config, Error, Result};
 
 /// Runs the service, as leader or standby.
@@ -22,6 +24,19 @@ pub struct Runner {
     pub(crate) leader: Leader<Handles>,
     pub(crate) mirror: Mirror,
     pub(crate) syncs: mpsc::Receiver<CatchUp>,
+}
+
+impl Runner {
+    /// Explains to operators what plugins decide about apps and events, while this daemon leads.
+    pub fn explainer(&self, plugins: Plugins) -> Explainer {
+        Explainer {
+            framework: self.config.framework_name.clone(),
+            parameters: self.config.events.parameters.clone(),
+            leader: self.leader.clone(),
+            agents: self.dependencies.agents.clone(),
+            plugins,
+        }
+    }
 }
 
 impl FrameworkService for Runner {

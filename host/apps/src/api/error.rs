@@ -24,6 +24,7 @@ impl From<Refusal> for ApiError {
             | Refusal::NoTask(_)
             | Refusal::NoDeployment(_) => Self::not_found(text),
             Refusal::NoCanary(_)
+            | Refusal::NotRunning(_)
             | Refusal::AppExists(_)
             | Refusal::PodExists(_)
             | Refusal::GroupExists(_)

@@ -46,19 +46,8 @@ pub(super) async fn stream(
     // Some clients send an empty one with their first request.
     let last = headers.get(&LAST_EVENT_ID).filter(|last| !last.is_empty());
     let last = last.map(|last| String::from_utf8_lossy(last.as_bytes()));
-    let kinds: BTreeSet<&str> = query.all("event_type").collect();
-    let key = StreamKey {
-        query: EventQuery {
-            event_types: kinds.into_iter().map(str::to_owned).collect(),
-            expression: query.get("filter").map(str::to_owned),
-            principal: None,
-            extensions: query.these(&api.0.config.events.parameters),
-        },
-        light: query
-            .get("plan-format")
-            .is_some_and(|format| format.eq_ignore_ascii_case("light")),
-        ids: query.flag("ids", false) || last.is_some(),
-    };
+    let mut key = stream_key(&query, &api.0.config.events.parameters);
+    key.ids |= last.is_some();
     let listener = Listener {
         disconnect: disconnect.map(|Extension(it)| it).unwrap_or_default(),
         client: origin.client,
@@ -79,4 +68,25 @@ pub(super) async fn stream(
     let mut response = Body::from_stream(subscription).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     Ok(response)
+}
+
+/// The parameters of a stream. The service takes no others, but for the configured ones.
+pub(crate) const PARAMETERS: [&str; 4] = ["event_type", "filter", "plan-format", "ids"];
+
+/// The options of a stream with these parameters. `configured`: the parameters that only the
+/// component knows.
+pub(crate) fn stream_key(query: &Query, configured: &BTreeSet<String>) -> StreamKey {
+    let kinds: BTreeSet<&str> = query.all("event_type").collect();
+    StreamKey {
+        query: EventQuery {
+            event_types: kinds.into_iter().map(str::to_owned).collect(),
+            expression: query.get("filter").map(str::to_owned),
+            principal: None,
+            extensions: query.these(configured),
+        },
+        light: query
+            .get("plan-format")
+            .is_some_and(|format| format.eq_ignore_ascii_case("light")),
+        ids: query.flag("ids", false),
+    }
 }

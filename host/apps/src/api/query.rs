@@ -1,15 +1,17 @@
 //! Query parameters in the forms that clients send: repeated, `True` and `False`, percent-encoded.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use axum::extract::FromRequestParts;
-use http::StatusCode;
 use http::request::Parts;
+use http::uri::InvalidUri;
+use http::{StatusCode, Uri};
 use transom_web::ApiError;
 
 /// The parameters, in order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     /// The first value of a parameter; an empty one counts as missing.
@@ -40,6 +42,30 @@ impl Query {
         let mut these: Vec<_> = these.cloned().collect();
         these.sort();
         these
+    }
+
+    /// The names of the parameters, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Reads the query of a URL, without the question mark. Characters that an encoded query does not
+    /// have stand for themselves.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut query = String::with_capacity(text.len());
+        for byte in text.bytes() {
+            if byte.is_ascii_graphic() && !br##""#<>\^`{|}"##.contains(&byte) {
+                query.push(char::from(byte));
+            } else {
+                // Writing to a `String` cannot fail.
+                let _ = write!(query, "%{byte:02X}");
+            }
+        }
+        let uri: Uri = format!("/?{query}")
+            .parse()
+            .map_err(|error: InvalidUri| error.to_string())?;
+        let read = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&uri);
+        read.map(|query| Self(query.0)).map_err(|error| error.body_text())
     }
 
     /// Whether a part is to be embedded; the prefixes for the embedding document are optional.
@@ -82,6 +108,29 @@ mod tests {
         assert!(!query.flag("scale", true));
         assert!(query.flag("wipe", true), "empty is absent");
         assert!(!query.flag("x", true));
+    }
+
+    #[test]
+    fn query_of_a_url_is_read_encoded_or_not() {
+        let pairs = |text: &str| Query::parse(text).map(|query| query.0);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let filter = pair("filter", "a == \"/b\" | \u{e9}#");
+        for (text, expected) in [
+            ("", vec![]),
+            (
+                "event_type=a&event_type=b",
+                vec![pair("event_type", "a"), pair("event_type", "b")],
+            ),
+            (
+                "filter=a%20%3D%3D%20%22/b%22%20%7C%20%C3%A9%23",
+                vec![filter.clone()],
+            ),
+            ("filter=a == \"/b\" | \u{e9}#", vec![filter]),
+            ("filter", vec![pair("filter", "")]),
+        ] {
+            assert_eq!(pairs(text), Ok(expected), "{text}");
+        }
+        assert!(pairs(&"x".repeat(70_000)).unwrap_err().contains("long"));
     }
 
     #[test]

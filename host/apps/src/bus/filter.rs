@@ -42,10 +42,7 @@ impl Filter {
     }
 
     pub(super) fn body<'a>(&self, event: &'a Published) -> &'a str {
-        match &event.light {
-            Some(light) if self.key.light => light,
-            _ => &event.body,
-        }
+        event.body(self.key.light)
     }
 
     /// Calls the view with a batch. An event on which the component fails is dropped; an error is
@@ -55,15 +52,7 @@ impl Filter {
         batch: &[Arc<Published>],
         metrics: &Metrics,
     ) -> Result<Vec<Decision>, String> {
-        let events: Vec<Event> = batch
-            .iter()
-            .map(|event| Event {
-                sequence: event.sequence,
-                kind: event.kind.to_owned(),
-                subject: event.subject.clone(),
-                body: self.body(event).to_owned(),
-            })
-            .collect();
+        let events: Vec<Event> = batch.iter().map(|event| event.event(self.key.light)).collect();
         let decided = match self.ask(&events).await {
             Ok(decisions) => Ok(decisions),
             Err(Unanswered::Gone(reason)) => Err(reason),

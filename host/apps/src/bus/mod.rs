@@ -21,6 +21,7 @@ mod announcements;
 mod filter;
 mod frame;
 mod group;
+mod history;
 mod metrics;
 mod resume;
 mod ring;
@@ -32,12 +33,13 @@ mod stream;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_plugin_host::events::{OpenError, Query};
+use transom_plugin_host::events::{Event, OpenError, Query};
 use transom_web::Disconnect;
 
 use crate::config::Events;
@@ -45,6 +47,7 @@ use crate::seams::{Policies, View};
 use announcements::Announcements;
 pub(crate) use frame::frames;
 use group::Group;
+pub(crate) use history::History;
 use metrics::Lost;
 pub(crate) use metrics::Metrics;
 pub(crate) use resume::{EventId, Gap};
@@ -83,6 +86,8 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) sequence: u64,
+    /// When it was published.
+    pub(crate) at: Timestamp,
     pub(crate) kind: &'static str,
     pub(crate) subject: Option<String>,
     pub(crate) body: String,
@@ -91,6 +96,24 @@ pub(crate) struct Published {
 }
 
 impl Published {
+    /// Its document for streams with light plans, or for others.
+    fn body(&self, light: bool) -> &str {
+        match &self.light {
+            Some(text) if light => text,
+            _ => &self.body,
+        }
+    }
+
+    /// As the events component gets it.
+    fn event(&self, light: bool) -> Event {
+        Event {
+            sequence: self.sequence,
+            kind: self.kind.to_owned(),
+            subject: self.subject.clone(),
+            body: self.body(light).to_owned(),
+        }
+    }
+
     /// The memory that it takes, in bytes.
     fn bytes(&self) -> usize {
         self.body.len() + self.light.as_ref().map_or(0, String::len)
@@ -401,6 +424,7 @@ impl Bus {
         let Texts { body, light } = texts;
         state.ring.push(Published {
             sequence,
+            at: Timestamp::now(),
             kind,
             subject,
             body,
@@ -415,6 +439,18 @@ impl Bus {
         self.state()
             .ring
             .read(from, until, group::BATCH, group::BATCH_BYTES)
+    }
+
+    /// The kept events that were published since then.
+    pub(crate) fn history(&self, since: Timestamp, light: bool) -> History {
+        let state = self.state();
+        History {
+            bus: self.clone(),
+            light,
+            next: state.ring.first_since(since),
+            until: state.ring.next(),
+            oldest: state.ring.oldest_at(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -108,6 +108,7 @@ mod tests {
         for sequence in 1..=10 {
             ring.push(Published {
                 sequence,
+                at: jiff::Timestamp::UNIX_EPOCH,
                 kind: "api_post_event",
                 subject: None,
                 body: String::new(),

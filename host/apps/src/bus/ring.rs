@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::Published;
 
 /// How many events are kept, by number and by bytes.
@@ -46,6 +48,17 @@ impl Ring {
     /// The number of the oldest event that is kept; that of the next one if none is.
     pub(super) fn oldest(&self) -> u64 {
         self.next - self.events.len() as u64
+    }
+
+    /// When the oldest kept event was published.
+    pub(super) fn oldest_at(&self) -> Option<Timestamp> {
+        self.events.front().map(|event| event.at)
+    }
+
+    /// The number of the first kept event that was published at `since` or later; that of the next
+    /// event if there is none.
+    pub(super) fn first_since(&self, since: Timestamp) -> u64 {
+        self.oldest() + self.events.partition_point(|event| event.at < since) as u64
     }
 
     /// Appends the event with the number [`next`](Self::next), and drops the oldest ones beyond the
@@ -92,6 +105,7 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
     fn ring(events: usize, bytes: usize, pushed: &[usize]) -> Ring {
@@ -99,6 +113,7 @@ mod tests {
         for length in pushed {
             ring.push(Published {
                 sequence: ring.next(),
+                at: at(ring.next()),
                 kind: "api_post_event",
                 subject: None,
                 body: "x".repeat(*length),
@@ -106,6 +121,22 @@ mod tests {
             });
         }
         ring
+    }
+
+    /// Each event is published a second after the one before it.
+    fn at(sequence: u64) -> Timestamp {
+        Timestamp::from_second(sequence as i64).unwrap()
+    }
+
+    #[test]
+    fn events_since_a_time_begin_with_the_first_kept_one() {
+        let ring = ring(4, 1000, &[10; 6]);
+        assert_eq!(ring.oldest_at(), Some(at(3)));
+        for (since, first) in [(1, 3), (3, 3), (5, 5), (6, 6), (7, 7)] {
+            assert_eq!(ring.first_since(at(since)), first, "{since}");
+        }
+        let empty = Ring::new(Bounds { events: 1, bytes: 1 });
+        assert_eq!((empty.first_since(at(0)), empty.oldest_at()), (1, None));
     }
 
     fn numbers(ring: &Ring, from: u64, until: u64, count: usize, bytes: usize) -> Result<Vec<u64>, Evicted> {

@@ -148,6 +148,12 @@ impl Core {
                     batch = self.batch();
                     self.replies.push(Box::new(move || drop(reply.send(outcome))));
                 }
+                Command::RunSpec { id, reply } => {
+                    let state = self.specs.get(&id);
+                    let run_spec = state.map(|state| Arc::clone(&state.run_spec));
+                    drop(reply.send(run_spec.ok_or(Refusal::NoApp(id))));
+                }
+                Command::Probes { task, reply } => drop(reply.send(self.probes_of(&task))),
             }
         }
         self.flush(&mut batch).await;

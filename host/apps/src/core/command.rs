@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use transom_cluster::TaskId;
 use transom_framework::ActorError;
+use transom_scheduler::RunSpec;
 use transom_store::typed;
 
 use crate::deploy::{Canary, Deadline, Step};
@@ -10,6 +12,7 @@ use crate::ids::{GroupId, SpecId};
 use crate::instance::Instance;
 use crate::model::pod::PodInput;
 use crate::model::{AppUpdate, GroupUpdate, Invalid, Spec};
+use crate::probes::Probe;
 use crate::time::Moment;
 
 /// The client behind a request, as `api_post_event` shows it.
@@ -144,6 +147,10 @@ pub(crate) enum Refusal {
     NotWaiting(SpecId),
     #[error("Task '{0}' does not exist")]
     NoTask(String),
+    #[error(
+        "Task '{0}' does not run, so it cannot be probed. `transom apps show` has the state of its app's tasks."
+    )]
+    NotRunning(String),
     #[error("DeploymentPlan {0} does not exist")]
     NoDeployment(String),
     #[error("deployment {0} has no canary that waits to be continued")]
@@ -227,6 +234,13 @@ pub(crate) enum Command {
     Continue { deployment: String, reply: Reply<()> },
     /// Stops a deployment in its current step.
     Cancel { deployment: String, reply: Reply<()> },
+    /// The run spec of new tasks of an app or pod.
+    RunSpec { id: SpecId, reply: Reply<Arc<RunSpec>> },
+    /// The probes of a task, or of all tasks of a pod's instance, and whether this daemon makes them.
+    Probes {
+        task: TaskId,
+        reply: Reply<Vec<(Probe, bool)>>,
+    },
 }
 
 /// How a change is carried out.

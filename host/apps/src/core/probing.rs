@@ -4,13 +4,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use transom_cluster::TaskId;
 use transom_plugin_host::probe::{Failure, Outcome};
 use transom_replicas::{Condition, Fitness, Input};
 use transom_scheduler::TaskRecord;
 
 use super::Core;
+use super::command::Refusal;
 use super::spec_state::SpecState;
 use crate::bus::shapes;
+use crate::config::Checks;
 use crate::health::{self, Finding, HealthState, Subject, observe};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Readiness, Response};
@@ -33,6 +36,45 @@ impl SpecState {
         }
     }
 
+    /// The probes that the definition of an instance has, and whether this daemon makes them.
+    fn defined_probes(&self, known: &Instance, checks: Checks) -> Vec<(Probe, bool)> {
+        let definition = self.definition_of(known);
+        let mut purposes: Vec<(Purpose, &Arc<TaskRecord>, bool)> = Vec::new();
+        for index in 0..definition.check_count() {
+            if let (Some(check), Some(task)) =
+                (definition.check(index), known.checked_task(definition, index))
+            {
+                purposes.push((Purpose::Check(index), task, check.is_made_here(checks)));
+            }
+        }
+        if let Some(record) = known.record() {
+            let health = definition.health_checks().iter().enumerate();
+            purposes.extend(
+                health.map(|(index, check)| (Purpose::Health(index), record, check.protocol.is_made_here())),
+            );
+            if !definition.readiness_checks().is_empty() {
+                purposes.push((Purpose::Readiness, record, true));
+            }
+        }
+        let group: Arc<[Arc<TaskRecord>]> = if definition.is_pod() {
+            known.parts.iter().map(|part| Arc::clone(&part.record)).collect()
+        } else {
+            Arc::default()
+        };
+        let probes = purposes.into_iter().map(|(purpose, record, made_here)| {
+            let probe = Probe {
+                instance: known.id.clone(),
+                incarnation: known.replica.incarnation,
+                purpose,
+                spec: definition.clone(),
+                record: Arc::clone(record),
+                group: Arc::clone(&group),
+            };
+            (probe, made_here)
+        });
+        probes.collect()
+    }
+
     /// What the checks of an instance say.
     pub(super) fn fitness(&self, instance: &Instance) -> Fitness {
         instance.fitness(self.definition_of(instance), !self.is_outdated(instance))
@@ -43,6 +85,26 @@ impl Core {
     /// Whether new instances have to become ready.
     fn is_deploying(&self, id: &SpecId) -> bool {
         self.locks.contains_key(id)
+    }
+
+    /// The probes of a running task, or of all tasks of a group.
+    pub(super) fn probes_of(&self, task: &TaskId) -> Result<Vec<(Probe, bool)>, Refusal> {
+        let found = InstanceId::of_task(task).and_then(|(instance, _)| {
+            let state = self.specs.get(&instance.spec()?)?;
+            let known = state.instances.get(&instance)?;
+            let is_current = known.task() == *task || known.part(task).is_some();
+            is_current.then_some((state, known))
+        });
+        let Some((state, known)) = found else {
+            return Err(Refusal::NoTask(task.to_string()));
+        };
+        if known.condition() != Condition::Running {
+            return Err(Refusal::NotRunning(task.to_string()));
+        }
+        let is_group = known.task() == *task;
+        let mut probes = state.defined_probes(known, self.launch.checks);
+        probes.retain(|(probe, _)| is_group || probe.record.id == *task);
+        Ok(probes)
     }
 
     /// Starts or stops the probes of an instance, depending on its condition and its definition.
@@ -58,40 +120,18 @@ impl Core {
         let Some(record) = known.record().cloned().filter(|_| running) else {
             return self.checker.end(instance);
         };
-        let mut purposes: Vec<(Purpose, Arc<TaskRecord>)> = Vec::new();
-        for index in 0..definition.check_count() {
-            let check = definition.check(index);
-            let task = known.checked_task(&definition, index);
-            if let (Some(check), Some(task)) = (check, task)
-                && check.is_made_here(checks)
-            {
-                purposes.push((Purpose::Check(index), Arc::clone(task)));
-            }
-        }
         let counts = known.replica.is_wanted() && !known.replica.restarting;
-        if counts {
-            let checks = definition.health_checks();
-            let made_here = |index: &usize| checks[*index].protocol.is_made_here();
-            let indices = (0..checks.len()).filter(made_here);
-            purposes.extend(indices.map(|index| (Purpose::Health(index), Arc::clone(&record))));
-        }
-        let has_to_be_ready = deploying && !definition.readiness_checks().is_empty() && !known.is_ready();
-        if counts && has_to_be_ready && !state.is_outdated(known) {
-            purposes.push((Purpose::Readiness, Arc::clone(&record)));
-        }
-        let group: Arc<[Arc<TaskRecord>]> = if definition.is_pod() {
-            known.parts.iter().map(|part| Arc::clone(&part.record)).collect()
-        } else {
-            Arc::default()
-        };
-        let probes = purposes.into_iter().map(|(purpose, record)| Probe {
-            instance: instance.clone(),
-            incarnation: known.replica.incarnation,
-            purpose,
-            spec: definition.clone(),
-            record,
-            group: Arc::clone(&group),
+        let has_to_be_ready = deploying && !known.is_ready() && !state.is_outdated(known);
+        let probes = state.defined_probes(known, checks).into_iter();
+        let probes = probes.filter(|(probe, made_here)| {
+            *made_here
+                && match probe.purpose {
+                    Purpose::Check(_) => true,
+                    Purpose::Health(_) => counts,
+                    Purpose::Readiness => counts && has_to_be_ready,
+                }
         });
+        let probes = probes.map(|(probe, _)| probe);
         self.checker.set(instance, probes.collect(), occasion);
         if let Some(known) = self.instance_mut(id, instance) {
             known

@@ -9,6 +9,8 @@ use transom_cluster::agent::Agents;
 use transom_cluster::v1::CommandInfo;
 use transom_cluster::{ContainerId, Error as ClusterError};
 use transom_common::HostPort;
+use transom_plugin_host::Plugins;
+use transom_plugin_host::explain::ProbeTranscript;
 use transom_plugin_host::probe::{
     CommandLine, CommandOutput, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
 };
@@ -112,8 +114,8 @@ impl Probe {
         }
     }
 
-    /// The names of its purpose and kind, for metrics.
-    pub(super) fn labels(&self) -> (&'static str, &'static str) {
+    /// The names of its purpose and kind, for metrics and operators.
+    pub(crate) fn labels(&self) -> (&'static str, &'static str) {
         let purpose = match self.purpose {
             Purpose::Check(_) => "check",
             Purpose::Health(_) => "health",
@@ -128,9 +130,9 @@ impl Probe {
         (purpose, kind)
     }
 
-    /// The name of the outcome of an attempt, for metrics: whether it passed, or why it has no
+    /// The name of the outcome of an attempt, for metrics and operators: whether it passed, or why it has no
     /// result.
-    pub(super) fn outcome(&self, result: &Result<Outcome, Failure>) -> &'static str {
+    pub(crate) fn outcome(&self, result: &Result<Outcome, Failure>) -> &'static str {
         let found = match result {
             Ok(found) => found,
             Err(failure) => return failure.reason.as_str(),
@@ -178,6 +180,12 @@ impl Probe {
                     message: format!("the probe timed out after {timeout:?}"),
                 })
             })
+    }
+
+    /// Makes an attempt that counts nowhere, as the first one of its task, with a transcript.
+    pub(crate) async fn explain(&self, plugins: &Plugins, agents: Option<&Agents>) -> ProbeTranscript {
+        let (request, runner) = (self.request(None), self.runner(agents));
+        plugins.explain_probe(&self.kind(), request, runner).await
     }
 
     fn request(&self, previous: Option<Outcome>) -> Request {

@@ -1,0 +1,321 @@
+//! Explains to operators what plugins decide: where an app may run, which events a query passes, what
+//! an attempt of a probe does. Only the leader knows agents, events and tasks, so only it explains.
+//!
+//! Nothing here decides: the questions are those of the scheduler, the bus and the probes, and the
+//! components that serve answer them. Nothing changes, either: no attempt counts for a task, no call
+//! for a plugin.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::{Instant, timeout};
+use transom_cluster::TaskId;
+use transom_cluster::agent::Agents;
+use transom_framework::{Leader, ask};
+use transom_plugin_host::explain::{FilterExplanation, MatcherExplanation, ProbeTranscript};
+use transom_plugin_host::{Plugins, shown};
+use transom_web::ApiError;
+
+use crate::api::events::{PARAMETERS, stream_key};
+use crate::api::query::Query;
+use crate::core::command::{Command, Refusal};
+use crate::core::term::Handles;
+use crate::ids::SpecId;
+
+/// Timeout of a question to the core or the scheduler.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the matchers.
+const MATCHER_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this no further events are decided.
+const EVENTS_TIME: Duration = Duration::from_secs(30);
+/// Bytes of a query.
+const MAX_QUERY: usize = 16 << 10;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Explainer {
+    pub(crate) framework: String,
+    /// See [`Events::parameters`](crate::Events::parameters).
+    pub(crate) parameters: BTreeSet<String>,
+    pub(crate) leader: Leader<Handles>,
+    pub(crate) agents: Option<Agents>,
+    pub(crate) plugins: Plugins,
+}
+
+/// Which agents may run an app or pod.
+#[derive(Debug, Serialize)]
+pub struct PlacementExplanation {
+    /// The app or pod.
+    pub id: String,
+    /// Instances wanted.
+    pub instances: u32,
+    /// Whether the framework is subscribed; otherwise there are no offers.
+    pub subscribed: bool,
+    /// Per agent that the scheduler knows: those that have sent offers or run its tasks.
+    #[serde(flatten)]
+    pub matchers: MatcherExplanation,
+}
+
+/// Which events a query passes.
+#[derive(Debug, Serialize)]
+pub struct EventsExplanation {
+    /// The time of the oldest event that was asked for.
+    pub since: Timestamp,
+    /// When the oldest event that is kept was published. Later than `since`: older ones are gone, or
+    /// this daemon has led only since then. None: there are no events.
+    pub oldest_kept: Option<Timestamp>,
+    /// Parameters of the query that the event stream does not know and ignores.
+    pub ignored_parameters: Vec<String>,
+    /// Whether there are more events than could be decided in time.
+    pub more: bool,
+    /// What was decided.
+    #[serde(flatten)]
+    pub filters: FilterExplanation,
+}
+
+/// One attempt of a probe, made for the request.
+#[derive(Debug, Serialize)]
+pub struct ProbeExplanation {
+    /// The probed task.
+    pub task: String,
+    /// Its app or pod.
+    pub app: String,
+    /// The probe's place in the list of the task's probes, from 0.
+    pub check: usize,
+    /// `check`, `health` or `readiness`.
+    pub purpose: &'static str,
+    /// `http`, `tcp`, `exec` or `plugin`.
+    pub kind: &'static str,
+    /// `passed` or `failed`; or why there is no result: `timed-out`, `denied`, `unreachable`,
+    /// `invalid`, `internal` or `plugin`.
+    pub verdict: &'static str,
+    /// What happened.
+    pub transcript: ProbeTranscript,
+}
+
+impl Explainer {
+    /// Which agents may run one more instance of an app or pod.
+    ///
+    /// # Errors
+    /// 404 for an unknown app, 503 while this daemon does not lead or is busy.
+    pub async fn placement(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
+        let spec = SpecId::parse(id).map_err(|error| {
+            ApiError::bad_request(format!(
+                "{:?} is no id of an app or pod: {error}; expected for example /shop/web",
+                shown(id)
+            ))
+        })?;
+        let handles = self.lead()?;
+        let run_spec = ask(&handles.core, TIMEOUT, |reply| Command::RunSpec {
+            id: spec,
+            reply,
+        });
+        let run_spec = run_spec.await.map_err(|refusal: Refusal| match refusal {
+            Refusal::NoApp(id) => ApiError::not_found(format!(
+                "no app or pod is called {id}; `transom apps list` has all of them"
+            )),
+            other => other.into(),
+        })?;
+        let pending = timeout(TIMEOUT, handles.scheduler.explain(Arc::clone(&run_spec))).await;
+        let Ok(Ok(pending)) = pending else {
+            return Err(ApiError::unavailable(
+                "the scheduler did not answer: it is stopping, waits for its store or a plugin, or too many such \
+                 questions wait. Try again later.",
+            ));
+        };
+        let matchers = timeout(MATCHER_TIMEOUT, pending.ask()).await.map_err(|_elapsed| {
+            ApiError::unavailable(format!(
+                "the matchers did not answer within {MATCHER_TIMEOUT:?}; `transom plugin list` shows what they do"
+            ))
+        })?;
+        Ok(PlacementExplanation {
+            id: run_spec.id.clone(),
+            instances: run_spec.instances,
+            subscribed: handles.scheduler.subscription().connected,
+            matchers,
+        })
+    }
+
+    /// Which of the events of the last `age` pass a query, as the event stream takes it:
+    /// `event_type=a&filter=b`.
+    ///
+    /// # Errors
+    /// 400 for a query that cannot be read or that a filter rejects, 503 while this daemon does not
+    /// lead.
+    pub async fn events(&self, query: &str, age: Duration) -> Result<EventsExplanation, ApiError> {
+        let text = query.strip_prefix('?').unwrap_or(query);
+        if text.len() > MAX_QUERY {
+            return Err(ApiError::bad_request(format!(
+                "the query has {} bytes; expected at most {MAX_QUERY}",
+                text.len()
+            )));
+        }
+        let query = Query::parse(text).map_err(|error| {
+            ApiError::bad_request(format!(
+                "the query cannot be read: {}; expected for example event_type=status_update_event",
+                shown(&error)
+            ))
+        })?;
+        let known = |name: &&str| PARAMETERS.contains(name) || self.parameters.contains(*name);
+        let ignored: BTreeSet<&str> = query.names().filter(|name| !known(name)).collect();
+        let key = stream_key(&query, &self.parameters);
+        let handles = self.lead()?;
+        let since = Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
+        let light = key.light;
+        let opened = self.plugins.explain_filter(key.query).await;
+        let mut explainer = opened.map_err(|refusal| {
+            ApiError::bad_request(format!(
+                "the query is rejected, as for a subscriber: {}",
+                shown(&refusal)
+            ))
+        })?;
+        let mut history = handles.bus.history(since, light);
+        let deadline = Instant::now() + EVENTS_TIME;
+        let mut more = false;
+        loop {
+            let batch = history.next_batch();
+            if batch.is_empty() || explainer.has_failed() {
+                break;
+            }
+            if Instant::now() >= deadline {
+                more = true;
+                break;
+            }
+            explainer.decide(&batch).await;
+        }
+        Ok(EventsExplanation {
+            since,
+            oldest_kept: history.oldest(),
+            ignored_parameters: ignored.into_iter().map(str::to_owned).collect(),
+            more,
+            filters: explainer.finish(),
+        })
+    }
+
+    /// Makes one attempt of the probe with this place in the list of a task's probes: its check, its
+    /// health checks, its readiness check. Without a place: of the first one that this daemon makes.
+    ///
+    /// # Errors
+    /// 404 for an unknown task, 409 for one that does not run, 422 for one without such a probe, 503
+    /// while this daemon does not lead.
+    pub async fn probe(&self, task: &str, check: Option<usize>) -> Result<ProbeExplanation, ApiError> {
+        let handles = self.lead()?;
+        let id = TaskId::from(task);
+        let probes = ask(&handles.core, TIMEOUT, |reply| Command::Probes {
+            task: id,
+            reply,
+        });
+        let probes = probes.await.map_err(|refusal: Refusal| match refusal {
+            Refusal::NoTask(task) => ApiError::not_found(format!(
+                "no app has a task {:?} now; `transom apps show` lists an app's tasks",
+                shown(&task)
+            )),
+            other => other.into(),
+        })?;
+        let labels = probes.iter().map(|(probe, made_here)| {
+            let (purpose, kind) = probe.labels();
+            (purpose, kind, *made_here)
+        });
+        let index = chosen(&labels.collect::<Vec<_>>(), check)
+            .map_err(|text| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, text))?;
+        let (probe, _) = &probes[index];
+        let transcript = probe.explain(&self.plugins, self.agents.as_ref()).await;
+        let (purpose, kind) = probe.labels();
+        Ok(ProbeExplanation {
+            task: probe.record.id.to_string(),
+            app: probe.spec.id().to_string(),
+            check: index,
+            purpose,
+            kind,
+            verdict: probe.outcome(&transcript.result),
+            transcript,
+        })
+    }
+
+    /// The handles of the leader, or where it is.
+    fn lead(&self) -> Result<Arc<Handles>, ApiError> {
+        self.leader.handles().ok_or_else(|| {
+            let framework = &self.framework;
+            ApiError::unavailable(match self.leader.address() {
+                Some(address) => format!(
+                    "this daemon does not lead the framework {framework:?}, and only the leader knows its agents, \
+                     events and tasks. The leader's service is at {address}: ask the admin port of that daemon \
+                     (`--admin`)."
+                ),
+                None => format!("the framework {framework:?} has no leader now. Try again later."),
+            })
+        })
+    }
+}
+
+/// A probe of a task: purpose and kind, and whether this daemon makes it.
+type Label = (&'static str, &'static str, bool);
+
+/// The place of the probe to make; the error says what there is.
+fn chosen(probes: &[Label], check: Option<usize>) -> Result<usize, String> {
+    if probes.is_empty() {
+        return Err("the task has no check, health check or readiness check".to_owned());
+    }
+    let listed = || {
+        let lines = probes
+            .iter()
+            .enumerate()
+            .map(|(index, (purpose, kind, made_here))| {
+                let maker = if *made_here { "" } else { ", made by the agent" };
+                format!("{index}: {purpose} ({kind}{maker})")
+            });
+        lines.collect::<Vec<_>>().join(", ")
+    };
+    let first = probes.iter().position(|(.., made_here)| *made_here);
+    let index = check.or(first).unwrap_or(0);
+    match probes.get(index) {
+        Some((.., true)) => Ok(index),
+        Some((.., false)) => Err(format!(
+            "the task's agent makes check {index}, not a plugin, so there is no transcript of it here. The task has {}",
+            listed()
+        )),
+        None => Err(format!("there is no check {index}; the task has {}", listed())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn probe_is_the_named_one_or_the_first_that_this_daemon_makes() {
+        let probes = [
+            ("check", "exec", false),
+            ("health", "http", true),
+            ("readiness", "http", true),
+        ];
+        for (check, expected) in [
+            (None, Ok(1)),
+            (Some(1), Ok(1)),
+            (Some(2), Ok(2)),
+            (Some(0), Err("the task's agent makes check 0")),
+            (
+                Some(3),
+                Err(
+                    "there is no check 3; the task has 0: check (exec, made by the agent), 1: health (http), 2",
+                ),
+            ),
+        ] {
+            match (chosen(&probes, check), expected) {
+                (found, Ok(expected)) => assert_eq!(found, Ok(expected), "{check:?}"),
+                (found, Err(part)) => assert!(found.clone().unwrap_err().contains(part), "{found:?}"),
+            }
+        }
+        assert!(
+            chosen(&probes[..1], None)
+                .unwrap_err()
+                .contains("agent makes check 0")
+        );
+        assert!(chosen(&[], None).unwrap_err().contains("has no check"));
+    }
+}
