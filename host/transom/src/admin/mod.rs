@@ -15,9 +15,14 @@
 //! `{"record": 3}` |
 //! | `POST /v1/plugins/{name}/promote` | promotes the shadow or the canary |
 //! | `POST /v1/plugins/{name}/return` | stops the shadow or the canary |
+//! | `GET /v1/plugins/explain/matcher?app=/x` | which agents may run an app or pod, and why others may not |
+//! | `GET /v1/plugins/explain/filter?query=event_type%3Da&since=1h` | which past events pass a query, and which
+//! filter drops or replaces others |
+//! | `POST /v1/plugins/explain/probe` | makes one attempt of a task's probe: `{"task": "…", "check": 0}` |
 //! | `POST /v1/plugins/rescan` | scans the plugin directory now; returns the changes |
 
 mod access;
+mod explain;
 mod plugins;
 
 use std::collections::BTreeMap;
@@ -63,13 +68,19 @@ pub(crate) fn serve(
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
     let plugins = admin.plugins.clone();
+    let explainer = admin
+        .services
+        .iter()
+        .find_map(|service| service.explainer().cloned());
     let mut router = Router::new()
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
         .with_state(admin);
     if let Some(plugins) = plugins {
-        router = router.merge(plugins::routes().with_state(plugins));
+        router = router
+            .merge(plugins::routes().with_state(plugins))
+            .merge(explain::routes(explainer));
     }
     let router = transom_web::json_errors(transom_web::with_fallbacks(router));
     tokio::spawn(port.serve(router, access::RULES, token))

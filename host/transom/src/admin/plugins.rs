@@ -1,5 +1,7 @@
 //! `/v1/plugins`: state, history and commands of plugins.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -16,7 +18,7 @@ use transom_web::ApiError;
 const SOMEBODY: &str = "operator";
 
 /// JSON that may contain a guest's text: control characters for terminals are escaped.
-struct EscapedJson<T>(T);
+pub(super) struct EscapedJson<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for EscapedJson<T> {
     fn into_response(self) -> Response {
@@ -113,6 +115,16 @@ impl Default for Wanted {
     }
 }
 
+/// The value of a parameter `since`.
+pub(super) fn duration(since: &str) -> Result<Duration, ApiError> {
+    parse_duration(since).ok_or_else(|| {
+        let since = shown(since).into_owned();
+        ApiError::bad_request(format!(
+            "`since` is {since:?}; expected a duration such as \"30m\" or \"2h\""
+        ))
+    })
+}
+
 /// The most calls of one response.
 const MAX_CALLS: usize = 10_000;
 
@@ -128,12 +140,7 @@ async fn calls(
             shown(&error)
         ))
     })?;
-    let since = parse_duration(&wanted.since).ok_or_else(|| {
-        let since = shown(&wanted.since).into_owned();
-        ApiError::bad_request(format!(
-            "`since` is {since:?}; expected a duration such as \"30m\" or \"2h\""
-        ))
-    })?;
+    let since = duration(&wanted.since)?;
     if !(1..=MAX_CALLS).contains(&wanted.max) {
         let message = format!("`max` is {}; expected 1 to {MAX_CALLS}", wanted.max);
         return Err(ApiError::bad_request(message));

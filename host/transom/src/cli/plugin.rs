@@ -8,6 +8,7 @@ mod check;
 mod check_source;
 mod connection;
 mod dev;
+mod explain;
 mod fuzz;
 mod new;
 mod push;
@@ -28,6 +29,7 @@ use cells::{cell, flatten};
 use check::Check;
 use connection::Connection;
 use dev::Dev;
+use explain::Explain;
 use fuzz::Fuzz;
 use new::New;
 use push::Push;
@@ -75,6 +77,10 @@ pub(super) enum PluginCommand {
     /// Compiles the component on standard input, for the daemon; see `COMPILE_COMMAND`.
     #[command(hide = true)]
     Compile,
+    /// Explain decisions of plugins: which agents may run an app, which events pass a query, what an
+    /// attempt of a probe does.
+    #[command(subcommand)]
+    Explain(Explain),
 }
 
 /// Which daemon, and how to show what it says.
@@ -149,6 +155,7 @@ impl PluginCommand {
             PluginCommand::Cases(cases) => cases.run().await,
             // `main` does it, without a runtime.
             PluginCommand::Compile => Ok(()),
+            PluginCommand::Explain(explain) => explain.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
             PluginCommand::Return(One { name, daemon }) => daemon.order(&name, "return", None).await,
         }

@@ -85,6 +85,11 @@ pub(crate) trait Service: Send + Sync {
     /// Its entry in `/ready`.
     fn readiness(&self) -> Readiness;
 
+    /// What explains the decisions of plugins about its apps and events, if it has them.
+    fn explainer(&self) -> Option<&transom_apps::Explainer> {
+        None
+    }
+
     /// Returns when its port and its framework have ended.
     async fn stopped(&self);
 }

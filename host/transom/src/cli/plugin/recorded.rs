@@ -25,7 +25,7 @@ pub(super) struct Wanted {
     max: u64,
 }
 
-fn duration(text: &str) -> Result<String, String> {
+pub(super) fn duration(text: &str) -> Result<String, String> {
     match parse_duration(text) {
         Some(_) => Ok(text.to_owned()),
         None => Err("expected a duration such as 30m or 2h".to_owned()),

@@ -1,6 +1,7 @@
 //! The apps service.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,11 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1::{self, CapabilityType};
+use transom_framework::ServiceHandle;
 use transom_scheduler::MaintenanceMode;
 use transom_web::{BoundPort, Folder};
 
-use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
+use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
 use crate::config::{
     self, CheckRunner, Feature, GpuScheduling, Maintenance, OnDeadline, PlanFormat, Settings,
 };
@@ -98,8 +100,12 @@ impl BoundService for BoundApps {
             self.maintenance,
         )?;
         let plugins = context.plugins.clone();
-        let dependencies =
-            transom_apps::Dependencies::new(plugins, &cluster, context.reserved.clone(), context.registry);
+        let dependencies = transom_apps::Dependencies::new(
+            plugins.clone(),
+            &cluster,
+            context.reserved.clone(),
+            context.registry,
+        );
         let started = transom_apps::start(
             self.config,
             self.port,
@@ -109,8 +115,38 @@ impl BoundService for BoundApps {
             context.token.child_token(),
         );
         let (service, runner) = started.await.context(Unavailable)?;
+        let explainer = runner.explainer(plugins);
         context.run(&service, framework, runner);
-        Ok(vec![Box::new(service)])
+        Ok(vec![Box::new(RunningApps { service, explainer })])
+    }
+}
+
+/// The service with what explains the decisions about its apps and events.
+struct RunningApps {
+    service: ServiceHandle,
+    explainer: transom_apps::Explainer,
+}
+
+#[async_trait]
+impl Service for RunningApps {
+    fn name(&self) -> &'static str {
+        Service::name(&self.service)
+    }
+
+    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        self.service.addresses()
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.service.readiness()
+    }
+
+    fn explainer(&self) -> Option<&transom_apps::Explainer> {
+        Some(&self.explainer)
+    }
+
+    async fn stopped(&self) {
+        Service::stopped(&self.service).await;
     }
 }
 

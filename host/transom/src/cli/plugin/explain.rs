@@ -1,0 +1,113 @@
+//! `transom plugin explain`: what plugins decide, and why.
+//!
+//! Each command shows a document of the admin port; nothing is decided here.
+
+mod text;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::Daemon;
+use super::recorded::duration;
+use crate::output;
+
+/// Explain decisions of plugins: which agents may run an app, which events pass a query, what an
+/// attempt of a probe does.
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum Explain {
+    Matcher(Placement),
+    Filter(Events),
+    Probe(Attempt),
+}
+
+/// Explain which agents may run one more instance of an app or pod, and which condition refuses how
+/// many others, with the values that their attribute has.
+///
+/// The matchers that serve are asked about every agent that the scheduler knows, in the order of
+/// `plugins.use.matcher`. Resources are not considered: `transom apps explain` shows those. The daemon
+/// has to be the leader.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom plugin explain matcher --app /shop/web\n  \
+    transom plugin explain matcher --app /shop/web --output json | jq '.refusals[] | {condition, agents}'")]
+pub(in crate::cli) struct Placement {
+    /// Id of the app or pod.
+    #[arg(long, value_name = "ID")]
+    app: String,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Explain which past events pass a query of the event stream, and which filter drops or replaces
+/// the others.
+///
+/// The query is that of `GET /v2/events`. The events are those that the leader keeps for streams that
+/// resume (`apps.events.buffer_events` and `apps.events.buffer_bytes`).
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom plugin explain filter --query 'event_type=status_update_event&event_type=app_terminated_event'\n  \
+    transom plugin explain filter --query 'filter=event.appId == \"/shop/web\"' --since 10m")]
+pub(in crate::cli) struct Events {
+    /// The query as a subscriber gives it after the question mark; may be empty.
+    #[arg(long, value_name = "QUERY")]
+    query: String,
+    /// Age of the oldest event, such as `10m` or `2h`.
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration)]
+    since: String,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Make one attempt of a task's check now, and show it step by step.
+///
+/// The attempt is made by the component that serves, under its limits and with its grants, and
+/// reaches the task. It counts neither for the task's health nor for the plugin.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom plugin explain probe --task shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1\n  \
+    transom plugin explain probe --task TASK_ID --check 1")]
+pub(in crate::cli) struct Attempt {
+    /// Id of the task, or of a pod's instance with all of its tasks.
+    #[arg(long, value_name = "TASK_ID")]
+    task: String,
+    /// Which probe, from 0: the task's check, its health checks in order, its readiness check.
+    /// Default: the first one that the daemon makes.
+    #[arg(long, value_name = "N")]
+    check: Option<usize>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+impl Explain {
+    pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
+        let (document, text, output) = match self {
+            Explain::Matcher(Placement { app, daemon }) => {
+                let document = daemon
+                    .connection
+                    .get(&["explain", "matcher"], &[("app", app)])
+                    .await?;
+                let text = text::matcher(&document);
+                (document, text, daemon.output)
+            }
+            Explain::Filter(Events { query, since, daemon }) => {
+                let parameters = [("query", query), ("since", since)];
+                let document = daemon.connection.get(&["explain", "filter"], &parameters).await?;
+                let text = text::filter(&document);
+                (document, text, daemon.output)
+            }
+            Explain::Probe(Attempt { task, check, daemon }) => {
+                let mut body = json!({"task": task});
+                if let Some(check) = check {
+                    body["check"] = json!(check);
+                }
+                let asked = daemon
+                    .connection
+                    .ask(reqwest::Method::POST, &["explain", "probe"], Some(body));
+                let document = asked.await?;
+                let text = text::probe(&document);
+                (document, text, daemon.output)
+            }
+        };
+        output::print_text(output, &document, &text)
+    }
+}

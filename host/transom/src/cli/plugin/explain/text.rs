@@ -1,0 +1,381 @@
+//! Explanations for people. Everything is made from the documents of the admin port.
+
+use serde_json::Value;
+use transom_common::text::clip;
+
+use crate::cli::plugin::work::micros;
+use crate::output;
+
+/// Bytes of a step, an answer or an event.
+const MAX_CELL: usize = 160;
+
+/// Which agents may run an app.
+pub(super) fn matcher(document: &Value) -> String {
+    let (id, agents) = (text(&document["id"]), number(&document["agents"]));
+    let (accepted, placed) = (number(&document["accepted"]), number(&document["placed"]));
+    let matchers = names(&document["matchers"]);
+    let mut blocks = vec![format!(
+        "{id}: {accepted} of {agents} agents may run one more instance. {placed} of {} instances are placed. \
+         Matchers: {matchers}.",
+        number(&document["instances"])
+    )];
+    let refusals = items(&document["refusals"]);
+    let rows: Vec<Vec<String>> = refusals
+        .iter()
+        .map(|refusal| {
+            vec![
+                text(&refusal["plugin"]),
+                text(&refusal["condition"]),
+                number(&refusal["agents"]).to_string(),
+                values(refusal),
+                names(&refusal["examples"]),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let headings = ["plugin", "condition", "agents", "their values", "for example"];
+        blocks.push(output::table(&headings, rows));
+    }
+    let mut notes = Vec::new();
+    if let Some(failure) = failure(document) {
+        notes.push(format!("No instance is launched: {failure}"));
+    } else if agents == 0 {
+        notes.push(
+            "The scheduler knows no agents: it learns of them by their offers. Check that agents are registered with \
+             the master, and that other frameworks do not hold all of their resources."
+                .to_owned(),
+        );
+    } else if items(&document["constraints"]).is_empty() && refusals.is_empty() {
+        notes.push(format!(
+            "{id} has no constraints, and no matcher has a rule against these agents."
+        ));
+    } else if accepted == 0 {
+        notes.push("Relax one of these constraints, or add agents with other values.".to_owned());
+    }
+    if document["subscribed"] == false {
+        notes.push("The framework is not subscribed with a master, so nothing is launched.".to_owned());
+    }
+    if accepted > 0 {
+        notes.push(format!(
+            "Resources are not considered here: `transom apps explain {id}` shows which offers are too small."
+        ));
+    }
+    blocks.push(notes.join("\n"));
+    finish(&blocks)
+}
+
+/// The values of refused agents, and how many agents have each.
+fn values(refusal: &Value) -> String {
+    let listed = items(&refusal["values"]).iter().map(|one| {
+        let value = one["value"].as_str().unwrap_or("(none)");
+        format!("{value}: {}", number(&one["agents"]))
+    });
+    let mut listed: Vec<String> = listed.collect();
+    let others = number(&refusal["other_values"]);
+    if others > 0 {
+        listed.push(format!("others: {others}"));
+    }
+    if listed.is_empty() {
+        "-".to_owned()
+    } else {
+        listed.join(", ")
+    }
+}
+
+/// Which events pass a query.
+pub(super) fn filter(document: &Value) -> String {
+    let count = |key: &str| number(&document[key]);
+    let mut blocks = vec![format!(
+        "{} events since {}: {} pass, {} are replaced, {} are dropped, {} are dropped because a filter fails on them. \
+         Filters: {}.",
+        count("events"),
+        text(&document["since"]),
+        count("passed"),
+        count("replaced"),
+        count("dropped"),
+        count("failed"),
+        names(&document["filters"]),
+    )];
+    let (mut rows, mut examples) = (Vec::new(), Vec::new());
+    for kind in items(&document["kinds"]) {
+        for outcome in items(&kind["outcomes"]) {
+            let plugin = outcome["plugin"].as_str();
+            rows.push(vec![
+                text(&kind["kind"]),
+                text(&outcome["outcome"]),
+                number(&outcome["events"]).to_string(),
+                plugin.unwrap_or("-").to_owned(),
+            ]);
+            // Events that pass are as they are in the stream.
+            let Some(plugin) = plugin else { continue };
+            // `--output json` has all of them, and more of their documents.
+            for example in items(&outcome["examples"]).iter().take(1) {
+                examples.push(format!(
+                    "{} {} by {plugin}: event {} {}",
+                    text(&kind["kind"]),
+                    text(&outcome["outcome"]),
+                    number(&example["sequence"]),
+                    example["subject"].as_str().unwrap_or_default()
+                ));
+                examples.push(format!("  {}", clip(&text(&example["body"]), MAX_CELL)));
+                let replacement = example["replacement"].as_str();
+                examples.extend(replacement.map(|it| format!("  now {}", clip(it, MAX_CELL))));
+                examples.extend(example["message"].as_str().map(|it| format!("  because {it}")));
+            }
+        }
+    }
+    if !rows.is_empty() {
+        blocks.push(output::table(
+            &["event type", "outcome", "events", "plugin"],
+            rows,
+        ));
+    }
+    blocks.push(examples.join("\n"));
+    let mut notes = Vec::new();
+    if let Some(failure) = failure(document) {
+        notes.push(format!(
+            "Later events were not decided, and no stream gets them: {failure}"
+        ));
+    }
+    let ignored = items(&document["ignored_parameters"]);
+    if !ignored.is_empty() {
+        notes.push(format!(
+            "The event stream ignores these parameters: {}. Others than its own are named in `apps.events.parameters`.",
+            names(&document["ignored_parameters"])
+        ));
+    }
+    match document["oldest_kept"].as_str() {
+        None => notes.push("No events are kept: this daemon has published none since it leads.".to_owned()),
+        Some(oldest) if is_later(oldest, &document["since"]) => notes.push(format!(
+            "The oldest event that is kept is from {oldest}: this daemon has not led longer, or older ones exceeded \
+             `apps.events.buffer_events` or `apps.events.buffer_bytes`."
+        )),
+        Some(_) => {}
+    }
+    if document["more"] == true {
+        notes.push("There are more events than could be decided in time: use a shorter --since.".to_owned());
+    }
+    blocks.push(notes.join("\n"));
+    finish(&blocks)
+}
+
+fn is_later(oldest: &str, since: &Value) -> bool {
+    let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
+    time(oldest) > since.as_str().and_then(time)
+}
+
+/// The attempt of a probe.
+pub(super) fn probe(document: &Value) -> String {
+    let transcript = &document["transcript"];
+    let version = transcript["version"].as_str().unwrap_or("(no version serves)");
+    let mut blocks = vec![format!(
+        "{} of {}: check {} ({}, {}) by {} {version}",
+        text(&document["task"]),
+        text(&document["app"]),
+        number(&document["check"]),
+        text(&document["purpose"]),
+        text(&document["kind"]),
+        text(&transcript["plugin"]),
+    )];
+    let steps = items(&transcript["steps"]);
+    let rows = steps.iter().enumerate().map(|(index, step)| {
+        let mut answer = compact(&step["answer"]);
+        if let Some(denied) = step["denied"].as_str() {
+            answer = format!("{answer}: {denied}");
+        }
+        vec![
+            (index + 1).to_string(),
+            time(&step["at_micros"]),
+            time(&step["took_micros"]),
+            compact(&step["step"]),
+            answer,
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    blocks.push(if rows.is_empty() {
+        "The component has requested no step.".to_owned()
+    } else {
+        output::table(&["step", "at", "took", "asked", "answer"], rows)
+    });
+    let mut lines = Vec::new();
+    let omitted = number(&transcript["omitted_steps"]);
+    if omitted > 0 {
+        lines.push(format!("{omitted} further steps are not listed."));
+    }
+    let runs = number(&transcript["runs"]);
+    if runs > 1 {
+        lines.push(format!(
+            "The attempt began {runs} times, because its instance was lost."
+        ));
+    }
+    let verdict = text(&document["verdict"]);
+    lines.push(match transcript["failure"]["message"].as_str() {
+        Some(message) => format!("Verdict: no result ({verdict}): {message}"),
+        None => format!("Verdict: {verdict}, {}", compact(&transcript["outcome"])),
+    });
+    lines.push(format!(
+        "It took {}, of which {} was processor time of the component. It counts neither for the task nor for the plugin.",
+        time(&transcript["took_micros"]),
+        time(&transcript["cpu_micros"])
+    ));
+    blocks.push(lines.join("\n"));
+    finish(&blocks)
+}
+
+/// A document on one line, shortened.
+fn compact(value: &Value) -> String {
+    clip(&value.to_string(), MAX_CELL)
+}
+
+fn time(value: &Value) -> String {
+    micros(number(value) as f64)
+}
+
+/// The message of a plugin that gave no answer, and what shows more.
+fn failure(document: &Value) -> Option<String> {
+    let failure = document["failure"].as_object()?;
+    let message = text(&failure["message"]);
+    Some(match failure["plugin"].as_str() {
+        Some(plugin) => {
+            format!("{message}. `transom plugin show {plugin}` has its state and its last fault.")
+        }
+        None => message,
+    })
+}
+
+fn finish(blocks: &[String]) -> String {
+    let blocks: Vec<&str> = blocks
+        .iter()
+        .map(String::as_str)
+        .filter(|it| !it.is_empty())
+        .collect();
+    blocks.join("\n\n")
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn names(value: &Value) -> String {
+    let names: Vec<&str> = items(value).iter().filter_map(Value::as_str).collect();
+    names.join(", ")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn placement(agents: u64, refusals: &Value, failure: &Value) -> String {
+        matcher(&json!({
+            "id": "/web", "instances": 3, "subscribed": true, "matchers": ["attributes", "spread"],
+            "constraints": ["rack CLUSTER r1"], "agents": agents, "accepted": 0, "placed": 1,
+            "refusals": refusals, "failure": failure,
+        }))
+    }
+
+    #[test]
+    fn refusals_name_plugin_condition_and_values() {
+        let refusals = json!([{
+            "plugin": "attributes", "constraint": 0, "condition": "rack CLUSTER r1", "agents": 9,
+            "values": [{"value": "r2", "agents": 5}, {"value": null, "agents": 3}], "other_values": 1,
+            "examples": ["a", "b"],
+        }]);
+        let text = placement(9, &refusals, &Value::Null);
+        assert!(
+            text.starts_with("/web: 0 of 9 agents may run one more instance. 1 of 3 instances"),
+            "{text}"
+        );
+        assert!(
+            text.contains("r2: 5, (none): 3, others: 1") && text.contains("a, b"),
+            "{text}"
+        );
+        assert!(text.contains("Relax one of these"), "{text}");
+    }
+
+    #[test]
+    fn failing_matcher_and_missing_agents_are_the_explanation() {
+        let failure = json!({"plugin": "spread", "message": "plugin `spread` is disabled"});
+        let text = placement(2, &json!([]), &failure);
+        assert!(
+            text.contains(
+                "No instance is launched: plugin `spread` is disabled. `transom plugin show spread`"
+            ),
+            "{text}"
+        );
+        let text = placement(0, &json!([]), &Value::Null);
+        assert!(text.contains("knows no agents"), "{text}");
+    }
+
+    #[test]
+    fn events_are_listed_with_the_filter_that_drops_them() {
+        let document = json!({
+            "since": "2026-01-01T00:00:00Z", "oldest_kept": "2026-01-01T00:30:00Z", "more": true,
+            "ignored_parameters": ["color"], "filters": ["events", "redact"],
+            "events": 3, "passed": 1, "replaced": 1, "dropped": 1, "failed": 0, "failure": null,
+            "kinds": [{"kind": "a_event", "events": 3, "outcomes": [
+                {"outcome": "passed", "plugin": null, "events": 1, "examples": [{"sequence": 7, "body": "{}"}]},
+                {"outcome": "dropped", "plugin": "events", "events": 1,
+                 "examples": [{"sequence": 8, "subject": "/web", "body": "{\"x\":1}"}]},
+                {"outcome": "replaced", "plugin": "redact", "events": 1,
+                 "examples": [{"sequence": 9, "body": "{\"x\":2}", "replacement": "{}"}]},
+            ]}],
+        });
+        let text = filter(&document);
+        assert!(
+            text.contains("3 events since 2026-01-01T00:00:00Z: 1 pass, 1 are replaced, 1 are dropped"),
+            "{text}"
+        );
+        assert!(
+            text.contains("a_event dropped by events: event 8 /web\n  {\"x\":1}"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  {\"x\":2}\n  now {}") && !text.contains("event 7"),
+            "{text}"
+        );
+        for part in [
+            "parameters: color",
+            "is from 2026-01-01T00:30:00Z",
+            "shorter --since",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn attempt_shows_each_step_and_the_verdict() {
+        let document = json!({
+            "task": "t", "app": "/web", "check": 1, "purpose": "health", "kind": "http", "verdict": "denied",
+            "transcript": {
+                "plugin": "check-http", "version": "1.0.0", "runs": 2, "omitted_steps": 3,
+                "steps": [{"run": 1, "at_micros": 1500, "took_micros": 20, "step": {"connect": {"to": "10.0.0.1:1"}},
+                           "answer": {"error": "denied"}, "denied": "10.0.0.1:1: not granted"}],
+                "outcome": null, "failure": {"reason": "denied", "message": "no \u{1b}[31mway"},
+                "took_micros": 2000, "cpu_micros": 300, "memory": 1,
+            },
+        });
+        let text = probe(&document);
+        assert!(
+            text.starts_with("t of /web: check 1 (health, http) by check-http 1.0.0"),
+            "{text}"
+        );
+        for part in [
+            "denied\"}: 10.0.0.1:1: not granted",
+            "3 further steps",
+            "began 2 times",
+            "no result (denied): no",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
