@@ -59,6 +59,7 @@ mod plugin_admin;
 mod plugin_cache;
 mod plugin_cli;
 mod plugin_dev;
+mod plugin_explain;
 mod plugin_fuzz;
 mod plugin_kits;
 mod plugin_recording;
