@@ -243,7 +243,7 @@ impl FilterExplainer {
                 return;
             }
         }
-        for way in ways {
+        for way in &ways {
             self.count(way);
         }
     }
@@ -316,7 +316,7 @@ impl FilterExplainer {
         Ok(())
     }
 
-    fn count(&mut self, way: Way<'_>) {
+    fn count(&mut self, way: &Way<'_>) {
         let counts = &mut self.explanation;
         let (ending, filter, count) = match (&way.end, &way.replaced) {
             (Some(End::Dropped(at)), _) => (Ending::Dropped, Some(*at), &mut counts.dropped),
