@@ -125,7 +125,7 @@ mod tests {
 
     /// Each event is published a second after the one before it.
     fn at(sequence: u64) -> Timestamp {
-        Timestamp::from_second(sequence as i64).unwrap()
+        Timestamp::from_second(sequence.cast_signed()).unwrap()
     }
 
     #[test]

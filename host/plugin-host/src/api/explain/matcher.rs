@@ -256,8 +256,8 @@ mod tests {
         }
     }
 
-    fn text(value: &str) -> Option<AttributeValue> {
-        Some(AttributeValue::Text(value.to_owned()))
+    fn racked(handle: u32, rack: &str) -> Agent {
+        agent(handle, Some(AttributeValue::Text(rack.to_owned())))
     }
 
     fn rack(operator: &str, operand: Option<&str>) -> Constraint {
@@ -278,12 +278,12 @@ mod tests {
     #[test]
     fn refused_agents_are_grouped_by_matcher_and_constraint_with_their_values() {
         let agents = [
-            agent(0, text("r1")),
-            agent(1, text("r2")),
-            agent(2, text("r2")),
+            racked(0, "r1"),
+            racked(1, "r2"),
+            racked(2, "r2"),
             agent(3, None),
-            agent(4, text("r1")),
-            agent(5, text("r1")),
+            racked(4, "r1"),
+            racked(5, "r1"),
         ];
         let task = Task {
             constraints: vec![rack("CLUSTER", Some("r1")), rack("UNIQUE", None)],
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn values_are_bounded_and_the_rest_is_counted() {
         let agents: Vec<Agent> = (0..100)
-            .map(|at| agent(at, text(&format!("r{}", at.min(50)))))
+            .map(|at| racked(at, &format!("r{}", at.min(50))))
             .collect();
         let agents: Vec<&Agent> = agents.iter().collect();
         let (listed, others) = values(&rack("UNIQUE", None), &agents);
