@@ -160,7 +160,11 @@ mod tests {
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
     fn compilers() -> Compilers {
-        Compilers::new(Compiler::InProcess, Duration::from_mins(1), CompilePriority::Interactive)
+        Compilers::new(
+            Compiler::InProcess,
+            Duration::from_mins(1),
+            CompilePriority::Interactive,
+        )
     }
 
     impl Rig {

@@ -105,14 +105,23 @@ async fn provenance_and_sboms_are_shown_at_admission() {
     let slsa = "https://slsa.dev/provenance/v1";
     let spdx = "https://spdx.dev/Document";
     let layers = [
-        (ENVELOPE, attestation(file!("p256.key"), &image, slsa, &provenance)),
+        (
+            ENVELOPE,
+            attestation(file!("p256.key"), &image, slsa, &provenance),
+        ),
         (ENVELOPE, attestation(file!("other.key"), &image, spdx, &packages)),
         // These are left out: of another image, and no envelope.
-        (ENVELOPE, attestation(file!("p256.key"), &sha256(b"other"), slsa, &provenance)),
+        (
+            ENVELOPE,
+            attestation(file!("p256.key"), &sha256(b"other"), slsa, &provenance),
+        ),
         (ENVELOPE, b"{}".to_vec()),
     ];
     attach(&registry, &image, "att", &layers).await;
-    let cyclonedx = ("application/vnd.cyclonedx+json", br#"{"components": [{}]}"#.to_vec());
+    let cyclonedx = (
+        "application/vnd.cyclonedx+json",
+        br#"{"components": [{}]}"#.to_vec(),
+    );
     attach(&registry, &image, "sbom", &[cyclonedx]).await;
 
     let text = manifest(&registry.source(":latest"), "");
@@ -121,7 +130,10 @@ async fn provenance_and_sboms_are_shown_at_admission() {
         config.registries = settings;
         let pem = file!("p256.pub").to_vec();
         config.signatures = Signatures {
-            keys: vec![PublicKey { name: "team.pub".to_owned(), pem }],
+            keys: vec![PublicKey {
+                name: "team.pub".to_owned(),
+                pem,
+            }],
             required: true,
         };
         put(&config.dir, "odd.toml", text.as_bytes());
@@ -130,7 +142,11 @@ async fn provenance_and_sboms_are_shown_at_admission() {
     let status = serving(&site).await;
     assert_eq!(
         kinds(&status.attestations),
-        [(slsa, true), (spdx, false), ("application/vnd.cyclonedx+json", false)]
+        [
+            (slsa, true),
+            (spdx, false),
+            ("application/vnd.cyclonedx+json", false)
+        ]
     );
     let built = &status.attestations[0];
     assert_eq!(built.builder.as_deref(), Some("https://example.com/builder"));
@@ -144,7 +160,9 @@ async fn provenance_and_sboms_are_shown_at_admission() {
     let next = push_variant(&registry, 2, "latest", Some(file!("p256.key"))).await;
     site.plugins.rescan().await;
     let status = until(&site, "the next image", |it| {
-        it.source.as_ref().is_some_and(|it| it.digest.as_ref() == Some(&next))
+        it.source
+            .as_ref()
+            .is_some_and(|it| it.digest.as_ref() == Some(&next))
             && it.digest == Some(sha256(&variant(2)))
     })
     .await;
@@ -169,7 +187,11 @@ async fn registry_that_withholds_attestations_does_not_prevent_an_admission() {
             if head.contains(".att ") {
                 std::future::pending::<()>().await;
             }
-            let body = if head.contains("/blobs/") { component } else { document.into_bytes() };
+            let body = if head.contains("/blobs/") {
+                component
+            } else {
+                document.into_bytes()
+            };
             let length = body.len();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
             // The peer may have left.

@@ -4,7 +4,9 @@ use std::{fs, time::Duration};
 
 use transom_plugin_host::{Change, CommandError, CompileProcess, Compiler, Outcome as Came, State};
 
-use crate::support::{Site, TIMEOUT, compile_process, component, custom, put, slow_to_compile, stamped, until};
+use crate::support::{
+    Site, TIMEOUT, compile_process, component, custom, put, slow_to_compile, stamped, until,
+};
 
 /// Compiling all of them takes minutes on any machine.
 const FUNCTIONS: usize = 40_000;
@@ -137,7 +139,11 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
 fn is_running(argument: &str) -> bool {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let mut commands = processes.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
-    commands.any(|command| command.split(|byte| *byte == 0).any(|it| it == argument.as_bytes()))
+    commands.any(|command| {
+        command
+            .split(|byte| *byte == 0)
+            .any(|it| it == argument.as_bytes())
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,7 +193,10 @@ async fn compilation_that_needs_too_much_memory_is_refused_with_the_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn program_that_cannot_compile_is_reported() {
     for (program, reason) in [
-        ("/nonexistent/compiler", "cannot start its compilation: /nonexistent/compiler"),
+        (
+            "/nonexistent/compiler",
+            "cannot start its compilation: /nonexistent/compiler",
+        ),
         ("/bin/true", "it is not a compiled component of this daemon"),
         ("/bin/false", "exit status: 1"),
     ] {

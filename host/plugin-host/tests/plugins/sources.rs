@@ -366,7 +366,9 @@ async fn unavailable_registry_keeps_the_serving_version() {
     let trouble = status.source.unwrap().error.unwrap();
     // A connection of the pull before it may still have been open, and be closed in the middle of
     // this one.
-    let why = ["refused", "closed", "reset"].iter().any(|it| trouble.contains(it));
+    let why = ["refused", "closed", "reset"]
+        .iter()
+        .any(|it| trouble.contains(it));
     assert!(trouble.contains("cannot reach") && why, "{trouble}");
     assert_eq!((status.state, status.refusal), (State::Serving, None));
     assert!(site.look("odd", "{}", None).await.is_ok());

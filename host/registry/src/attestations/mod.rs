@@ -120,7 +120,10 @@ pub(crate) fn from_envelope(
             "expected `_type` and `predicateType`".to_owned(),
         ));
     };
-    let subjects = statement["subject"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let subjects = statement["subject"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let is_subject = |it: &Value| {
         let digest = it["digest"]["sha256"].as_str();
         digest.is_some() && digest == image.strip_prefix("sha256:")
@@ -145,7 +148,7 @@ fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     [head.as_bytes(), payload].concat()
 }
 
-/// What provenance (SLSA 0.2 and 1) and SBOMs (SPDX, CycloneDX) have in common places.
+/// What provenance (SLSA 0.2 and 1) and SBOMs (SPDX, `CycloneDX`) have in common places.
 fn summary(kind: &str, predicate: &Value) -> Attestation {
     let first = |pointers: &[&str]| {
         let found = pointers.iter().find_map(|it| predicate.pointer(it)?.as_str());

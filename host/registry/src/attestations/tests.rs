@@ -95,7 +95,10 @@ fn provenance_and_sboms_are_summarized() {
         assert_eq!(summary, expected, "{kind}");
     }
     let attached = from_sbom("text/spdx+json", br#"{"packages": [{}]}"#);
-    assert_eq!((attached.kind.as_str(), attached.packages), ("text/spdx+json", Some(1)));
+    assert_eq!(
+        (attached.kind.as_str(), attached.packages),
+        ("text/spdx+json", Some(1))
+    );
     assert_eq!(from_sbom("text/spdx", b"SPDXVersion: SPDX-2.3").packages, None);
 }
 
@@ -133,9 +136,15 @@ fn wrong_attestations_are_reported() {
             "its payload is of type text/\\u{1b}[31mplain; expected application/vnd.in-toto+json",
         ),
         (about(&json!("x")), "it is not an in-toto statement"),
-        (about(&json!({"_type": "other", "predicateType": "x"})), "expected `_type`"),
+        (
+            about(&json!({"_type": "other", "predicateType": "x"})),
+            "expected `_type`",
+        ),
         (about(&other), "it is about another image"),
-        (about(&json!({"_type": "https://in-toto.io/Statement/v1", "predicateType": "x"})), "another image"),
+        (
+            about(&json!({"_type": "https://in-toto.io/Statement/v1", "predicateType": "x"})),
+            "another image",
+        ),
     ] {
         let error = read(&envelope).unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -149,7 +158,10 @@ fn texts_are_bounded_and_on_one_line() {
     let long = format!("\u{1b}[2J\n{}", "x".repeat(1 << 20));
     let found = read(&envelope(&statement(&long, &json!({"builder": {"id": long}})))).unwrap();
     for text in [&found.kind, found.builder.as_ref().unwrap()] {
-        assert!(text.chars().count() <= MAX_TEXT && !text.contains(['\n', '\u{1b}']), "{text}");
+        assert!(
+            text.chars().count() <= MAX_TEXT && !text.contains(['\n', '\u{1b}']),
+            "{text}"
+        );
     }
 }
 

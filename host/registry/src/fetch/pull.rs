@@ -102,7 +102,9 @@ impl Puller {
                 fetched.image = Arc::new(image);
             }
         }
-        let attestations = self.attestations(source, &digest, &fetched.image.attestations).await;
+        let attestations = self
+            .attestations(source, &digest, &fetched.image.attestations)
+            .await;
         if fetched.image.attestations != attestations {
             let mut image = Image::clone(&fetched.image);
             image.attestations = attestations;

@@ -10,7 +10,10 @@ use sha2::{Digest, Sha256};
 use transom_common::text::hex;
 
 use super::*;
-use crate::oci::{CONFIG, LAYER, Signature};
+use crate::{
+    attestations::Attestations,
+    oci::{CONFIG, LAYER, Signature},
+};
 
 /// As `openssl` made them: `ecparam -name prime256v1`, `genpkey -algorithm ed25519`; `dgst -sha256
 /// -sign` and `pkeyutl -sign -rawin` of `message`.
@@ -145,6 +148,7 @@ fn an_image_needs_a_signature_that_names_it() {
             source: "oci://r.example/probe:1".to_owned(),
             manifest: manifest.clone(),
             signatures,
+            attestations: Attestations::default(),
         })),
         ..file(component, None)
     };
@@ -238,7 +242,10 @@ fn signature_by_cosign_is_valid() {
     let signature = decode(cosign!("payload.sig")).unwrap();
     let key = trust(&[cosign!("cosign.pub")], true);
     assert!(key.signer(payload, &signature).is_some());
-    assert_eq!(trust(&[file!("p256.pub")], true).signer(payload, &signature), None);
+    assert_eq!(
+        trust(&[file!("p256.pub")], true).signer(payload, &signature),
+        None
+    );
     let document = std::str::from_utf8(payload).unwrap();
     let digest = "sha256:f3cfc9d0dbf931d3db4685ec659b7ac68e2a578219da4aae65427886e649b06b";
     assert!(names(document, digest));

@@ -268,7 +268,8 @@ impl Directory {
                 }
             }
         };
-        token.run_until_cancelled(work).await;
+        // Large: it holds what each kind of event leads to.
+        token.run_until_cancelled(Box::pin(work)).await;
         // Drops the queues of the instance tasks: the instances end with the calls in progress.
         self.table.store(Arc::default());
     }

@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getpriority_process, getrlimit, prlimit, setpriority_pgrp};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getpriority_process, getrlimit, prlimit, setpriority_pgrp,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
@@ -23,7 +25,7 @@ use tokio::{
 use transom_common::text::one_line;
 
 use super::{
-    ArtifactKey, CompileError, CompiledArtifact, CompilePriority, compiled,
+    ArtifactKey, CompileError, CompilePriority, CompiledArtifact, compiled,
     compiler::{compiling_engine, precompile},
 };
 use crate::config::CompileProcess;
@@ -125,7 +127,10 @@ pub(super) async fn compile(
         exchanged = exchange => exchanged.map_err(|error| CompileError::Ended(error.to_string()))?,
         never = lower => never,
     };
-    let status = child.wait().await.map_err(|error| CompileError::Ended(error.to_string()))?;
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| CompileError::Ended(error.to_string()))?;
     if !status.success() {
         return Err(failure(status, &message, process.memory, time));
     }
@@ -168,7 +173,11 @@ async fn exchange(child: &mut Child, component: &[u8], max_output: u64) -> io::R
     let mut message = Vec::new();
     let mut output = output.take(max_output);
     let mut errors = errors.take(MAX_MESSAGE);
-    tokio::try_join!(write, output.read_to_end(&mut compiled), errors.read_to_end(&mut message))?;
+    tokio::try_join!(
+        write,
+        output.read_to_end(&mut compiled),
+        errors.read_to_end(&mut message)
+    )?;
     Ok((compiled, String::from_utf8_lossy(&message).into_owned()))
 }
 

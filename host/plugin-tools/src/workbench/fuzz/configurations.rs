@@ -88,7 +88,7 @@ fn of_schema(schema: &Value, values: &mut Values, depth: usize) -> Value {
             let most = bound("maximum").unwrap_or(9.0e15);
             let found = *values
                 .random
-                .pick(&[least, most, least + 1.0, ((least + most) / 2.0).floor()]);
+                .pick(&[least, most, least + 1.0, f64::midpoint(least, most).floor()]);
             match kind {
                 "integer" => (found as i64).into(),
                 _ => found.into(),
@@ -115,7 +115,7 @@ fn object(schema: &Map<String, Value>, values: &mut Values, depth: usize) -> Val
     }
     let others = schema.get("additionalProperties");
     if let Some(others) = others.filter(|it| it.is_object()) {
-        for _ in 0..1 + values.random.below(3) {
+        for _ in 0..=values.random.below(3) {
             members.insert(values.text(), of_schema(others, values, depth - 1));
         }
     }

@@ -90,9 +90,8 @@ fn simpler(value: &Value) -> Vec<Value> {
         }
         Value::Number(number) => match number.as_u64() {
             Some(0) => Vec::new(),
-            Some(1) => vec![0.into()],
+            Some(1) | None => vec![0.into()],
             Some(number) => vec![0.into(), 1.into(), (number / 2).into()],
-            None => vec![0.into()],
         },
         Value::Bool(true) => vec![false.into()],
         _ => Vec::new(),
