@@ -40,19 +40,6 @@ const JAVASCRIPT_NATIVE: [&str; 2] = [
 /// What makes components of Python.
 const REQUIREMENTS: &str = "examples/plugins/redact/requirements.txt";
 
-/// Files in a project's folder that are no input.
-pub(crate) const MADE: [&str; 9] = [
-    ".venv",
-    "node_modules",
-    "out",
-    "__pycache__",
-    "build",
-    "dist",
-    "transom_plugin.egg-info",
-    ".mypy_cache",
-    ".ruff_cache",
-];
-
 /// Builds the components of other languages next to the others, and returns the environment
 /// variables for tests of these.
 pub(crate) fn step(components: &Path) -> Result<Vec<(&'static str, OsString)>> {
@@ -99,8 +86,21 @@ fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsStrin
     Ok(told)
 }
 
+/// `cargo xtask kits`: builds the three packages into a folder, `target/kits` by default.
+pub(crate) fn build_kits(out: Option<PathBuf>) -> Result<()> {
+    let out = out.unwrap_or_else(|| target().join("kits"));
+    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    kits::rust_package(&out)?;
+    let progress = |line: &str| eprintln!("    {line}");
+    let aside = tempfile::tempdir()?;
+    kits::wheel(&pip(&progress)?, aside.path(), &out, &progress)?;
+    kits::tarball(aside.path(), &out, &progress)?;
+    eprintln!("    in {}", out.display());
+    Ok(())
+}
+
 /// A `pip` of its own.
-pub(crate) fn pip(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+fn pip(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let tools = target().join("authors");
     fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
     Ok(virtual_environment(&tools, progress)?.join("bin/pip"))
@@ -161,7 +161,7 @@ fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if MADE.contains(&name.as_str()) {
+        if kits::MADE.contains(&name.as_str()) {
             continue;
         }
         name.hash(hasher);

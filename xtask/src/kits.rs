@@ -7,19 +7,28 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::authors;
-use crate::steps::{cargo, root, step, target};
+use crate::steps::{cargo, root, step};
 use crate::toolchain::run;
 
 /// The kit's folder of each language.
 pub(crate) const PYTHON: &str = "clients/plugin-kit-python";
 pub(crate) const JAVASCRIPT: &str = "clients/plugin-kit-javascript";
 
-/// `cargo xtask kits`: builds the three packages into a folder, `target/kits` by default.
-pub(crate) fn build(out: Option<PathBuf>) -> Result<()> {
-    let out = out.unwrap_or_else(|| target().join("kits"));
-    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    // It compiles the crate from the package alone.
+/// Files in a project's folder that are no input.
+pub(crate) const MADE: [&str; 9] = [
+    ".venv",
+    "node_modules",
+    "out",
+    "__pycache__",
+    "build",
+    "dist",
+    "transom_plugin.egg-info",
+    ".mypy_cache",
+    ".ruff_cache",
+];
+
+/// Packages the Rust crate, which compiles it from the package alone.
+pub(crate) fn rust_package(out: &Path) -> Result<()> {
     let mut package = cargo();
     package
         .args(["package", "--package", "transom-sdk", "--target-dir"])
@@ -32,11 +41,6 @@ pub(crate) fn build(out: Option<PathBuf>) -> Result<()> {
             fs::copy(&path, out.join(path.file_name().unwrap_or_default()))?;
         }
     }
-    let progress = |line: &str| eprintln!("    {line}");
-    let aside = tempfile::tempdir()?;
-    wheel(&authors::pip(&progress)?, aside.path(), &out, &progress)?;
-    tarball(aside.path(), &out, &progress)?;
-    eprintln!("    in {}", out.display());
     Ok(())
 }
 
@@ -99,7 +103,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
-        if authors::MADE.contains(&&*name.to_string_lossy()) {
+        if MADE.contains(&&*name.to_string_lossy()) {
             continue;
         }
         let to = to.join(name);

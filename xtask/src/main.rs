@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     let outcome = match Xtask::parse() {
         Xtask::Dev { arguments } => dev::run(&arguments),
         Xtask::Plugins { out, all } => plugins(out, all),
-        Xtask::Kits { out } => kits::build(out),
+        Xtask::Kits { out } => authors::build_kits(out),
         Xtask::Bench { name, profile } => bench::run(&name, &profile),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),

@@ -72,7 +72,7 @@ pub struct EventsExplanation {
     pub ignored_parameters: Vec<String>,
     /// Whether there are more events than could be decided in time.
     pub more: bool,
-    /// What was decided.
+    /// The decision.
     #[serde(flatten)]
     pub filters: FilterExplanation,
 }

@@ -86,7 +86,7 @@ impl AttemptLog {
         });
     }
 
-    /// What was collected, and the time since the beginning.
+    /// The collected steps, and the time since the beginning.
     pub(crate) fn finish(self) -> (LoggedSteps, Duration) {
         let took = self.began.elapsed();
         let steps = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);

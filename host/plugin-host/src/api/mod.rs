@@ -5,5 +5,6 @@ mod attempt;
 mod attempt_log;
 pub(crate) mod explain;
 pub(crate) mod extension_points;
+mod matcher_chain;
 pub(crate) mod plugins;
 pub(crate) mod views;

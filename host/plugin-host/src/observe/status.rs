@@ -73,7 +73,7 @@ pub struct Rollout {
     pub p99_micros: Option<u64>,
     /// The same of the serving version, since the other one began to run.
     pub serving_p99_micros: Option<u64>,
-    /// What has to happen before it is promoted, a line each. Empty: it is being promoted.
+    /// The conditions that are missing before it is promoted, a line each. Empty: it is being promoted.
     pub missing: Vec<String>,
     /// The newest differences, and failures of a shadow, oldest first; at most 16.
     pub samples: Vec<Difference>,

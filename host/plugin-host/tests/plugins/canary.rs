@@ -128,7 +128,7 @@ async fn canary_answers_its_share_of_the_tasks() {
             "an operator's order (transom plugin promote odd)"
         ]
     );
-    // What was repeated aside is not counted as the serving version's.
+    // Repeated calls are not counted as the serving version's.
     let status = site.status("odd");
     assert_eq!(status.calls, 6);
     let label = |digest: &str| {
@@ -203,7 +203,7 @@ async fn canary_that_met_its_plan_is_promoted() {
     site.stop().await;
 }
 
-/// The same store, and a daemon that starts anew: no task changes its version.
+/// The same store, and a daemon that starts again: no task changes its version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_changes_its_version_at_a_restart_and_returned_files_stay_aside() {
     let state = TempDir::new().unwrap();

@@ -10,8 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transom_common::text::one_line;
 
-use crate::signatures::Trust;
-
 /// Type of the layer of an attestation.
 pub(crate) const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
 /// Type of what an envelope contains.
@@ -90,11 +88,12 @@ pub(crate) fn is_sbom(media_type: &str) -> bool {
     SBOMS.contains(&media_type)
 }
 
-/// Reads an envelope about the image with this digest (`sha256:…`).
+/// Reads an envelope about the image with this digest (`sha256:…`). `signer`: the key that signed a
+/// message, if it is known.
 pub(crate) fn from_envelope(
     envelope: &[u8],
     image: &str,
-    trust: &Trust,
+    signer: impl Fn(&[u8], &[u8]) -> Option<String>,
 ) -> Result<Attestation, AttestationError> {
     let wrong = |error: &dyn std::fmt::Display| AttestationError::Envelope(one_line(&error.to_string()));
     let envelope: Envelope = serde_json::from_slice(envelope).map_err(|error| wrong(&error))?;
@@ -104,10 +103,10 @@ pub(crate) fn from_envelope(
     let payload = BASE64_STANDARD
         .decode(&envelope.payload)
         .map_err(|error| wrong(&error))?;
-    let signed = pre_authentication_encoding(&envelope.payload_type, &payload);
+    let message = pre_authentication_encoding(&envelope.payload_type, &payload);
     let signed_by = envelope.signatures.iter().find_map(|it| {
         let signature = BASE64_STANDARD.decode(&it.sig).ok()?;
-        trust.signer(&signed, &signature)
+        signer(&message, &signature)
     });
     let statement: Value = serde_json::from_slice(&payload)
         .map_err(|error| AttestationError::Statement(one_line(&error.to_string())))?;

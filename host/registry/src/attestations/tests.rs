@@ -6,7 +6,7 @@ use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 use serde_json::json;
 
 use super::*;
-use crate::signatures::{PublicKey, Signatures};
+use crate::signatures::{PublicKey, Signatures, Trust};
 
 macro_rules! file {
     ($name:literal) => {
@@ -16,12 +16,14 @@ macro_rules! file {
 
 const IMAGE: &str = "sha256:6c6fd6a4115c6e998ff357cd914680931bb9a6c1a7cd5f5cb2f5e1c0932ab6ed";
 
-fn trust() -> Trust {
+/// The key of `signing`, if it signed the message.
+fn signer(message: &[u8], signature: &[u8]) -> Option<String> {
     let keys = vec![PublicKey {
         name: "team.pub".to_owned(),
         pem: file!("signing/p256.pub").to_vec(),
     }];
-    Trust::new(&Signatures { keys, required: true }).unwrap()
+    let trust = Trust::new(&Signatures { keys, required: true }).unwrap();
+    trust.signer(message, signature)
 }
 
 fn statement(predicate_type: &str, predicate: &Value) -> Value {
@@ -50,7 +52,7 @@ fn envelope(statement: &Value) -> Value {
 }
 
 fn read(envelope: &Value) -> Result<Attestation, String> {
-    from_envelope(envelope.to_string().as_bytes(), IMAGE, &trust()).map_err(|error| error.to_string())
+    from_envelope(envelope.to_string().as_bytes(), IMAGE, signer).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -113,7 +115,7 @@ fn signature_of_another_key_or_payload_is_not_shown() {
     unsigned["signatures"] = json!([]);
     assert_eq!(read(&unsigned).unwrap().signed_by, None);
     // The signature does not cover the payload alone.
-    let keyless = from_envelope(good.to_string().as_bytes(), IMAGE, &Trust::default()).unwrap();
+    let keyless = from_envelope(good.to_string().as_bytes(), IMAGE, |_, _| None).unwrap();
     assert_eq!(keyless.signed_by, None);
 }
 
@@ -150,7 +152,7 @@ fn wrong_attestations_are_reported() {
         assert!(error.contains(expected), "{error}");
     }
     let deep = "[".repeat(100_000);
-    assert!(from_envelope(deep.as_bytes(), IMAGE, &trust()).is_err());
+    assert!(from_envelope(deep.as_bytes(), IMAGE, signer).is_err());
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn texts_are_bounded_and_on_one_line() {
 /// What `cosign attest` wrote; its key is not known here, since a certificate held it.
 #[test]
 fn attestation_by_cosign_is_read() {
-    let found = from_envelope(file!("cosign/attestation.json"), IMAGE, &trust()).unwrap();
+    let found = from_envelope(file!("cosign/attestation.json"), IMAGE, signer).unwrap();
     assert_eq!(
         found,
         Attestation {
@@ -178,7 +180,7 @@ fn attestation_by_cosign_is_read() {
     );
     let other = format!("sha256:{}", "0".repeat(64));
     assert_eq!(
-        from_envelope(file!("cosign/attestation.json"), &other, &trust()),
+        from_envelope(file!("cosign/attestation.json"), &other, signer),
         Err(AttestationError::OtherImage)
     );
 }

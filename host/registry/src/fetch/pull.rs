@@ -311,7 +311,8 @@ impl Puller {
                 list.push(attestations::from_sbom(media_type, &content));
                 continue;
             }
-            match attestations::from_envelope(&content, digest, &self.trust) {
+            let signer = |message: &[u8], signature: &[u8]| self.trust.signer(message, signature);
+            match attestations::from_envelope(&content, digest, signer) {
                 Ok(attestation) => list.push(attestation),
                 Err(error) => tracing::warn!(%source, "an attestation is not shown: {error}"),
             }

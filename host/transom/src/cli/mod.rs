@@ -55,9 +55,6 @@ enum Command {
     Man(shell::Man),
 }
 
-/// The command with which the daemon starts itself to compile a component.
-pub(crate) const COMPILE_COMMAND: [&str; 2] = ["plugin", "compile"];
-
 impl CommandLine {
     /// Whether this process has only to compile a component.
     pub(crate) fn is_compilation(&self) -> bool {

@@ -12,6 +12,8 @@ use transom_discovery::config::check;
 
 use crate::{config, sources};
 
+/// The command with which the daemon starts itself to compile a component.
+pub(crate) const COMPILE_COMMAND: [&str; 2] = ["plugin", "compile"];
 /// The interval of checks of a store that does not answer yet.
 const STORE_POLL: Duration = Duration::from_millis(250);
 
@@ -251,7 +253,7 @@ pub(super) fn plugins_config(
         compile_timeout: Duration::from_secs(section.compile_timeout_seconds),
         compiler: transom_plugin_host::Compiler::Process(transom_plugin_host::CompileProcess {
             program: "/proc/self/exe".into(),
-            arguments: crate::cli::COMPILE_COMMAND.map(Into::into).to_vec(),
+            arguments: COMPILE_COMMAND.map(Into::into).to_vec(),
             memory: section.compile_memory_bytes,
         }),
         ..transom_plugin_host::Config::new(section.dir)

@@ -12,8 +12,8 @@ use transom_common::text::clip;
 use super::{MAX_TEXT, PluginFailure};
 use crate::{
     api::{
-        agent_set::{Judge, Judgement, judge},
         extension_points::ExtensionPoints,
+        matcher_chain::{Judge, Judgement, judge},
     },
     error::CallError,
     runtime::{

@@ -30,7 +30,7 @@ pub(super) struct Latency {
 pub(super) struct Judgement {
     /// Why it is returned.
     pub(super) returned: Option<String>,
-    /// What has to happen before it may serve, a line each.
+    /// The conditions that are missing before it may serve, a line each.
     pub(super) missing: Vec<String>,
 }
 

@@ -25,8 +25,8 @@ use tokio::{
 use transom_common::text::one_line;
 
 use super::{
-    ArtifactKey, CompileError, CompilePriority, CompiledArtifact, compiled,
-    compiler::{compiling_engine, precompile},
+    ArtifactKey, CompileError, CompiledArtifact, compiled,
+    precompile::{compiling_engine, precompile},
 };
 use crate::config::CompileProcess;
 
@@ -44,6 +44,15 @@ const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
 const MAX_MESSAGE: u64 = 4096;
 /// What Rust's runtime, and the system, say when memory is exhausted.
 const OUT_OF_MEMORY: [&str; 2] = ["memory allocation of", "(os error 12)"];
+
+/// Whether compiling takes precedence over other work of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompilePriority {
+    /// For the directory: at low priority if it takes long.
+    Background,
+    /// For an operator who waits.
+    Interactive,
+}
 
 /// The work of the process: compiles standard input to standard output.
 pub fn compile_standard_input() -> ExitCode {

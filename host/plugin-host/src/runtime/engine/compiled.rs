@@ -104,7 +104,7 @@ impl Engine {
     /// Compiles without a limit: for tests and benchmarks.
     #[cfg(test)]
     pub(crate) fn precompile(component: &[u8]) -> Result<CompiledArtifact, CompileError> {
-        super::compiler::precompile(component)
+        super::precompile::precompile(component)
     }
 
     /// Loads compiled code, if its instances fit into the pool.
@@ -128,7 +128,7 @@ pub(super) fn compatibility(engine: &Wasmtime) -> Sha {
 }
 
 fn deserialize(engine: &Wasmtime, artifact: &CompiledArtifact) -> wasmtime::Result<Component> {
-    // SAFETY: a `CompiledArtifact` is made in two places: by `compiler::precompile`, and by
+    // SAFETY: a `CompiledArtifact` is made in two places: by `precompile`, and by
     // `verified`, which accepts only the bytes that `precompile` made, earlier or in the process
     // that compiles.
     unsafe { Component::deserialize(engine, &artifact.0) }

@@ -20,10 +20,12 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::timeout,
 };
-use transom_common::text::one_line;
-use wasmtime::{Config as EngineConfig, Engine as Wasmtime};
 
-use super::{ArtifactKey, CompileError, CompiledArtifact, common_config, compile_process};
+use super::{
+    ArtifactKey, CompileError, CompiledArtifact,
+    compile_process::{self, CompilePriority},
+    precompile::precompile,
+};
 use crate::config::Compiler;
 
 /// Maximum number of concurrent compilations.
@@ -36,15 +38,6 @@ pub(crate) struct Compilers {
     limit: Duration,
     places: Arc<Semaphore>,
     priority: CompilePriority,
-}
-
-/// Whether compiling takes precedence over other work of the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CompilePriority {
-    /// For the directory: at low priority if it takes long.
-    Background,
-    /// For an operator who waits.
-    Interactive,
 }
 
 impl Compilers {
@@ -105,22 +98,6 @@ impl Compilers {
             Err(_elapsed) => Err(CompileError::TooLong(self.limit)),
         }
     }
-}
-
-/// An engine that compiles for the serving one.
-pub(super) fn compiling_engine() -> Result<Wasmtime, CompileError> {
-    let mut config = EngineConfig::new();
-    common_config(&mut config);
-    Wasmtime::new(&config).map_err(|error| CompileError::Invalid(one_line(&format!("{error:#}"))))
-}
-
-/// Compiles in a separate engine, whose memory is freed afterwards. Blocks for milliseconds to
-/// minutes.
-pub(crate) fn precompile(component: &[u8]) -> Result<CompiledArtifact, CompileError> {
-    compiling_engine()?
-        .precompile_component(component)
-        .map(CompiledArtifact)
-        .map_err(|error| CompileError::Invalid(one_line(&format!("{error:#}"))))
 }
 
 #[cfg(test)]

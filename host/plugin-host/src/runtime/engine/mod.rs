@@ -14,6 +14,7 @@ mod compiler;
 mod convert;
 mod guest;
 mod instance;
+mod precompile;
 mod resource_check;
 mod stdio;
 mod types;
@@ -33,9 +34,10 @@ use crate::{
 };
 use guest::Guest;
 
+pub(crate) use compile_process::CompilePriority;
 pub use compile_process::compile_standard_input;
 pub(crate) use compiled::{ArtifactKey, CompiledArtifact};
-pub(crate) use compiler::{CompilePriority, Compilers};
+pub(crate) use compiler::Compilers;
 pub(crate) use instance::{Instance, Reply, World, link, span};
 pub(crate) use resource_check::ExceedsPool;
 pub(crate) use types::{WorldMismatch, check_types};

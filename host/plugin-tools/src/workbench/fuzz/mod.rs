@@ -42,7 +42,7 @@ pub struct FuzzPlan {
     pub time: Duration,
 }
 
-/// What was asked, and what was found.
+/// The questions asked, and the faults found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FuzzReport {
     /// Of the plan.
