@@ -60,7 +60,7 @@ pub struct FuzzReport {
 /// A fault, and the smallest input found that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// What was given.
+    /// The input.
     #[serde(flatten)]
     pub input: Input,
     /// What happened.

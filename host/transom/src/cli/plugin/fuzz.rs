@@ -17,9 +17,9 @@ use crate::output::Output;
 ///
 /// Calls are made from the types of the component's world, with values at their borders and words
 /// from the manifest; configurations from the component's schema and the manifest's `[config]`. Each
-/// call gets a new instance, and nothing is connected to: a probe's steps get made-up answers. What is
-/// found is made as small as possible and written to a file of cases for `transom plugin test`.
-/// Exit code 1 means that something was found.
+/// call gets a new instance, and nothing is connected to: a probe's steps get made-up answers. The
+/// command makes each input that leads to a fault as small as possible, and writes it to a file of
+/// cases for `transom plugin test`. Exit code 1 means that it found a fault.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Fuzz {
     #[command(flatten)]
