@@ -213,7 +213,8 @@ async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
 #[tokio::test]
 async fn resync_differences_count_missed_events_but_not_lost_agents() {
     let config = Config {
-        refresh_seconds: 1,
+        // Long enough for what follows a comparison.
+        refresh_seconds: 3,
         ..Config::default()
     };
     let tasks = [task(0, "TASK_RUNNING")];
