@@ -141,9 +141,10 @@ pub(super) async fn run(component: &TrialComponent, plan: FuzzPlan) -> Result<Fu
         };
         // A limit on time may be exceeded once because the machine is busy.
         if let Outcome::Fault(fault) = outcome
-            && repeats(component, &input).await
-            && known.insert(fault.clone())
+            && !known.contains(&fault)
+            && leads_to_fault(component, &input).await
         {
+            known.insert(fault.clone());
             let input = shrunk(component, input).await;
             report.findings.push(Finding { input, fault });
         }
@@ -208,42 +209,32 @@ fn fault_of(instance: &CaseInstance) -> Option<String> {
     instance.last_trap().map(|it| it.fault)
 }
 
-/// Whether an input leads to a fault again.
-async fn repeats(component: &TrialComponent, input: &Input) -> bool {
+async fn leads_to_fault(component: &TrialComponent, input: &Input) -> bool {
     match input {
         Input::Case(case) => matches!(asked(component, case).await, Outcome::Fault(_)),
-        Input::Config(config) => component.configure(config).await.is_err(),
+        Input::Config(config) => config.is_object() && component.configure(config).await.is_err(),
     }
 }
 
 /// The smallest input found that leads to a fault.
-async fn shrunk(component: &TrialComponent, input: Input) -> Input {
-    let (mut document, is_case) = match input {
-        Input::Case(case) => (case, true),
-        Input::Config(config) => (config, false),
-    };
+async fn shrunk(component: &TrialComponent, mut input: Input) -> Input {
     let mut tries = 0;
     'smaller: loop {
-        for candidate in shrink::smaller(&document) {
+        let (document, of): (&Value, fn(Value) -> Input) = match &input {
+            Input::Case(case) => (case, Input::Case),
+            Input::Config(config) => (config, Input::Config),
+        };
+        for candidate in shrink::smaller(document).into_iter().map(of) {
             tries += 1;
             if tries > MAX_SHRINKS {
                 break 'smaller;
             }
-            let faults = if is_case {
-                matches!(asked(component, &candidate).await, Outcome::Fault(_))
-            } else {
-                candidate.is_object() && component.configure(&candidate).await.is_err()
-            };
-            if faults {
-                document = candidate;
+            if leads_to_fault(component, &candidate).await {
+                input = candidate;
                 continue 'smaller;
             }
         }
         break;
     }
-    if is_case {
-        Input::Case(document)
-    } else {
-        Input::Config(document)
-    }
+    input
 }
