@@ -91,7 +91,7 @@ async fn a_chain_without_one_of_its_members_decides_nothing() {
     site.stop().await;
 }
 
-fn agent(handle: u32, rack: &str) -> Agent {
+pub(crate) fn agent(handle: u32, rack: &str) -> Agent {
     Agent {
         handle,
         id: handle.to_string(),

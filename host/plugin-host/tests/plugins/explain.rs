@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 use transom_plugin_host::{
     events::{Event, Query},
     explain::{FilterExplanation, MatcherExplanation},
-    matcher::{Agent, Attribute, AttributeValue, Constraint, Task},
+    matcher::{Constraint, Task},
     probe::{Kind, Outcome, Reason},
 };
 
 use crate::{
+    chain::agent,
     recording::record,
     support::{Server, Site, request, response, until},
 };
@@ -181,21 +182,6 @@ async fn disabled_filter_is_the_explanation() {
         "{failure:?}"
     );
     site.stop().await;
-}
-
-fn agent(handle: u32, rack: &str) -> Agent {
-    Agent {
-        handle,
-        id: handle.to_string(),
-        hostname: format!("host{handle}"),
-        region: None,
-        zone: None,
-        attributes: vec![Attribute {
-            name: "rack".to_owned(),
-            value: AttributeValue::Text(rack.to_owned()),
-        }],
-        extensions: Vec::new(),
-    }
 }
 
 fn task(constraints: &[(&str, &str, Option<&str>)]) -> Task {
