@@ -70,36 +70,11 @@ impl Serving {
 
     /// The same with a version beside it; none if that is of another world.
     pub(crate) fn with_candidate(&self, new: &Serving, beside: &Beside<'_>) -> Option<Serving> {
-        let aside = beside.aside.as_ref();
         Some(match (self, new) {
-            (Serving::Probe(old), Serving::Probe(new)) => {
-                let aside = aside.and_then(|it| match it {
-                    Serving::Probe(it) => Some(it),
-                    _ => None,
-                });
-                Serving::Probe(beside.start(old, new, aside))
-            }
-            (Serving::Matcher(old), Serving::Matcher(new)) => {
-                let aside = aside.and_then(|it| match it {
-                    Serving::Matcher(it) => Some(it),
-                    _ => None,
-                });
-                Serving::Matcher(beside.start(old, new, aside))
-            }
-            (Serving::Filter(old), Serving::Filter(new)) => {
-                let aside = aside.and_then(|it| match it {
-                    Serving::Filter(it) => Some(it),
-                    _ => None,
-                });
-                Serving::Filter(beside.start(old, new, aside))
-            }
-            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => {
-                let aside = aside.and_then(|it| match it {
-                    Serving::Bootstrap(it) => Some(it),
-                    _ => None,
-                });
-                Serving::Bootstrap(beside.start(old, new, aside))
-            }
+            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(beside.start(old, new)),
+            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(beside.start(old, new)),
+            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(beside.start(old, new)),
+            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(beside.start(old, new)),
             _ => return None,
         })
     }
@@ -132,22 +107,15 @@ impl Serving {
 pub(crate) struct Beside<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) stats: Arc<CandidateStats>,
-    /// The serving version once more, on which a canary's calls are repeated.
-    pub(crate) aside: Option<Serving>,
     pub(crate) judged: mpsc::Sender<CandidateJudged>,
 }
 
 impl Beside<'_> {
-    fn start<W: Comparable>(
-        &self,
-        old: &ActiveVersion<W>,
-        new: &ActiveVersion<W>,
-        aside: Option<&ActiveVersion<W>>,
-    ) -> ActiveVersion<W> {
+    fn start<W: Comparable>(&self, old: &ActiveVersion<W>, new: &ActiveVersion<W>) -> ActiveVersion<W> {
         old.with_candidate(Some(Candidate::start(
             self.runtime,
             Arc::clone(new.primary()),
-            aside.map(|it| Arc::clone(it.primary())),
+            old.primary(),
             Arc::clone(&self.stats),
             self.judged.clone(),
         )))

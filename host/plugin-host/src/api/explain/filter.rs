@@ -191,7 +191,7 @@ impl FilterExplainer {
             Vec::new()
         });
         let aside = filters.iter().map(|(name, active)| {
-            let version = active.primary().aside();
+            let version = active.primary().aside_per_call();
             AsideFilter {
                 name: (*name).to_owned(),
                 instance: version.least_loaded(),

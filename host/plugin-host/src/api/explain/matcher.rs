@@ -116,7 +116,7 @@ pub(crate) async fn explain(
     };
     let aside = matchers.iter().map(|(name, active)| AsideMatcher {
         name: (*name).to_owned(),
-        version: active.primary().aside(),
+        version: active.primary().aside_per_call(),
     });
     let aside: Vec<AsideMatcher> = aside.collect();
     let asked: Vec<&Agent> = agents.iter().collect();

@@ -70,7 +70,7 @@ pub(crate) async fn explain(
     runner: Option<Arc<dyn Runner>>,
 ) -> ProbeTranscript {
     let version = match extension_points.prober(kind) {
-        Ok(active) => active.primary().aside(),
+        Ok(active) => active.primary().aside_per_call(),
         // The failure is the explanation.
         Err(error) => return ProbeTranscript::unanswered(extension_points.prober_of(kind).1, &error),
     };

@@ -147,20 +147,15 @@ impl Directory {
             automatic,
             generation: *generation,
         };
-        let serving = self.plugins.get(name).and_then(|it| it.state.serving());
-        let serving = serving.map(|it| it.version.clone());
-        let (candidate, aside) = match plan {
-            Plan::Shadow(_) => (version.start(Activation::Shadow), None),
+        let candidate = match plan {
+            Plan::Shadow(_) => version.start(Activation::Shadow),
             Plan::Canary(plan) => {
                 let events = self.health_events.clone();
-                let candidate = version.start(Activation::Serving {
+                version.start(Activation::Serving {
                     metrics: self.metrics.trial(name),
                     watch: HealthWatch::canary(*generation, plan.max_faults, events),
                     recorder: self.recorder(name, version),
-                });
-                // Repeated calls do not count as the serving version's, nor do their faults.
-                let aside = serving.filter(|_| plan.compare_percent > 0);
-                (candidate, aside.map(|it| it.start(Activation::Shadow)))
+                })
             }
         };
         let metrics = self.metrics.candidate(name, plan.kind());
@@ -171,7 +166,6 @@ impl Directory {
             let beside = Beside {
                 runtime: self.runtime(),
                 stats: Arc::new(CandidateStats::new(terms, context, measured, metrics)),
-                aside,
                 judged: self.judgements.clone(),
             };
             serving.with_candidate(&candidate, &beside)

@@ -343,11 +343,12 @@ pub(crate) struct Candidate<W: Comparable> {
 }
 
 impl<W: Comparable> Candidate<W> {
-    /// `aside`: on what a canary's calls are repeated, if they are. `judged`: receives the verdict.
+    /// `serving`: a canary's calls are repeated on further instances of it, which count for nothing.
+    /// `judged`: receives the verdict.
     pub(crate) fn start(
         runtime: &Runtime,
         version: Arc<Version<W>>,
-        aside: Option<Arc<Version<W>>>,
+        serving: &Version<W>,
         stats: Arc<CandidateStats>,
         judged: mpsc::Sender<CandidateJudged>,
     ) -> Candidate<W> {
@@ -355,7 +356,7 @@ impl<W: Comparable> Candidate<W> {
         let token = runtime.token.clone();
         let repeated_on = match &stats.terms.plan {
             Plan::Shadow(_) => Some(Arc::clone(&version)),
-            Plan::Canary(_) => aside,
+            Plan::Canary(plan) => (plan.compare_percent > 0).then(|| Arc::new(serving.aside())),
         };
         let work = follow(repeated_on, Arc::clone(&stats), samples, judged);
         runtime.tracker.spawn(async move {
@@ -416,20 +417,18 @@ async fn follow<W: Comparable>(
                 (Some(_), None) => stats.drop_one(),
                 (None, _) => return,
             },
-            _ = tick.tick() => {}
-        }
-        if sent {
-            continue;
-        }
-        if let Some((verdict, reason)) = stats.verdict() {
-            let event = CandidateJudged {
-                plugin: stats.context.name.clone(),
-                generation: stats.terms.generation,
-                verdict,
-                reason,
-            };
-            // If the queue is full, the next tick sends it again.
-            sent = judged.try_send(event).is_ok();
+            _ = tick.tick() => {
+                // If the queue is full, the next tick sends it again.
+                if !sent && let Some((verdict, reason)) = stats.verdict() {
+                    let event = CandidateJudged {
+                        plugin: stats.context.name.clone(),
+                        generation: stats.terms.generation,
+                        verdict,
+                        reason,
+                    };
+                    sent = judged.try_send(event).is_ok();
+                }
+            }
         }
     }
 }

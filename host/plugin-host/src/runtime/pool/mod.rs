@@ -234,10 +234,17 @@ impl<W: World> Version<W> {
         }
     }
 
-    /// The same component with the same configuration, limits and grants, on instances of its own:
-    /// one for each handle. Its calls count neither in the plugin's metrics nor for its health, and
-    /// are not recorded; what it logs is in the plugin's log.
+    /// The same component with the same configuration, limits and grants, on as many instances of
+    /// its own. Its calls count neither in the plugin's metrics nor for its health, and are not
+    /// recorded; what it logs is in the plugin's log.
     pub(crate) fn aside(&self) -> Version<W> {
+        let (info, masks) = (self.info.clone(), Arc::clone(&self.masks));
+        let context = Arc::new(self.context.aside());
+        Version::start(&self.runtime, &self.factory.pre, &context, info, masks, None)
+    }
+
+    /// The same with one instance for each handle, and none that stays.
+    pub(crate) fn aside_per_call(&self) -> Version<W> {
         let context = Arc::new(self.context.aside());
         Version {
             context: Arc::clone(&context),
