@@ -114,11 +114,11 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// Blocks of TOML of `docs/plugins.md`: every key with its default, tests for each world, and a plan
+/// Blocks of TOML of `docs/plugins/operators.md`: every key with its default, tests for each world, and a plan
 /// for each rollout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_of_the_plugins_page_is_admitted() {
-    let page = fs::read_to_string(examples().join("../docs/plugins.md")).expect("the page");
+    let page = fs::read_to_string(examples().join("../docs/plugins/operators.md")).expect("the page");
     let blocks: Vec<&str> = page
         .split("```toml\n")
         .skip(1)

@@ -34,7 +34,7 @@ use std::path::PathBuf;
 
 /// The examples on the page about plugins compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/plugins.md")]
+#[doc = include_str!("../../docs/plugins/operators.md")]
 pub struct PluginsPage;
 
 /// A file or folder that `cargo xtask test` installs for the tests, next to the build: such as
