@@ -13,8 +13,10 @@ mod marathon;
 mod mesos_dns;
 mod plugin_bindings;
 mod port;
+mod reference;
 mod renamed;
 mod report;
+mod schema;
 mod settings;
 mod skip_ssl;
 mod workflow;
@@ -24,6 +26,7 @@ pub(crate) use kubernetes::{Kubernetes, Label as KubernetesLabel};
 pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
+pub(crate) use reference::{markdown as reference, schema};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
