@@ -29,6 +29,8 @@ pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use reference::{markdown as reference, schema};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
+#[cfg(test)]
+pub(crate) use settings::SECTIONS;
 pub(crate) use settings::{
     ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, LogFormat, Maintenance, Oci,
     OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store,
