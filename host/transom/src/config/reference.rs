@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use schemars::{Schema, schema_for};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::settings::{SECTIONS, Settings};
 use super::{aliases, kubernetes};
@@ -14,7 +14,8 @@ const INTRODUCTION: &str = "\
 # Settings
 
 Every key of the configuration file, by section. `transom config reference` prints this page, and with `--output json`
-the file's JSON schema; `transom config check` prints the values that are in effect and where each is from.
+the file's JSON schema, for editors; `transom config check` prints the values that are in effect and where each is from.
+The names of other programs that `apps` and `workflow` accept for some of their keys are not listed.
 
 * A key is set in the file (`[apps]`, then `port = 8080`) or by its variable. A variable overrides the file. In a
   variable lists and tables are written as in TOML, on one line: `TRANSOM_APPS_TRUSTED_NETWORKS='[\"10.0.0.0/8\"]'`. A
@@ -27,7 +28,12 @@ the file's JSON schema; `transom config check` prints the values that are in eff
 
 /// The JSON schema of the configuration file.
 pub(crate) fn schema() -> Schema {
-    schema_for!(Settings)
+    let mut schema = schema_for!(Settings);
+    // `[kubernetes.NAME]` has the same keys.
+    if let Some(others) = schema.pointer_mut("/$defs/Kubernetes/additionalProperties") {
+        *others = json!({"$ref": "#/$defs/Kubernetes"});
+    }
+    schema
 }
 
 /// The reference as Markdown.
@@ -255,6 +261,14 @@ mod tests {
             }
         }
         assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+
+    #[test]
+    fn schema_has_sections_of_instances() {
+        let schema = schema().to_value();
+        let reference = json!({"$ref": "#/$defs/Kubernetes"});
+        assert_eq!(schema["$defs"]["Kubernetes"]["additionalProperties"], reference);
+        assert_eq!(schema["$defs"]["Apps"]["additionalProperties"], false);
     }
 
     #[test]

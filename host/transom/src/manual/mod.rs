@@ -64,7 +64,7 @@ fn compare(page: &str, printed: &str) {
     assert!(
         found == printed,
         "{page} is not what the code prints, from line {}: run this test with TRANSOM_UPDATE=1",
-        differs.map_or_else(|| printed.lines().count(), |line| line) + 1
+        differs.unwrap_or_else(|| printed.lines().count()) + 1
     );
 }
 
