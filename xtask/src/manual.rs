@@ -1,6 +1,6 @@
 //! `cargo xtask manual`: builds `docs/` into a site with search, `target/manual`.
 //!
-//! MkDocs runs in `target/python/manual`. Its build fails where a page, an anchor or a file that a
+//! `mkdocs` runs in `target/python/manual`. Its build fails where a page, an anchor or a file that a
 //! link names is missing, or a page would load something from another server (`manual/hooks.py`).
 
 use std::fs;
