@@ -35,8 +35,8 @@ use crate::{
         status::{Change, Status},
     },
     runtime::{
-        engine::{CompilePriority, Compilers, Engine, worlds::events::SharedQuery},
-        executor::{self, GuestExecutor},
+        engine::{Compilers, Engine, worlds::events::SharedQuery},
+        executor::{self, GuestExecutor, Priority},
         pool::Runtime,
         shadow::calls::{Open, Prepare, Validate},
     },
@@ -88,7 +88,7 @@ impl Config {
         let compilers = Compilers::new(
             config.compiler.clone(),
             config.compile_timeout,
-            CompilePriority::Background,
+            Priority::Background,
         );
         let admission_context = AdmissionContext {
             runtime: runtime.clone(),
