@@ -82,7 +82,10 @@ impl Config {
         };
         let calls = config.recording.clone().map(|settings| {
             let (log, writer) = CallLog::new(settings, metrics.clone());
-            runtime.tracker.spawn(writer.run(runtime.token.clone()));
+            // It does not keep calls from the processor; what it cannot write in time is dropped.
+            runtime
+                .executor
+                .spawn_low(&runtime.tracker, writer.run(runtime.token.clone()));
             log
         });
         let compilers = Compilers::new(
