@@ -109,7 +109,12 @@ impl Puller {
             image.signatures = self.signatures(source, &digest).await?;
             image.bundles = Vec::new();
             if self.trust.of_image(&image).is_err() {
-                let manifests = bundles.as_deref().map_err(Clone::clone)?;
+                let manifests = match &bundles {
+                    Ok(manifests) => manifests.as_slice(),
+                    Err(error) if error.passes() => return Err(error.clone()),
+                    // The registry lists none.
+                    Err(_) => &[],
+                };
                 let found = self.bundles(source, &digest, manifests).await?;
                 image.bundles = found.into_iter().filter(|it| is_signature(it)).collect();
             }
