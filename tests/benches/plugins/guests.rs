@@ -130,28 +130,28 @@ async fn dns_answers() -> Value {
     for (name, _) in GUESTS {
         site.running(&format!("/{name}"), TASKS).await;
     }
-    let before = attempts(&site).await;
+    let before = calls(&site).await;
     let beside = query(server).await;
-    let calls = attempts(&site).await - before;
+    let calls = calls(&site).await - before;
     assert!(calls > 0, "no guest was called");
     site.cluster.stop_after(site.daemon);
     document(&quiet, &beside, calls)
 }
 
-/// Faults of all guests.
-async fn attempts(site: &Site) -> u64 {
-    let mut faults = 0;
+/// Calls and faults of all guests so far.
+async fn calls(site: &Site) -> u64 {
+    let mut sum = 0;
     for (name, _) in GUESTS {
         let status = site
             .get(&site.admin(&format!("/v1/plugins/{name}")))
             .await
             .unwrap();
-        faults += ["traps", "timeouts", "calls"]
+        sum += ["traps", "timeouts", "calls"]
             .iter()
             .filter_map(|key| status[*key].as_u64())
             .sum::<u64>();
     }
-    faults
+    sum
 }
 
 async fn query(server: SocketAddr) -> Times {
