@@ -327,7 +327,12 @@ impl Puller {
         let read = Bundle::read(bundle.as_bytes())
             .and_then(|bundle| Ok((bundle.is_signature(), bundle.attestation(image, signer)?)));
         match read {
-            Ok((true, signed)) if signed.signed_by.is_some() => None,
+            Ok((
+                true,
+                Attestation {
+                    signed_by: Some(_), ..
+                },
+            )) => None,
             Ok((_, attestation)) => Some(attestation),
             Err(error) => {
                 tracing::warn!(%source, "a sigstore bundle is not shown: {error}");

@@ -23,8 +23,10 @@ pub(crate) struct CaseAgents {
 impl CaseAgents {
     /// Reads a set of a recorded call. The error names the mistake in it.
     pub(crate) fn read(agents: &Value) -> Result<CaseAgents, String> {
-        let given: Vec<GivenAgent> = serde_path_to_error::deserialize(agents)
-            .map_err(|error| format!("`agents{}`: {}", error.path().to_string(), error.into_inner()))?;
+        let given: Vec<GivenAgent> = serde_path_to_error::deserialize(agents).map_err(|error| {
+            let path = error.path().to_string();
+            format!("`agents{path}`: {}", error.into_inner())
+        })?;
         Ok(CaseAgents::of(given))
     }
 
