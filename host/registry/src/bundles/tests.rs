@@ -80,7 +80,7 @@ fn message(key: &[u8], manifest: &str) -> Value {
 }
 
 fn check(bundles: &[&Value]) -> Result<Option<String>, SignatureError> {
-    trust().of_image(&image(bundles.iter().map(|it| it.to_string()).collect()))
+    trust().of_image(&image(bundles.iter().map(ToString::to_string).collect()))
 }
 
 #[test]
