@@ -70,6 +70,7 @@ mod pods;
 mod services;
 mod skip_ssl;
 mod store_at_start;
+mod supervisor;
 mod swap;
 mod workflow;
 mod workflow_airflow;
