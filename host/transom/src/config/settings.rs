@@ -199,6 +199,9 @@ impl Default for Store {
 pub(crate) struct Plugins {
     /// The watched directory of `NAME.wasm` and `NAME.toml` pairs.
     pub(crate) dir: PathBuf,
+    /// A private directory for compiled components, versions for rollbacks, fetched images and
+    /// recorded calls. Default: `.transom` in `dir`.
+    pub(crate) state_dir: Option<PathBuf>,
     /// The timeout of compiling one component, in seconds.
     pub(crate) compile_timeout_seconds: u64,
     /// The memory of compiling one component, in bytes.
@@ -214,6 +217,7 @@ impl Default for Plugins {
     fn default() -> Self {
         Plugins {
             dir: "plugins".into(),
+            state_dir: None,
             compile_timeout_seconds: 120,
             compile_memory_bytes: 2 << 30,
             bindings: Bindings::default(),
@@ -230,6 +234,7 @@ impl Plugins {
         let oci = &mut self.oci;
         [&mut self.dir]
             .into_iter()
+            .chain(&mut self.state_dir)
             .chain(&mut oci.ca_file)
             .chain(&mut oci.docker_config)
             .chain(
