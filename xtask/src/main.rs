@@ -7,6 +7,7 @@
 //! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
 //! | `kits` | builds the packages that plugins are written with |
 //! | `bench` | measures, and prints one JSON document |
+//! | `dist` | makes what is released: tarball, Debian package, OCI image layout, checksums |
 //! | `test` | formatting, lints, components, and every test there is |
 //! | `chaos` | disturbs everything at random and looks whether what must hold does |
 //! | `replay` | replays recorded requests at a cluster manager and compares the answers |
@@ -19,6 +20,7 @@ mod components;
 #[cfg(test)]
 mod dependencies;
 mod dev;
+mod dist;
 #[cfg(test)]
 mod doctests;
 mod kits;
@@ -70,6 +72,8 @@ enum Xtask {
         #[arg(long, default_value = "bench")]
         profile: String,
     },
+    /// Makes a tarball, a Debian package, an OCI image layout, a bill of materials and checksums.
+    Dist(dist::Options),
     /// Checks formatting and lints, builds the components and runs every test.
     Test {
         /// Leaves formatting and lints out.
@@ -113,6 +117,7 @@ fn main() -> ExitCode {
         Xtask::Plugins { out, all } => plugins(out, all),
         Xtask::Kits { out } => authors::build_kits(out),
         Xtask::Bench { name, profile } => bench::run(&name, &profile),
+        Xtask::Dist(options) => dist::run(options),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),
         Xtask::Replay { arguments } => dev::replay(&arguments),
