@@ -55,6 +55,7 @@ mod leadership;
 mod load_balancer;
 mod maintenance;
 mod monitoring;
+mod packages;
 mod plugin_admin;
 mod plugin_cache;
 mod plugin_cli;
