@@ -23,6 +23,9 @@ pub(crate) use discovery::Discovery;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
+    /// The form of the settings; only a form that older daemons would misunderstand has a higher
+    /// one.
+    pub(crate) settings_version: SettingsVersion,
     pub(crate) log: Log,
     pub(crate) cluster: Cluster,
     pub(crate) store: Store,
@@ -69,6 +72,36 @@ pub(crate) const SECTIONS: [&str; 9] = [
     "kubernetes",
     "workflow",
 ];
+
+/// `settings_version`, 1 where it is missing.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(try_from = "u32")]
+pub(crate) struct SettingsVersion(u32);
+
+impl SettingsVersion {
+    const READS: u32 = 1;
+}
+
+impl Default for SettingsVersion {
+    fn default() -> Self {
+        Self(Self::READS)
+    }
+}
+
+impl TryFrom<u32> for SettingsVersion {
+    type Error = String;
+
+    fn try_from(version: u32) -> Result<Self, String> {
+        if version == Self::READS {
+            return Ok(Self(version));
+        }
+        Err(format!(
+            "version {version} of the settings; this daemon ({}) reads version {}: a higher one needs a newer transom",
+            env!("CARGO_PKG_VERSION"),
+            Self::READS
+        ))
+    }
+}
 
 /// `[log]`: the log on standard error.
 #[derive(Clone, Debug, Deserialize, Serialize)]
