@@ -73,6 +73,7 @@ mod skip_ssl;
 mod store_at_start;
 mod supervisor;
 mod swap;
+mod upgrade;
 mod workflow;
 mod workflow_airflow;
 mod workflow_clients;

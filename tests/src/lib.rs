@@ -30,6 +30,7 @@ pub mod program;
 pub mod readme;
 pub mod registry;
 pub mod site;
+pub mod upgrade;
 
 use std::path::PathBuf;
 
