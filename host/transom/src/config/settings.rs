@@ -22,6 +22,10 @@ pub(crate) use discovery::Discovery;
 /// All settings. A service runs when its section is present.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the file has the key `settings_version`"
+)]
 pub(crate) struct Settings {
     /// The form of the settings; only a form that older daemons would misunderstand has a higher
     /// one.
