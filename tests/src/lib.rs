@@ -16,6 +16,7 @@
 pub mod airflow;
 pub mod authors;
 pub mod breaking;
+pub mod debian;
 pub mod dns;
 pub mod events;
 pub mod gate;
@@ -29,6 +30,7 @@ pub mod program;
 pub mod readme;
 pub mod registry;
 pub mod site;
+pub mod upgrade;
 
 use std::path::PathBuf;
 

@@ -8,6 +8,7 @@
 //! | `kits` | builds the packages that plugins are written with |
 //! | `manual` | builds the manual, and checks its links |
 //! | `bench` | measures, and prints one JSON document |
+//! | `dist` | makes what is released: tarball, Debian package, OCI image layout, checksums |
 //! | `test` | formatting, lints, components, and every test there is |
 //! | `chaos` | disturbs everything at random and looks whether what must hold does |
 //! | `replay` | replays recorded requests at a cluster manager and compares the answers |
@@ -20,6 +21,7 @@ mod components;
 #[cfg(test)]
 mod dependencies;
 mod dev;
+mod dist;
 #[cfg(test)]
 mod doctests;
 mod kits;
@@ -74,6 +76,8 @@ enum Xtask {
         #[arg(long, default_value = "bench")]
         profile: String,
     },
+    /// Makes a tarball, a Debian package, an OCI image layout, a bill of materials and checksums.
+    Dist(dist::Options),
     /// Checks formatting and lints, builds the components and runs every test.
     Test {
         /// Leaves formatting and lints out.
@@ -118,6 +122,7 @@ fn main() -> ExitCode {
         Xtask::Kits { out } => authors::build_kits(out),
         Xtask::Manual => manual::build(),
         Xtask::Bench { name, profile } => bench::run(&name, &profile),
+        Xtask::Dist(options) => dist::run(options),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),
         Xtask::Replay { arguments } => dev::replay(&arguments),

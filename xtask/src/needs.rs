@@ -13,7 +13,7 @@ pub(crate) mod kubernetes;
 mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 19] = [
+const NEEDS: [(&str, &[&str], &str); 20] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -46,6 +46,8 @@ const NEEDS: [(&str, &[&str], &str); 19] = [
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
     // Unpacks the source package of Kubernetes.
     ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),
+    // The clean root that the Debian package is installed in.
+    ("debootstrap", &["/usr/sbin/debootstrap"], "debootstrap"),
 ];
 
 /// The script that packages run before they start a service; exit code 101 forbids it.

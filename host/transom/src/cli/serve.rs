@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
 
 use super::ports::{self, Port};
@@ -34,6 +35,27 @@ impl Serve {
         stop_on_signal(token.clone())?;
         let daemon = Box::pin(Daemon::start(settings, &self.config, token.clone())).await?;
         tracing::info!(addresses = %daemon.addresses(), "serving");
-        daemon.run(token).await
+        for (name, addr) in transom_web::unused_sockets() {
+            tracing::warn!(
+                socket = name,
+                %addr,
+                "socket of the supervisor unused: no HTTP port of an enabled service has this name"
+            );
+        }
+        notify(NotifyState::Ready);
+        let mut run = Box::pin(daemon.run(token.clone()));
+        tokio::select! {
+            biased;
+            outcome = &mut run => return outcome,
+            () = token.cancelled() => notify(NotifyState::Stopping),
+        }
+        run.await
+    }
+}
+
+/// Tells the supervisor, if it asked by `NOTIFY_SOCKET`, as systemd does for `Type=notify`.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "cannot notify the supervisor");
     }
 }

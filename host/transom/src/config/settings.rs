@@ -24,7 +24,14 @@ pub(crate) use discovery::Discovery;
 /// All settings. A service runs when its section is present.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the file has the key `settings_version`"
+)]
 pub(crate) struct Settings {
+    /// The form of the settings; only a form that older daemons would misunderstand has a higher
+    /// one.
+    pub(crate) settings_version: SettingsVersion,
     pub(crate) log: Log,
     pub(crate) cluster: Cluster,
     pub(crate) store: Store,
@@ -72,6 +79,36 @@ pub(crate) const SECTIONS: [&str; 9] = [
     "kubernetes",
     "workflow",
 ];
+
+/// `settings_version`, 1 where it is missing.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(try_from = "u32")]
+pub(crate) struct SettingsVersion(u32);
+
+impl SettingsVersion {
+    const READS: u32 = 1;
+}
+
+impl Default for SettingsVersion {
+    fn default() -> Self {
+        Self(Self::READS)
+    }
+}
+
+impl TryFrom<u32> for SettingsVersion {
+    type Error = String;
+
+    fn try_from(version: u32) -> Result<Self, String> {
+        if version == Self::READS {
+            return Ok(Self(version));
+        }
+        Err(format!(
+            "version {version} of the settings; this daemon ({}) reads version {}: a higher one needs a newer transom",
+            env!("CARGO_PKG_VERSION"),
+            Self::READS
+        ))
+    }
+}
 
 /// `[log]`: the log on standard error.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -211,6 +248,9 @@ impl Default for Store {
 pub(crate) struct Plugins {
     /// The watched directory of `NAME.wasm` and `NAME.toml` pairs.
     pub(crate) dir: PathBuf,
+    /// A private directory for compiled components, versions for rollbacks, fetched images and
+    /// recorded calls. Default: `.transom` in `dir`.
+    pub(crate) state_dir: Option<PathBuf>,
     /// The timeout of compiling one component, in seconds.
     pub(crate) compile_timeout_seconds: u64,
     /// The memory of compiling one component, in bytes.
@@ -226,6 +266,7 @@ impl Default for Plugins {
     fn default() -> Self {
         Plugins {
             dir: "plugins".into(),
+            state_dir: None,
             compile_timeout_seconds: 120,
             compile_memory_bytes: 2 << 30,
             bindings: Bindings::default(),
@@ -242,6 +283,7 @@ impl Plugins {
         let oci = &mut self.oci;
         [&mut self.dir]
             .into_iter()
+            .chain(&mut self.state_dir)
             .chain(&mut oci.ca_file)
             .chain(&mut oci.docker_config)
             .chain(
