@@ -1,6 +1,7 @@
 //! Small types that every crate of the daemon needs, each defined once.
 //!
 //! * [`Backoff`]: exponential backoff with jitter
+//! * [`Described`]: a metric family that is exported before its first series
 //! * [`error_chain`]: an error and its sources as one line of a log
 //! * [`HostPort`]: a host name or address with a port
 //! * [`Secret`]: a text that is never shown
@@ -9,12 +10,14 @@
 //! Everything here is pure: no clock, no I/O. A type that only one crate needs belongs there.
 
 mod backoff;
+mod described;
 mod error_chain;
 mod host_port;
 mod secret;
 pub mod text;
 
 pub use backoff::Backoff;
+pub use described::Described;
 pub use error_chain::error_chain;
 pub use host_port::HostPort;
 pub use secret::Secret;

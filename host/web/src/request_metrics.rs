@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
+use transom_common::Described;
 
 /// The label of paths without a route. No route has this name, because routes begin with a slash.
 const UNMATCHED: &str = "unmatched";
@@ -38,12 +39,12 @@ impl RequestMetrics {
         registry.register(
             format!("{prefix}_api_requests"),
             "Requests to the routes of the API, by route, method and status",
-            metrics.requests.clone(),
+            Described(metrics.requests.clone()),
         );
         registry.register(
             format!("{prefix}_api_seconds"),
             "Time from a request to the head of its response, by route",
-            metrics.seconds.clone(),
+            Described(metrics.seconds.clone()),
         );
         metrics
     }

@@ -117,6 +117,7 @@ impl Actor {
         } else {
             self.end_pass(next.is_some());
         }
+        self.metrics.round_seconds.0.observe(begun.elapsed().as_secs_f64());
     }
 
     /// Takes the agents in maintenance out of the matcher's agent set.

@@ -192,6 +192,8 @@ impl Actor {
             &self.metrics.connected,
             &self.metrics.pending_tasks,
             &self.metrics.tasks,
+            &self.metrics.held_offers,
+            &self.metrics.known_agents,
         ] {
             gauge.set(0);
         }
@@ -416,6 +418,8 @@ impl Actor {
                 .pending
                 .store(Arc::new(self.queue.snapshot(self.blocked_by(), now)));
         }
+        self.metrics.held_offers.set(count(self.pool.offers().len()));
+        self.metrics.known_agents.set(count(self.agents.len()));
         self.outbox.extend(self.after_publish.drain(..));
     }
 
