@@ -54,6 +54,7 @@ mod large_group;
 mod leadership;
 mod load_balancer;
 mod maintenance;
+mod metrics_page;
 mod monitoring;
 mod plugin_admin;
 mod plugin_cache;
