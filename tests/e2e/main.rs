@@ -72,6 +72,7 @@ mod services;
 mod skip_ssl;
 mod store_at_start;
 mod swap;
+mod traces;
 mod workflow;
 mod workflow_airflow;
 mod workflow_clients;

@@ -16,6 +16,7 @@
 pub mod airflow;
 pub mod authors;
 pub mod breaking;
+pub mod collector;
 pub mod dns;
 pub mod events;
 pub mod gate;

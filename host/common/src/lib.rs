@@ -6,8 +6,9 @@
 //! * [`HostPort`]: a host name or address with a port
 //! * [`Secret`]: a text that is never shown
 //! * [`text`]: text for logs and operators: bounded, on one line, without control characters
+//! * [`trace`]: the place of work in a trace, carried over queues and actors
 //!
-//! Everything here is pure: no clock, no I/O. A type that only one crate needs belongs there.
+//! Everything but `trace` is pure: no clock, no I/O. A type that only one crate needs belongs there.
 
 mod backoff;
 mod described;
@@ -15,6 +16,7 @@ mod error_chain;
 mod host_port;
 mod secret;
 pub mod text;
+pub mod trace;
 
 pub use backoff::Backoff;
 pub use described::Described;

@@ -24,6 +24,7 @@ mod maintenance;
 mod requests;
 mod reservations;
 mod start;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod updates;
@@ -59,6 +60,7 @@ use crate::subscription::roles::Roles;
 use crate::subscription::{NewSubscription, SubscriptionEvent};
 use crate::{Error, Event, KillChoice, Reason, SubscriptionStatus};
 use reservations::HeldReservations;
+use starts::Starts;
 
 pub(crate) use start::Dependencies;
 
@@ -144,6 +146,8 @@ struct Actor {
     ledger: Ledger,
     reservations: HeldReservations,
     queue: Queue,
+    /// Spans of launches.
+    starts: Starts,
     pending_changed: bool,
     next_ready: Option<Timestamp>,
     pool: Pool,

@@ -60,6 +60,7 @@ impl Actor {
         self.metrics.unknown_status_updates.inc_by(outcome.unknown);
         for (record, first_run) in &outcome.states {
             self.metrics.changed(record);
+            self.starts.changed(record);
             if *first_run {
                 self.metrics.started(record);
             }

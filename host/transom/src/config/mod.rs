@@ -27,7 +27,7 @@ pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
-    ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, LogFormat, Maintenance, Oci,
-    OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store,
+    ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, Log, LogFormat, Maintenance,
+    Oci, OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store, Telemetry,
 };
 pub(crate) use workflow::Workflow;
