@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 
 use reqwest::header::{HeaderName, HeaderValue};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 
+use crate::config::schema;
+
 /// `[telemetry]`: traces, exported by OTLP over HTTP (protobuf). Off without an endpoint.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Telemetry {
     /// The collector, such as `http://127.0.0.1:4318`; spans are posted to `/v1/traces` below it.
     pub(crate) otlp_endpoint: Option<String>,
     /// Headers of each request to the collector, such as `authorization`.
+    #[schemars(with = "BTreeMap<String, schema::Secret>")]
     pub(crate) otlp_headers: BTreeMap<String, Secret>,
     /// The timeout of a request to the collector.
     pub(crate) otlp_timeout_seconds: u64,
