@@ -23,6 +23,8 @@
 //! Failures: a lost race is an [`Error::Conflict`] and changed nothing. After
 //! [`Error::Unavailable`] a commit may or may not have been applied; read before trying again.
 //!
+//! [`Measured`] exports the duration and the errors of every operation.
+//!
 //! [`typed`] stores JSON records with one deadline for every call; services use it instead of the
 //! trait.
 //!
@@ -42,6 +44,7 @@ mod fenced;
 pub mod file;
 mod lease;
 pub mod limits;
+mod measured;
 pub mod redis;
 pub mod typed;
 mod watch;
@@ -59,6 +62,7 @@ pub use election::{Election, Leadership, LeaseTerm, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;
 pub use lease::Lease;
+pub use measured::Measured;
 pub use watch::{Notice, Watch};
 
 /// One key with its value, as [`Store::get`] and [`Store::scan`] return it.

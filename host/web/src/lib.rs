@@ -44,6 +44,7 @@ mod listener;
 pub mod metrics;
 mod problems;
 mod request_metrics;
+mod request_trace;
 mod serve;
 
 pub use access::{

@@ -38,7 +38,7 @@ use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_plugin_host::Plugins;
-use transom_web::BoundPort;
+use transom_web::{BoundPort, RequestMetrics};
 
 use crate::daemon::services::{Readiness, Services};
 
@@ -49,11 +49,13 @@ pub(crate) struct Admin {
     /// None where no plugins are hosted.
     plugins: Option<Plugins>,
     services: Services,
+    requests: RequestMetrics,
 }
 
 impl Admin {
-    pub(crate) fn new(registry: Registry, plugins: Option<Plugins>, services: Services) -> Admin {
+    pub(crate) fn new(mut registry: Registry, plugins: Option<Plugins>, services: Services) -> Admin {
         Admin {
+            requests: RequestMetrics::register(&mut registry, "transom_admin"),
             registry: Arc::new(registry),
             plugins,
             services,
@@ -67,7 +69,7 @@ pub(crate) fn serve(
     admin: Admin,
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
-    let plugins = admin.plugins.clone();
+    let (plugins, requests) = (admin.plugins.clone(), admin.requests.clone());
     let explainer = admin
         .services
         .iter()
@@ -82,7 +84,7 @@ pub(crate) fn serve(
             .merge(plugins::routes().with_state(plugins))
             .merge(explain::routes(explainer));
     }
-    let router = transom_web::json_errors(transom_web::with_fallbacks(router));
+    let router = requests.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
     tokio::spawn(port.serve(router, access::RULES, token))
 }
 

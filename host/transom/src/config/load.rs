@@ -144,6 +144,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
                 section.default_hostname(std::env::var("HOSTNAME").ok());
             }
             faults.extend(kubernetes::problems(&settings));
+            faults.extend(settings.telemetry.problems());
             if !faults.is_empty() {
                 bail!("{}", faults.join("\n"));
             }

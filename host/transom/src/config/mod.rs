@@ -32,7 +32,7 @@ pub(crate) use report::{rows, toml};
 #[cfg(test)]
 pub(crate) use settings::SECTIONS;
 pub(crate) use settings::{
-    ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, LogFormat, Maintenance, Oci,
-    OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store,
+    ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, Log, LogFormat, Maintenance,
+    Oci, OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store, Telemetry,
 };
 pub(crate) use workflow::Workflow;

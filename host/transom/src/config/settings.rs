@@ -3,6 +3,7 @@
 
 mod apps;
 mod discovery;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,6 +21,7 @@ use super::schema;
 use super::workflow::Workflow;
 pub(crate) use apps::{Apps, CheckRunner, Feature, GpuScheduling, Maintenance, OnDeadline, PlanFormat};
 pub(crate) use discovery::Discovery;
+pub(crate) use telemetry::Telemetry;
 
 /// All settings. A service runs when its section is present.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -33,6 +35,7 @@ pub(crate) struct Settings {
     /// one.
     pub(crate) settings_version: SettingsVersion,
     pub(crate) log: Log,
+    pub(crate) telemetry: Telemetry,
     pub(crate) cluster: Cluster,
     pub(crate) store: Store,
     pub(crate) plugins: Plugins,
@@ -68,8 +71,9 @@ impl Settings {
 
 /// The names of all sections: `TRANSOM_<SECTION>_<KEY>` sets a key, other `TRANSOM_` variables do
 /// not.
-pub(crate) const SECTIONS: [&str; 9] = [
+pub(crate) const SECTIONS: [&str; 10] = [
     "log",
+    "telemetry",
     "cluster",
     "store",
     "plugins",

@@ -102,7 +102,7 @@ pub(crate) type Services = Arc<[Box<dyn Service>]>;
 pub(crate) struct Readiness {
     pub(crate) ready: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    framework: Option<FrameworkReadiness>,
+    pub(crate) framework: Option<FrameworkReadiness>,
     /// The present source of discovery's records: `stream`, `polling`, or `none` while no master
     /// can be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,12 +110,12 @@ pub(crate) struct Readiness {
 }
 
 #[derive(Debug, Serialize)]
-struct FrameworkReadiness {
-    name: String,
+pub(crate) struct FrameworkReadiness {
+    pub(crate) name: String,
     /// Host and port of the leader's service; null while there is no leader.
-    leader: Option<String>,
+    pub(crate) leader: Option<String>,
     /// Whether this daemon is the leader.
-    leading: bool,
+    pub(crate) leading: bool,
     /// Whether the leader is subscribed with the cluster manager; absent on a standby.
     #[serde(skip_serializing_if = "Option::is_none")]
     subscribed: Option<bool>,
