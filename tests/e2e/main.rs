@@ -69,6 +69,7 @@ mod plugin_sources;
 mod plugin_upgrade;
 mod plugins_readme;
 mod pods;
+mod scale;
 mod services;
 mod skip_ssl;
 mod store_at_start;
