@@ -128,6 +128,11 @@ impl Config {
         })
     }
 
+    /// The address for display, without user and password.
+    pub fn shown_server(&self) -> String {
+        without_secrets(&self.server)
+    }
+
     /// The parsed address, without any connection.
     fn place(&self) -> Result<Place> {
         let server = self.server.trim();

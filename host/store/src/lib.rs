@@ -94,6 +94,33 @@ impl Expect {
     }
 }
 
+/// What a crash of the machine or the server costs, as far as the store knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: a commit returns after it is on disk.
+    Synced,
+    /// The server has an append-only file; its setting `appendfsync` decides how much of it is on
+    /// disk.
+    Appended,
+    /// The last writes: the server has no append-only file.
+    Volatile,
+    /// Not known: the server has not been reached, or does not tell.
+    #[default]
+    Unknown,
+}
+
+impl Durability {
+    /// The name as shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Synced => "synced",
+            Self::Appended => "appended",
+            Self::Volatile => "volatile",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// A durable ordered map; the crate's documentation lists the guarantees.
 ///
 /// Handles are shared as `Arc<dyn Store>`; any number of tasks may call concurrently. Leases and
@@ -160,6 +187,11 @@ pub trait Store: Debug + Send + Sync {
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         let _ = prefix;
         Err(Error::Missing { what: "watches" })
+    }
+
+    /// What a crash costs; no call to a server.
+    fn durability(&self) -> Durability {
+        Durability::Unknown
     }
 
     /// Puts one value; returns its version.

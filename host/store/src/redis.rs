@@ -34,7 +34,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::watch::Feed;
-use crate::{Batch, Cause, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
+use crate::{Batch, Cause, Durability, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
 use connection::{Link, Outage};
 use scripts::{Reply, SCRIPTS};
 
@@ -266,6 +266,10 @@ impl Store for RedisStore {
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         limits::prefix(prefix)?;
         Ok(self.feed.watch(prefix))
+    }
+
+    fn durability(&self) -> Durability {
+        self.link.durability()
     }
 }
 

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
 use transom_plugin_host::{Plugins, Reserved};
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, ObservedStore};
 use crate::config::Settings;
 use crate::exit::{Misconfigured, Unavailable};
 use reserved::ReservedPort;
@@ -107,12 +107,19 @@ impl Daemon {
         // Stops what was started if this future is dropped.
         let guard = token.clone().drop_guard();
         match Box::pin(start_all(settings, file, &token, &mut started)).await {
-            Ok((plugins, admin_port, registry)) => {
+            Ok((plugins, admin_port, registry, store)) => {
                 guard.disarm();
                 let services: Services = started.services.into();
                 let mut addresses: Vec<_> = services.iter().flat_map(|it| it.addresses()).collect();
                 addresses.push(("admin", admin_port.addr()));
-                let admin = Admin::new(registry, Some(plugins.clone()), Arc::clone(&services));
+                let cluster = started.clusters[0].clone();
+                let admin = Admin::new(
+                    registry,
+                    Some(plugins.clone()),
+                    Arc::clone(&services),
+                    cluster,
+                    store,
+                );
                 Ok(Daemon {
                     services,
                     plugins,
@@ -189,7 +196,7 @@ async fn start_all(
     file: &Path,
     token: &CancellationToken,
     started: &mut Started,
-) -> anyhow::Result<(Plugins, transom_web::BoundPort, Registry)> {
+) -> anyhow::Result<(Plugins, transom_web::BoundPort, Registry, Option<ObservedStore>)> {
     open_files::raise_limit();
     let mut registry = Registry::default();
     let reserved = Reserved::default();
@@ -215,6 +222,7 @@ async fn start_all(
         }
         None => None,
     };
+    let server = store_config(&settings.store).shown_server();
     let history = store
         .as_ref()
         .map(|context| (Arc::clone(&context.store), context.daemon_prefix.clone()));
@@ -240,5 +248,9 @@ async fn start_all(
     for run in context.frameworks {
         run();
     }
-    Ok((plugins, admin, registry))
+    let store = store.map(|context| ObservedStore {
+        store: context.store,
+        server,
+    });
+    Ok((plugins, admin, registry, store))
 }
