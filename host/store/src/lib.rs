@@ -40,6 +40,7 @@ mod election;
 mod error;
 mod fenced;
 pub mod file;
+mod inspection;
 mod lease;
 pub mod limits;
 pub mod redis;
@@ -58,6 +59,7 @@ pub use config::{Config, Tls};
 pub use election::{Election, Leadership, LeaseTerm, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;
+pub use inspection::{Inspection, RedisSettings};
 pub use lease::Lease;
 pub use watch::{Notice, Watch};
 

@@ -278,7 +278,10 @@ fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-fn client(server: ConnectionInfo, authorities: Option<Vec<u8>>) -> std::result::Result<Client, Cause> {
+pub(crate) fn client(
+    server: ConnectionInfo,
+    authorities: Option<Vec<u8>>,
+) -> std::result::Result<Client, Cause> {
     let Some(authorities) = authorities else {
         return Ok(Client::open(server)?);
     };

@@ -25,7 +25,7 @@ pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use renamed::value as renamed_value;
-pub(crate) use report::{rows, toml};
+pub(crate) use report::{rows, secrets, toml};
 pub(crate) use settings::{
     ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, LogFormat, Maintenance, Oci,
     OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store,
