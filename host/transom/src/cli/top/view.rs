@@ -243,7 +243,10 @@ mod tests {
     /// The rows of the table of what waits, by name.
     fn rows(view: &mut View) -> Vec<String> {
         let lines = view.lines(120, 60);
-        let rows = lines.iter().filter(|line| line.starts_with('/'));
+        let rows = lines
+            .iter()
+            .map(|line| line.trim_start())
+            .filter(|line| line.starts_with('/'));
         rows.map(|line| line.chars().take(2).collect()).collect()
     }
 
