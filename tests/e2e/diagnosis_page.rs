@@ -30,9 +30,10 @@ fn blocks(page: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// The first word of a line, without figures.
+/// The first word of a line, without figures; of a path the last part.
 fn beginning(line: &str) -> String {
     let word = line.split_whitespace().next().unwrap_or_default();
+    let word = word.rsplit('/').next().unwrap_or(word);
     word.chars().filter(|char| !char.is_ascii_digit()).collect()
 }
 
