@@ -20,6 +20,8 @@ mod config_import;
 mod containers;
 mod cross_site;
 mod dev;
+mod diagnosis;
+mod diagnosis_page;
 mod discovery;
 mod discovery_page;
 mod discovery_source;

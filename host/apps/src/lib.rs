@@ -65,6 +65,7 @@ mod probes;
 mod runner;
 mod seams;
 mod start;
+mod summary;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -81,6 +82,7 @@ pub use error::Error;
 pub use explain::{EventsExplanation, Explainer, PlacementExplanation, ProbeExplanation};
 pub use runner::Runner;
 pub use start::start;
+pub use summary::{Numbers, RunningDeployment, Summary, SummaryReader};
 
 /// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;

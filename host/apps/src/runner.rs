@@ -13,6 +13,7 @@ use crate::core::mirror::{CatchUp, Mirror};
 use crate::core::snapshot::Snapshot;
 use crate::core::term::{Dependencies, Handles};
 use crate::explain::Explainer;
+use crate::summary::SummaryReader;
 use crate::{Config, Error, Result};
 
 /// Runs the service, as leader or standby.
@@ -27,6 +28,14 @@ pub struct Runner {
 }
 
 impl Runner {
+    /// Summarises the state of the service for operators.
+    pub fn summaries(&self) -> SummaryReader {
+        SummaryReader {
+            snapshot: Arc::clone(&self.snapshot),
+            leader: self.leader.clone(),
+        }
+    }
+
     /// Explains to operators what plugins decide about apps and events, while this daemon leads.
     pub fn explainer(&self, plugins: Plugins) -> Explainer {
         Explainer {

@@ -164,6 +164,17 @@ impl Client {
         self.call("GET_STATE", |answer: Answer| answer.get_state).await
     }
 
+    /// The agents as [`Client::get_agents`] returns them, and host and port of the master that
+    /// answered, which leads.
+    pub async fn get_agents_of_leader(&self) -> Result<(String, operator::GetAgents)> {
+        let (url, agents) = self
+            .call_at("GET_AGENTS", |answer: Answer| answer.get_agents)
+            .await?;
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or_default();
+        Ok((format!("{host}:{port}"), agents))
+    }
+
     /// Agents, and those that the master remembers but has not seen since its restart.
     pub async fn get_agents(&self) -> Result<operator::GetAgents> {
         self.call("GET_AGENTS", |answer: Answer| answer.get_agents).await
@@ -196,16 +207,23 @@ impl Client {
 
     /// A call of the operator API; `part` takes the field named like the call from the answer.
     async fn call<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<T> {
+        self.call_at(call, part).await.map(|(_, value)| value)
+    }
+
+    /// The same, and the URL that it came from.
+    async fn call_at<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<(Url, T)> {
         let request = |url| Request::post(url, MASTER, call, &json!({"type": call}));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
         let found = self
             .at_leader("/api/v1", &request, send, VersionCheck::None)
             .await?;
         let what = || answer(&found.url, call);
-        part(lenient::read(&found.value, what)?).ok_or_else(|| Error::Incomplete {
+        let value = part(lenient::read(&found.value, what)?);
+        let value = value.ok_or_else(|| Error::Incomplete {
             what: what(),
             missing: "the field named like the call",
-        })
+        })?;
+        Ok((found.url, value))
     }
 
     /// A subscription's stream.

@@ -24,7 +24,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// A running discovery; clones share it.
 #[derive(Clone, Debug)]
 pub struct Discovery {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) metrics: Metrics,
     dns: Option<SocketAddr>,
     tls: Option<SocketAddr>,
     https: Option<SocketAddr>,
@@ -58,6 +59,7 @@ impl Config {
         let tasks = TaskTracker::new();
         let discovery = Discovery {
             shared: Arc::clone(&shared),
+            metrics: metrics.clone(),
             dns: sockets.as_ref().map(dns::Sockets::addr),
             tls: sockets.as_ref().and_then(dns::Sockets::tls_addr),
             https: sockets.as_ref().and_then(dns::Sockets::https_addr),

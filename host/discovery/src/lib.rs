@@ -36,6 +36,7 @@ mod metrics;
 pub mod records;
 mod shared;
 pub mod source;
+mod summary;
 pub mod zone;
 pub mod zone_config;
 
@@ -44,3 +45,4 @@ pub use dns::forward::ForwardPolicy;
 pub use error::{Error, Result};
 pub use handle::Discovery;
 pub use source::Source;
+pub use summary::Summary;

@@ -24,6 +24,17 @@ pub(crate) struct QueryLabels {
     pub(crate) rcode: &'static str,
 }
 
+impl QueryLabels {
+    /// All values of `qtype`.
+    const QTYPES: [&str; 10] = [
+        "A", "AAAA", "SRV", "SOA", "NS", "PTR", "ANY", "AXFR", "IXFR", "other",
+    ];
+    /// All values of `rcode`.
+    const RCODES: [&str; 7] = [
+        "NOERROR", "NXDOMAIN", "REFUSED", "SERVFAIL", "FORMERR", "NOTIMP", "other",
+    ];
+}
+
 /// Labels of an answer that rate limiting withheld.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct LimitedLabels {
@@ -163,6 +174,16 @@ impl Metrics {
         metrics.set_source(Source::None);
         registry.register_collector(Box::new(ZoneMetrics(Arc::clone(shared))));
         metrics
+    }
+
+    /// All queries answered.
+    pub(crate) fn answered(&self) -> u64 {
+        let labels = QueryLabels::QTYPES
+            .iter()
+            .flat_map(|qtype| QueryLabels::RCODES.map(|rcode| QueryLabels { qtype, rcode }));
+        labels
+            .filter_map(|labels| self.queries.get(&labels).map(|count| count.get()))
+            .sum()
     }
 
     pub(crate) fn set_source(&self, source: Source) {

@@ -130,6 +130,11 @@ impl Zone {
         self.serial
     }
 
+    /// The number of names, empty non-terminals included.
+    pub(crate) fn names(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
     /// The number of records.
     pub fn records(&self) -> usize {
         self.records

@@ -78,6 +78,7 @@ mod orchestrator;
 mod plan;
 mod runner;
 mod start;
+mod summary;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -88,6 +89,7 @@ pub use error::Error;
 pub use kind::{Kind, PerKind};
 pub use runner::Runner;
 pub use start::{Instance, Resources, start};
+pub use summary::{Numbers, Summary, SummaryReader};
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,10 +1,12 @@
 //! Leading (running the framework) and standing by (forwarding requests).
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
 
 use crate::core::term::{Handles, TermDependencies};
+use crate::summary::SummaryReader;
 use crate::{Error, Result};
 
 /// Runs the framework while this daemon is the leader.
@@ -12,6 +14,15 @@ use crate::{Error, Result};
 pub struct Runner {
     pub(crate) dependencies: TermDependencies,
     pub(crate) leader: Leader<Handles>,
+}
+
+impl Runner {
+    /// Summarises the state of the instance for operators.
+    pub fn summaries(&self) -> SummaryReader {
+        SummaryReader {
+            views: Arc::clone(&self.dependencies.views),
+        }
+    }
 }
 
 impl FrameworkService for Runner {

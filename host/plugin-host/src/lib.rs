@@ -56,6 +56,7 @@ pub use api::plugins::Plugins;
 pub use config::{Bindings, CompileProcess, Compiler, Config, Recording};
 pub use error::{CallError, CommandError, Error, Result};
 pub use manifest::{
+    check_manifest,
     limits::{Instances, Limits},
     units::parse_duration,
 };

@@ -129,6 +129,7 @@ pub use api::request::{
 };
 pub use api::scheduler_api::SchedulerApi;
 pub use api::volume::{DiskKind, LocalVolume, PathConstraint, Reservation, Reservations, VolumeRequest};
+pub use api::waiting::{Waiting, waiting};
 pub use config::{Config, MaintenanceMode};
 pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;

@@ -128,8 +128,13 @@ impl Config {
         })
     }
 
+    /// The address for display, without user and password.
+    pub fn shown_server(&self) -> String {
+        without_secrets(&self.server)
+    }
+
     /// The parsed address, without any connection.
-    fn place(&self) -> Result<Place> {
+    pub(crate) fn place(&self) -> Result<Place> {
         let server = self.server.trim();
         if let Some(dir) = server.strip_prefix("file:") {
             if dir.trim().is_empty() {
@@ -198,7 +203,7 @@ impl Config {
 }
 
 /// The kind of store that an address names.
-enum Place {
+pub(crate) enum Place {
     File(PathBuf),
     Redis(Box<ConnectionInfo>),
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Batch, Entry, Lease, Result, Store, Watch};
+use crate::{Batch, Durability, Entry, Lease, Result, Store, Watch};
 
 /// A view of a store for the holder of a lease. Every batch that is committed through it is
 /// rejected with [`Error::Fenced`](crate::Error::Fenced) once the lease is no longer held under
@@ -62,5 +62,9 @@ impl Store for Fenced {
 
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         self.store.watch(prefix).await
+    }
+
+    fn durability(&self) -> Durability {
+        self.store.durability()
     }
 }

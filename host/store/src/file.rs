@@ -32,7 +32,7 @@ use redb::{Builder, Database, DatabaseError, StorageError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::watch::Feed;
-use crate::{Batch, Entry, Error, Lease, Result, Store, Watch, limits};
+use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
 use leases::{Held, Leases, Work};
 use writer::{Request, Writer};
 
@@ -188,6 +188,10 @@ impl Store for FileStore {
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         limits::prefix(prefix)?;
         Ok(self.feed.watch(prefix))
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Synced
     }
 }
 

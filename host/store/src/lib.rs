@@ -42,6 +42,7 @@ mod election;
 mod error;
 mod fenced;
 pub mod file;
+mod inspection;
 mod lease;
 pub mod limits;
 mod measured;
@@ -61,6 +62,7 @@ pub use config::{Config, Tls};
 pub use election::{Election, Leadership, LeaseTerm, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;
+pub use inspection::{Inspection, RedisSettings};
 pub use lease::Lease;
 pub use measured::Measured;
 pub use watch::{Notice, Watch};
@@ -94,6 +96,33 @@ impl Expect {
             Self::Any => true,
             Self::Absent => found.is_none(),
             Self::Version(version) => found == Some(version),
+        }
+    }
+}
+
+/// What a crash of the machine or the server costs, as far as the store knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: a commit returns after it is on disk.
+    Synced,
+    /// The server has an append-only file; its setting `appendfsync` decides how much of it is on
+    /// disk.
+    Appended,
+    /// The last writes: the server has no append-only file.
+    Volatile,
+    /// Not known: the server has not been reached, or does not tell.
+    #[default]
+    Unknown,
+}
+
+impl Durability {
+    /// The name as shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Synced => "synced",
+            Self::Appended => "appended",
+            Self::Volatile => "volatile",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -164,6 +193,11 @@ pub trait Store: Debug + Send + Sync {
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         let _ = prefix;
         Err(Error::Missing { what: "watches" })
+    }
+
+    /// What a crash costs; no call to a server.
+    fn durability(&self) -> Durability {
+        Durability::Unknown
     }
 
     /// Puts one value; returns its version.

@@ -34,7 +34,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::watch::Feed;
-use crate::{Batch, Cause, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
+use crate::{Batch, Cause, Durability, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
 use connection::{Link, Outage};
 use scripts::{Reply, SCRIPTS};
 
@@ -267,6 +267,10 @@ impl Store for RedisStore {
         limits::prefix(prefix)?;
         Ok(self.feed.watch(prefix))
     }
+
+    fn durability(&self) -> Durability {
+        self.link.durability()
+    }
 }
 
 /// Rounded up, so that the server never expires a lease before its holder expects it.
@@ -274,7 +278,10 @@ fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-fn client(server: ConnectionInfo, authorities: Option<Vec<u8>>) -> std::result::Result<Client, Cause> {
+pub(crate) fn client(
+    server: ConnectionInfo,
+    authorities: Option<Vec<u8>>,
+) -> std::result::Result<Client, Cause> {
     let Some(authorities) = authorities else {
         return Ok(Client::open(server)?);
     };

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
 use transom_plugin_host::{Plugins, Reserved};
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, ObservedStore};
 use crate::config::Settings;
 use crate::exit::{Misconfigured, Unavailable};
 use reserved::ReservedPort;
@@ -108,13 +108,20 @@ impl Daemon {
         // Stops what was started if this future is dropped.
         let guard = token.clone().drop_guard();
         match Box::pin(start_all(settings, file, &token, &mut started)).await {
-            Ok((plugins, admin_port, mut registry)) => {
+            Ok((plugins, admin_port, mut registry, store)) => {
                 guard.disarm();
                 let services: Services = started.services.into();
                 let mut addresses: Vec<_> = services.iter().flat_map(|it| it.addresses()).collect();
                 addresses.push(("admin", admin_port.addr()));
                 metrics::register(&mut registry, &services);
-                let admin = Admin::new(registry, Some(plugins.clone()), Arc::clone(&services));
+                let cluster = started.clusters[0].clone();
+                let admin = Admin::new(
+                    registry,
+                    Some(plugins.clone()),
+                    Arc::clone(&services),
+                    cluster,
+                    store,
+                );
                 Ok(Daemon {
                     services,
                     plugins,
@@ -191,7 +198,7 @@ async fn start_all(
     file: &Path,
     token: &CancellationToken,
     started: &mut Started,
-) -> anyhow::Result<(Plugins, transom_web::BoundPort, Registry)> {
+) -> anyhow::Result<(Plugins, transom_web::BoundPort, Registry, Option<ObservedStore>)> {
     open_files::raise_limit();
     let mut registry = Registry::default();
     let reserved = Reserved::default();
@@ -217,6 +224,7 @@ async fn start_all(
         }
         None => None,
     };
+    let server = store_config(&settings.store).shown_server();
     let history = store
         .as_ref()
         .map(|context| (Arc::clone(&context.store), context.daemon_prefix.clone()));
@@ -242,5 +250,9 @@ async fn start_all(
     for run in context.frameworks {
         run();
     }
-    Ok((plugins, admin, registry))
+    let store = store.map(|context| ObservedStore {
+        store: context.store,
+        server,
+    });
+    Ok((plugins, admin, registry, store))
 }

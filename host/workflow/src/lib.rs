@@ -67,6 +67,7 @@ mod python_json;
 mod recorded_cases;
 mod runner;
 mod start;
+mod summary;
 #[cfg(test)]
 mod testing;
 
@@ -74,6 +75,7 @@ pub use config::{Config, Defaults};
 pub use error::Error;
 pub use runner::Runner;
 pub use start::start;
+pub use summary::{Numbers, Summary, SummaryReader};
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -86,6 +86,14 @@ impl Metrics {
         self.completed.get_or_create(&label).inc();
     }
 
+    /// Jobs that ended in this state since the daemon started.
+    pub(crate) fn ended(&self, state: JobState) -> u64 {
+        let label = StateLabel {
+            state: state.as_str(),
+        };
+        self.completed.get(&label).map_or(0, |count| count.get())
+    }
+
     /// This daemon no longer leads: it has no jobs that are pending or running.
     pub(crate) fn step_down(&self) {
         self.jobs_pending.set(0);

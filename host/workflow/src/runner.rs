@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
 
 use crate::core::term::{Handles, TermDependencies};
+use crate::summary::SummaryReader;
 use crate::{Error, Result};
 
 /// Runs the jobs while this daemon is the leader.
@@ -12,6 +13,16 @@ use crate::{Error, Result};
 pub struct Runner {
     pub(crate) dependencies: TermDependencies,
     pub(crate) leader: Leader<Handles>,
+}
+
+impl Runner {
+    /// Summarises the state of the service for operators.
+    pub fn summaries(&self) -> SummaryReader {
+        SummaryReader {
+            metrics: self.dependencies.metrics.clone(),
+            leader: self.leader.clone(),
+        }
+    }
 }
 
 impl FrameworkService for Runner {

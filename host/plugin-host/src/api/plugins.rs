@@ -23,7 +23,7 @@ use super::{
     views::{OpenViews, View},
 };
 use crate::{
-    config::Config,
+    config::{Bindings, Config},
     error::{CallError, CommandError, Error, Result},
     lifecycle::{
         admission::{AdmissionContext, is_name},
@@ -167,6 +167,11 @@ impl Plugins {
     /// The plugin directory, as configured.
     pub fn dir(&self) -> &Path {
         &self.0.extension_points.config.dir
+    }
+
+    /// Which plugin is bound to which extension point.
+    pub fn bindings(&self) -> &Bindings {
+        &self.0.extension_points.config.bindings
     }
 
     /// The newest lines of the log of the version that serves, oldest first, with a sequence number

@@ -167,6 +167,16 @@ impl Manifest {
     }
 }
 
+/// Validates the text of a manifest without its component.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_manifest(text: &str) -> Result<(), String> {
+    let checked =
+        table(text).and_then(|table| Manifest::from_table(table, &Limits::default(), Probation::default()));
+    checked.map(drop).map_err(|error| error.to_string())
+}
+
 /// The keys and values of a manifest's text.
 /// The form of manifests: `manifest-version`, 1 where it is missing. Only a form that older daemons
 /// would misunderstand has a higher one.

@@ -9,3 +9,4 @@ pub(crate) mod request;
 pub(crate) mod request_queue;
 pub(crate) mod scheduler_api;
 pub(crate) mod volume;
+pub(crate) mod waiting;

@@ -20,7 +20,7 @@ use transom_common::{Backoff, error_chain};
 
 use super::scripts;
 use crate::watch::Feed;
-use crate::{Cause, Notice};
+use crate::{Cause, Durability, Notice};
 
 /// The interval of probes on an idle connection.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -68,6 +68,7 @@ pub(super) struct Link {
     address: Arc<str>,
     state: watch::Receiver<State>,
     doubts: mpsc::Sender<Doubt>,
+    durability: watch::Receiver<Durability>,
     reconnector: JoinHandle<()>,
 }
 
@@ -92,6 +93,7 @@ impl Link {
         let (state, told) = watch::channel(State::Connecting);
         // One pending message suffices.
         let (doubts, doubted) = mpsc::channel(1);
+        let (durability_in, durability) = watch::channel(Durability::Unknown);
         let reconnector = Keeper {
             client,
             address: Arc::clone(&address),
@@ -100,18 +102,25 @@ impl Link {
             connect_timeout,
             state,
             doubted,
+            durability: durability_in,
             warned: false,
         };
         Self {
             address,
             state: told,
             doubts,
+            durability,
             reconnector: tokio::spawn(reconnector.keep()),
         }
     }
 
     pub(super) fn address(&self) -> Arc<str> {
         Arc::clone(&self.address)
+    }
+
+    /// What a crash of the server costs, by its settings at the last connection.
+    pub(super) fn durability(&self) -> Durability {
+        *self.durability.borrow()
     }
 
     /// The connection, after a pending attempt has ended; the caller sets the timeout.
@@ -157,6 +166,7 @@ struct Keeper {
     connect_timeout: Duration,
     state: watch::Sender<State>,
     doubted: mpsc::Receiver<Doubt>,
+    durability: watch::Sender<Durability>,
     /// Whether warnings about the server's configuration have been logged.
     warned: bool,
 }
@@ -252,6 +262,12 @@ impl Keeper {
         if has("role:slave") {
             return Err(unfit("is a replica, which cannot be written to"));
         }
+        let durability = match (has("aof_enabled:1"), has("aof_enabled:0")) {
+            (true, _) => Durability::Appended,
+            (false, true) => Durability::Volatile,
+            (false, false) => Durability::Unknown,
+        };
+        self.durability.send_replace(durability);
         if !std::mem::replace(&mut self.warned, true) {
             if has("aof_enabled:0") {
                 tracing::warn!(address = %self.address, "the Redis has no append-only file: the last writes \

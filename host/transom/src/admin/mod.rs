@@ -6,6 +6,7 @@
 //! | `GET /health` | 200 while the process serves |
 //! | `GET /ready` | 200 when every service can answer, else 503; the body has the state of each service and framework |
 //! | `GET /metrics` | OpenMetrics |
+//! | `GET /v1/overview` | services, cluster, store, plugins and process in one document, and what is wrong |
 //! | `GET /v1/plugins` | every plugin with its state, and the plugin directory |
 //! | `GET /v1/plugins/{name}` | one of them |
 //! | `GET /v1/plugins/{name}/log?after=N` | the newest lines of its log |
@@ -23,6 +24,7 @@
 
 mod access;
 mod explain;
+pub(crate) mod overview;
 mod plugins;
 
 use std::collections::BTreeMap;
@@ -37,9 +39,12 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use transom_cluster::Client;
 use transom_plugin_host::Plugins;
 use transom_web::{BoundPort, RequestMetrics};
 
+pub(crate) use self::overview::ObservedStore;
+use self::overview::Overviews;
 use crate::daemon::services::{Readiness, Services};
 
 /// The state that the admin port shows.
@@ -49,12 +54,21 @@ pub(crate) struct Admin {
     /// None where no plugins are hosted.
     plugins: Option<Plugins>,
     services: Services,
+    overviews: Overviews,
     requests: RequestMetrics,
 }
 
 impl Admin {
-    pub(crate) fn new(mut registry: Registry, plugins: Option<Plugins>, services: Services) -> Admin {
+    /// `cluster`: the cluster manager; `store`: none where no service needs one.
+    pub(crate) fn new(
+        mut registry: Registry,
+        plugins: Option<Plugins>,
+        services: Services,
+        cluster: Client,
+        store: Option<ObservedStore>,
+    ) -> Admin {
         Admin {
+            overviews: Overviews::new(Arc::clone(&services), plugins.clone(), cluster, store),
             requests: RequestMetrics::register(&mut registry, "transom_admin"),
             registry: Arc::new(registry),
             plugins,
@@ -70,6 +84,7 @@ pub(crate) fn serve(
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
     let (plugins, requests) = (admin.plugins.clone(), admin.requests.clone());
+    let overviews = admin.overviews.clone();
     let explainer = admin
         .services
         .iter()
@@ -78,14 +93,20 @@ pub(crate) fn serve(
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(admin);
+        .with_state(admin)
+        .merge(overview::routes(overviews.clone()));
     if let Some(plugins) = plugins {
         router = router
             .merge(plugins::routes().with_state(plugins))
             .merge(explain::routes(explainer));
     }
     let router = requests.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
-    tokio::spawn(port.serve(router, access::RULES, token))
+    tokio::spawn(async move {
+        tokio::select! {
+            served = port.serve(router, access::RULES, token) => served,
+            never = overviews.keep_current() => match never {},
+        }
+    })
 }
 
 async fn health() -> Json<serde_json::Value> {

@@ -1,10 +1,12 @@
 //! The command line: one file per command.
 
 mod apps;
+mod bundle;
 mod cluster;
 mod config;
 mod dev;
 mod discovery;
+mod doctor;
 mod fw;
 mod http;
 mod import;
@@ -14,6 +16,8 @@ mod ports;
 mod serve;
 mod shell;
 mod signals;
+mod status;
+mod top;
 
 use clap::{Parser, Subcommand};
 
@@ -43,6 +47,10 @@ enum Command {
     Cluster(cluster::ClusterCommand),
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    Status(status::Status),
+    Top(top::Top),
+    Doctor(doctor::Doctor),
+    Bundle(bundle::Bundle),
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
     #[command(subcommand)]
@@ -68,6 +76,10 @@ impl CommandLine {
             Command::Discovery(command) => command.run().await,
             Command::Cluster(command) => command.run().await,
             Command::Config(command) => command.run(),
+            Command::Status(command) => command.run().await,
+            Command::Top(command) => Box::pin(command.run()).await,
+            Command::Doctor(command) => Box::pin(command.run()).await,
+            Command::Bundle(command) => Box::pin(command.run()).await,
             Command::Plugin(command) => command.run().await,
             Command::Apps(command) => Box::pin(command.run()).await,
             Command::Job(command) => command.run().await,

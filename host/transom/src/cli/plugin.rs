@@ -6,7 +6,7 @@ mod cache;
 mod cells;
 mod check;
 mod check_source;
-mod connection;
+pub(super) mod connection;
 mod dev;
 mod explain;
 mod fuzz;

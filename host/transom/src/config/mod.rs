@@ -28,7 +28,7 @@ pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use reference::{markdown as reference, schema};
 pub(crate) use renamed::value as renamed_value;
-pub(crate) use report::{rows, toml};
+pub(crate) use report::{rows, secrets, toml};
 #[cfg(test)]
 pub(crate) use settings::SECTIONS;
 pub(crate) use settings::{

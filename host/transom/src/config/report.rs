@@ -82,6 +82,53 @@ fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
     }
 }
 
+/// The texts that [`rows`] masks: passwords, tokens, and credentials within addresses.
+pub(crate) fn secrets(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec<String>> {
+    let masked = serde_json::to_value(settings)?;
+    let mut secrets = Vec::new();
+    if let Value::Object(sections) = &masked {
+        for (section, masked) in sections {
+            let raw = figment.find_value(section).ok();
+            let raw = raw.and_then(|raw| serde_json::to_value(raw).ok());
+            hidden(masked, raw.as_ref().unwrap_or(&Value::Null), &mut secrets);
+        }
+    }
+    secrets.retain(|secret| !secret.is_empty());
+    // A longer one may contain a shorter one.
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets.dedup();
+    Ok(secrets)
+}
+
+/// The texts of `raw` where `masked` has something else, and credentials within its addresses.
+fn hidden(masked: &Value, raw: &Value, secrets: &mut Vec<String>) {
+    match (masked, raw) {
+        (Value::Object(masked), Value::Object(raw)) => {
+            for (key, raw) in raw {
+                hidden(masked.get(key).unwrap_or(&Value::Null), raw, secrets);
+            }
+        }
+        (Value::Array(masked), Value::Array(raw)) => {
+            for (masked, raw) in masked.iter().zip(raw) {
+                hidden(masked, raw, secrets);
+            }
+        }
+        (Value::String(masked), Value::String(raw)) => {
+            if masked != raw && masked.chars().all(|char| char == '*') {
+                secrets.push(raw.clone());
+            }
+            if let Some((credentials, _)) = raw.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'))
+            {
+                let password = credentials
+                    .split_once(':')
+                    .map_or(credentials, |(_, password)| password);
+                secrets.push(password.to_owned());
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Removes user and password from addresses (`redis://user:password@host`).
 fn mask(value: &str) -> String {
     match value.split_once("://") {
@@ -157,5 +204,6 @@ mod tests {
         assert_eq!(master.source, "default");
         assert!(!rows.iter().any(|row| row.value.contains("hunter2")));
         assert!(!format!("{:?}", settings.cluster).contains("hunter2"));
+        assert_eq!(secrets(&settings, &figment).expect("secrets"), ["hunter2"]);
     }
 }

@@ -47,7 +47,11 @@ pub(crate) async fn serve_discovery(
     let admin = admin.map(|port| {
         let services: Services = Arc::new([Box::new(discovery.clone())]);
         metrics::register(&mut registry, &services);
-        admin::serve(port, Admin::new(registry, None, services), token.child_token())
+        admin::serve(
+            port,
+            Admin::new(registry, None, services, cluster.clone(), None),
+            token.child_token(),
+        )
     });
 
     let limit = Duration::from_secs(section.detection_timeout_seconds);

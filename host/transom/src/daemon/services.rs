@@ -20,6 +20,7 @@ use transom_framework::{FrameworkStatus, ServiceHandle};
 
 use super::Addresses;
 use super::reserved::ReservedPort;
+use crate::admin::overview::document::{ServiceState, Waiting};
 use crate::config::Settings;
 
 pub(crate) use apps::{Apps, apps_settings};
@@ -85,6 +86,11 @@ pub(crate) trait Service: Send + Sync {
     /// Its entry in `/ready`.
     fn readiness(&self) -> Readiness;
 
+    /// Its part of `/v1/overview`, read from snapshots; none if it has none.
+    fn summary(&self) -> Option<ServiceState> {
+        None
+    }
+
     /// What explains the decisions of plugins about its apps and events, if it has them.
     fn explainer(&self) -> Option<&transom_apps::Explainer> {
         None
@@ -106,7 +112,7 @@ pub(crate) struct Readiness {
     /// The present source of discovery's records: `stream`, `polling`, or `none` while no master
     /// can be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'static str>,
+    pub(crate) source: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -118,7 +124,7 @@ pub(crate) struct FrameworkReadiness {
     pub(crate) leading: bool,
     /// Whether the leader is subscribed with the cluster manager; absent on a standby.
     #[serde(skip_serializing_if = "Option::is_none")]
-    subscribed: Option<bool>,
+    pub(crate) subscribed: Option<bool>,
 }
 
 impl From<FrameworkStatus> for FrameworkReadiness {
@@ -130,6 +136,23 @@ impl From<FrameworkStatus> for FrameworkReadiness {
             subscribed: status.subscribed,
         }
     }
+}
+
+/// Pending tasks as the overview shows them.
+fn shown_waiting(waiting: Vec<transom_scheduler::Waiting>) -> Vec<Waiting> {
+    let waiting = waiting.into_iter().map(|one| Waiting {
+        name: one.run_spec,
+        instances: one.tasks,
+        since: Some(one.since),
+        reasons: one
+            .reasons
+            .into_iter()
+            .map(|(reason, count)| (reason.to_owned(), count))
+            .collect(),
+        offers: one.offers,
+        message: one.message,
+    });
+    waiting.collect()
 }
 
 /// Every service with a framework.

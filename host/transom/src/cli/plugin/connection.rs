@@ -1,4 +1,4 @@
-//! How `transom plugin` reaches the admin port of a running daemon.
+//! How commands reach the admin port of a running daemon.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Which daemon.
 #[derive(Debug, Args)]
-pub(super) struct Connection {
+pub(in crate::cli) struct Connection {
     #[command(flatten)]
     admin: AdminPort,
     /// The daemon's configuration file; its section [admin] gives the address and credentials that
@@ -31,7 +31,7 @@ pub(super) struct Connection {
 #[derive(Debug, Args)]
 pub(super) struct AdminPort {
     /// URL of the daemon's admin port. Default: `http://127.0.0.1:9990`, or what `--config` names.
-    #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
+    #[arg(long, visible_alias = "url", env = "TRANSOM_ADMIN_URL", value_name = "URL")]
     admin: Option<String>,
     /// `admin.username` of the daemon, if it requires credentials.
     #[arg(long, env = "TRANSOM_ADMIN_USERNAME")]
@@ -52,6 +52,58 @@ impl Connection {
     ) -> anyhow::Result<Value> {
         let config = self.config.as_deref();
         self.admin.ask_with(config, method, path, &[], body).await
+    }
+
+    /// The body at a path of the port, within `timeout`.
+    pub(in crate::cli) async fn text(&self, path: &[&str], timeout: Duration) -> anyhow::Result<String> {
+        let client = Client::new(self.place()?, timeout)?;
+        let (status, text) = exchange(
+            &client,
+            client.request(reqwest::Method::GET, path.iter().copied()),
+        )
+        .await?;
+        accepted(&client, status, &text)?;
+        Ok(text)
+    }
+
+    /// The same, whatever the status is, which comes with it.
+    pub(in crate::cli) async fn answer(
+        &self,
+        path: &[&str],
+        timeout: Duration,
+    ) -> anyhow::Result<(reqwest::StatusCode, String)> {
+        let client = Client::new(self.place()?, timeout)?;
+        exchange(
+            &client,
+            client.request(reqwest::Method::GET, path.iter().copied()),
+        )
+        .await
+    }
+
+    /// The daemon's configuration file, if one is named.
+    pub(in crate::cli) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// The daemon with this configuration file, whatever the environment names.
+    pub(in crate::cli) fn of_file(file: &Path) -> Self {
+        Self {
+            admin: AdminPort {
+                admin: None,
+                username: None,
+                password: None,
+            },
+            config: Some(file.to_owned()),
+        }
+    }
+
+    /// The number of the port, if its address is valid.
+    pub(in crate::cli) fn number(&self) -> Option<u16> {
+        self.place().ok()?.url.port_or_known_default()
+    }
+
+    fn place(&self) -> anyhow::Result<Place> {
+        self.admin.place(self.config()).context(Misconfigured)
     }
 
     /// The document at a path below `/v1/plugins`, with a query.
@@ -123,24 +175,39 @@ impl AdminPort {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let answer = client.send(request).await.map_err(|failure| {
-            let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
-            let url = client.base();
-            anyhow::anyhow!("{why}")
-                .context(format!(
-                    "no daemon answers at {url}: is one running, and is --admin its admin port?"
-                ))
-                .context(Unavailable)
-        })?;
-        let status = answer.status();
-        let text = http::text(answer).await.unwrap_or_default();
-        let document: Value = serde_json::from_str(&text).unwrap_or_default();
-        if !status.is_success() {
-            match document["message"].as_str() {
-                Some(message) => anyhow::bail!("{message}"),
-                None => anyhow::bail!("{} answered {status}", client.base()),
-            }
-        }
-        Ok(document)
+        let (status, text) = exchange(&client, request).await?;
+        accepted(&client, status, &text)?;
+        Ok(serde_json::from_str(&text).unwrap_or_default())
+    }
+}
+
+/// Sends a request; returns the status and the body.
+async fn exchange(
+    client: &Client,
+    request: reqwest::RequestBuilder,
+) -> anyhow::Result<(reqwest::StatusCode, String)> {
+    let failed = |failure: Failure| {
+        let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
+        let url = client.base();
+        anyhow::anyhow!("{why}")
+            .context(format!(
+                "no daemon answers at {url}: is one running, and is --admin its admin port?"
+            ))
+            .context(Unavailable)
+    };
+    let answer = client.send(request).await.map_err(failed)?;
+    let status = answer.status();
+    Ok((status, http::text(answer).await.map_err(failed)?))
+}
+
+/// The error of an answer without success.
+fn accepted(client: &Client, status: reqwest::StatusCode, text: &str) -> anyhow::Result<()> {
+    if status.is_success() {
+        return Ok(());
+    }
+    let document: Value = serde_json::from_str(text).unwrap_or_default();
+    match document["message"].as_str() {
+        Some(message) => anyhow::bail!("{message}"),
+        None => anyhow::bail!("{} answered {status}", client.base()),
     }
 }

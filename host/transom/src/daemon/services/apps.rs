@@ -13,7 +13,8 @@ use transom_framework::ServiceHandle;
 use transom_scheduler::MaintenanceMode;
 use transom_web::{BoundPort, Folder};
 
-use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
+use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext, shown_waiting};
+use crate::admin::overview::document::{Deployment, ServiceState, Unhealthy};
 use crate::config::{
     self, CheckRunner, Feature, GpuScheduling, Maintenance, OnDeadline, PlanFormat, Settings,
 };
@@ -116,15 +117,21 @@ impl BoundService for BoundApps {
         );
         let (service, runner) = started.await.context(Unavailable)?;
         let explainer = runner.explainer(plugins);
+        let summaries = runner.summaries();
         context.run(&service, framework, runner);
-        Ok(vec![Box::new(RunningApps { service, explainer })])
+        Ok(vec![Box::new(RunningApps {
+            service,
+            explainer,
+            summaries,
+        })])
     }
 }
 
-/// The service with what explains the decisions about its apps and events.
+/// The service with its summaries, and what explains the decisions about its apps and events.
 struct RunningApps {
     service: ServiceHandle,
     explainer: transom_apps::Explainer,
+    summaries: transom_apps::SummaryReader,
 }
 
 #[async_trait]
@@ -139,6 +146,31 @@ impl Service for RunningApps {
 
     fn readiness(&self) -> Readiness {
         self.service.readiness()
+    }
+
+    fn summary(&self) -> Option<ServiceState> {
+        let transom_apps::Summary {
+            numbers,
+            waiting,
+            unhealthy,
+            deployments,
+        } = self.summaries.read();
+        let unhealthy = unhealthy
+            .into_iter()
+            .map(|(name, instances)| Unhealthy { name, instances });
+        let deployments = deployments.into_iter().map(|one| Deployment {
+            id: one.id,
+            subject: one.subject,
+            since: one.since,
+            step: one.step,
+            steps: one.steps,
+        });
+        Some(ServiceState {
+            summary: serde_json::json!(numbers),
+            waiting: shown_waiting(waiting),
+            unhealthy: unhealthy.collect(),
+            deployments: deployments.collect(),
+        })
     }
 
     fn explainer(&self) -> Option<&transom_apps::Explainer> {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 
 use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
+use crate::admin::overview::document::ServiceState;
 use crate::config::{self, Settings};
 use crate::daemon::reserved::ReservedPort;
 use crate::daemon::{Addresses, from_settings};
@@ -114,6 +115,13 @@ impl Service for transom_discovery::Discovery {
             framework: None,
             source: Some(self.source().as_str()),
         }
+    }
+
+    fn summary(&self) -> Option<ServiceState> {
+        Some(ServiceState {
+            summary: serde_json::json!(transom_discovery::Discovery::summary(self)),
+            ..ServiceState::default()
+        })
     }
 
     async fn stopped(&self) {

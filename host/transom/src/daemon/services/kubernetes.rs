@@ -1,16 +1,19 @@
 //! The Kubernetes service.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
+use transom_framework::ServiceHandle;
 use transom_kubernetes::{Instance, Resources, config as service};
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
-use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
+use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
+use crate::admin::overview::document::{ServiceState, Waiting};
 use crate::config::{self, Settings};
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
@@ -144,10 +147,50 @@ impl BoundService for BoundKubernetes {
         let started = transom_kubernetes::start(instances, self.port, resources);
         let mut services: Vec<Box<dyn Service>> = Vec::new();
         for ((service, runner), framework) in started.context(Unavailable)?.into_iter().zip(frameworks) {
+            let summaries = runner.summaries();
             context.run(&service, framework, runner);
-            services.push(Box::new(service));
+            services.push(Box::new(RunningKubernetes { service, summaries }));
         }
         Ok(services)
+    }
+}
+
+/// The service with its summaries.
+struct RunningKubernetes {
+    service: ServiceHandle,
+    summaries: transom_kubernetes::SummaryReader,
+}
+
+#[async_trait]
+impl Service for RunningKubernetes {
+    fn name(&self) -> &'static str {
+        Service::name(&self.service)
+    }
+
+    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        self.service.addresses()
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.service.readiness()
+    }
+
+    fn summary(&self) -> Option<ServiceState> {
+        let transom_kubernetes::Summary { numbers, waiting } = self.summaries.read();
+        let waiting = waiting.into_iter().map(|(kind, reason)| Waiting {
+            name: kind.to_owned(),
+            message: Some(reason),
+            ..Waiting::default()
+        });
+        Some(ServiceState {
+            summary: serde_json::json!(numbers),
+            waiting: waiting.collect(),
+            ..ServiceState::default()
+        })
+    }
+
+    async fn stopped(&self) {
+        Service::stopped(&self.service).await;
     }
 }
 

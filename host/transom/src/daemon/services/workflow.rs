@@ -1,15 +1,18 @@
 //! The workflow service.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
+use transom_framework::ServiceHandle;
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
-use super::{BoundService, DevHints, PortName, Service, ServiceKind, StartContext};
+use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext, shown_waiting};
+use crate::admin::overview::document::ServiceState;
 use crate::config::{self, Settings};
 use crate::daemon::reserved::ReservedPort;
 use crate::daemon::{Addresses, from_settings};
@@ -97,8 +100,43 @@ impl BoundService for BoundWorkflow {
             context.token.child_token(),
         );
         let (service, runner) = started.context(Unavailable)?;
+        let summaries = runner.summaries();
         context.run(&service, framework, runner);
-        Ok(vec![Box::new(service)])
+        Ok(vec![Box::new(RunningWorkflow { service, summaries })])
+    }
+}
+
+/// The service with its summaries.
+struct RunningWorkflow {
+    service: ServiceHandle,
+    summaries: transom_workflow::SummaryReader,
+}
+
+#[async_trait]
+impl Service for RunningWorkflow {
+    fn name(&self) -> &'static str {
+        Service::name(&self.service)
+    }
+
+    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        self.service.addresses()
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.service.readiness()
+    }
+
+    fn summary(&self) -> Option<ServiceState> {
+        let transom_workflow::Summary { numbers, waiting } = self.summaries.read();
+        Some(ServiceState {
+            summary: serde_json::json!(numbers),
+            waiting: shown_waiting(waiting),
+            ..ServiceState::default()
+        })
+    }
+
+    async fn stopped(&self) {
+        Service::stopped(&self.service).await;
     }
 }
 

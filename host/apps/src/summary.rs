@@ -1,0 +1,153 @@
+//! A summary of the service for operators: counts, and what needs attention. All of it is read from
+//! snapshots.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use serde::Serialize;
+use transom_framework::Leader;
+use transom_replicas::Condition;
+use transom_scheduler::{Waiting, waiting};
+
+use crate::core::snapshot::Snapshot;
+use crate::core::term::Handles;
+use crate::instance::Instance;
+
+/// The longest lists of a [`Summary`].
+const MAX_ENTRIES: usize = 20;
+
+/// Reads summaries. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SummaryReader {
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) leader: Leader<Handles>,
+}
+
+/// The state of the service. A standby counts what the leader stores: it knows neither pending tasks
+/// nor health.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// The counts.
+    pub numbers: Numbers,
+    /// Apps and pods with instances that are not launched, longest first; at most 20.
+    pub waiting: Vec<Waiting>,
+    /// Apps and pods with unhealthy instances, and how many; most first, at most 20.
+    pub unhealthy: Vec<(String, u64)>,
+    /// Running deployments, oldest first; at most 20.
+    pub deployments: Vec<RunningDeployment>,
+}
+
+/// Counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Numbers {
+    /// Apps.
+    pub apps: u64,
+    /// Pods.
+    pub pods: u64,
+    /// Groups with a definition of their own.
+    pub groups: u64,
+    /// Instances that apps and pods ask for.
+    pub instances_wanted: u64,
+    /// Instances whose task runs.
+    pub instances_running: u64,
+    /// Instances whose health checks all succeed.
+    pub instances_healthy: u64,
+    /// Instances that fail a health check.
+    pub instances_unhealthy: u64,
+    /// Instances that are launched and do not run yet.
+    pub instances_staged: u64,
+    /// Instances that are not launched yet.
+    pub instances_queued: u64,
+    /// Apps and pods with such instances.
+    pub waiting: u64,
+    /// Running deployments.
+    pub deployments: u64,
+}
+
+/// A running deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunningDeployment {
+    /// Its id.
+    pub id: String,
+    /// The only app or pod that it changes, or their group.
+    pub subject: String,
+    /// When it was requested.
+    pub since: Timestamp,
+    /// The number of the current step, from 1.
+    pub step: usize,
+    /// The number of steps.
+    pub steps: usize,
+}
+
+impl SummaryReader {
+    /// The present state.
+    pub fn read(&self) -> Summary {
+        let pending = self.leader.handles().map(|handles| handles.scheduler.pending());
+        let (waiting, all) = waiting(pending.as_deref().unwrap_or_default(), MAX_ENTRIES);
+        let mut summary = count(&self.snapshot.load());
+        summary.numbers.waiting = all;
+        summary.waiting = waiting;
+        summary
+    }
+}
+
+/// The part of a summary that is in the snapshot.
+fn count(snapshot: &Snapshot) -> Summary {
+    let pods = snapshot.pods().count() as u64;
+    let mut numbers = Numbers {
+        apps: snapshot.specs.len() as u64 - pods,
+        pods,
+        groups: snapshot.groups.len() as u64,
+        deployments: snapshot.deployments.len() as u64,
+        ..Numbers::default()
+    };
+    let mut unhealthy = BTreeMap::new();
+    for view in snapshot.specs.values() {
+        numbers.instances_wanted += u64::from(view.spec.instances());
+    }
+    for (id, view) in snapshot.specs.iter().chain(snapshot.deleted.iter()) {
+        for instance in view.instances.values() {
+            if numbers.add(instance) {
+                *unhealthy.entry(id).or_insert(0) += 1;
+            }
+        }
+    }
+    let mut unhealthy: Vec<_> = unhealthy
+        .into_iter()
+        .map(|(id, count)| (id.to_string(), count))
+        .collect();
+    unhealthy.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    unhealthy.truncate(MAX_ENTRIES);
+    let deployments = snapshot.deployments.values().take(MAX_ENTRIES);
+    let deployments = deployments.map(|deployment| RunningDeployment {
+        id: deployment.id.clone(),
+        subject: deployment.subject(),
+        since: deployment.version.timestamp(),
+        step: (deployment.current + 1).min(deployment.steps.len()),
+        steps: deployment.steps.len(),
+    });
+    Summary {
+        numbers,
+        waiting: Vec::new(),
+        unhealthy,
+        deployments: deployments.collect(),
+    }
+}
+
+impl Numbers {
+    /// Counts an instance; returns whether it is unhealthy.
+    fn add(&mut self, instance: &Instance) -> bool {
+        match instance.condition() {
+            Condition::Running => self.instances_running += 1,
+            Condition::Provisioned | Condition::Staging | Condition::Starting => self.instances_staged += 1,
+            Condition::Scheduled => self.instances_queued += 1,
+            _ => {}
+        }
+        let healthy = instance.is_healthy();
+        self.instances_healthy += u64::from(healthy == Some(true));
+        self.instances_unhealthy += u64::from(healthy == Some(false));
+        healthy == Some(false)
+    }
+}

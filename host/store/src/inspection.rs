@@ -1,0 +1,146 @@
+//! A look at the server of a store that is not opened: whether it accepts this configuration, and
+//! how much it keeps.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, RedisError};
+use tokio::time::timeout;
+
+use crate::config::{Config, Place};
+use crate::redis::client;
+use crate::{Cause, Error, Result};
+
+/// What a store's configuration names.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Inspection {
+    /// The directory of the embedded store, which may be missing.
+    File(PathBuf),
+    /// A Redis that answers.
+    Redis(RedisSettings),
+}
+
+/// The settings of a Redis. One that its user may not read is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RedisSettings {
+    /// `redis_version`.
+    pub version: Option<String>,
+    /// `master`, or `slave` for a replica, which accepts no writes.
+    pub role: Option<String>,
+    /// Whether there is an append-only file.
+    pub append_only: Option<bool>,
+    /// `appendfsync`: `always`, `everysec` or `no`.
+    pub append_fsync: Option<String>,
+    /// Whether keys are evicted when the memory is full.
+    pub evicts: Option<bool>,
+    /// The clock of the server since 1970.
+    pub time: Option<Duration>,
+}
+
+impl Config {
+    /// Looks at the server, once and with the timeout for connections. Nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the address is invalid, [`Error::Unavailable`] when the server
+    /// cannot be reached or rejects the credentials.
+    pub async fn inspect(&self) -> Result<Inspection> {
+        let server = match self.place()? {
+            Place::File(dir) => return Ok(Inspection::File(dir)),
+            Place::Redis(server) => *server,
+        };
+        let unavailable = |source| Error::Unavailable {
+            what: "inspect its server",
+            source,
+        };
+        let authorities = self.tls.as_ref().and_then(|tls| tls.authorities.clone());
+        let client = client(server, authorities).map_err(unavailable)?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.connect_timeout));
+        let connected = client.get_multiplexed_async_connection_with_config(&config);
+        let connected = timeout(self.connect_timeout, connected).await;
+        let after = self.connect_timeout;
+        let mut connection = connected
+            .map_err(|_| unavailable(format!("no connection within {after:?}").into()))?
+            .map_err(|error| unavailable(Cause::from(error)))?;
+        ::redis::cmd("PING")
+            .query_async::<()>(&mut connection)
+            .await
+            .map_err(|error| unavailable(Cause::from(error)))?;
+        Ok(Inspection::Redis(settings(&mut connection).await))
+    }
+}
+
+async fn settings(connection: &mut MultiplexedConnection) -> RedisSettings {
+    let info = ::redis::cmd("INFO").query_async::<String>(connection).await;
+    let mut settings = info.map_or_else(|_| RedisSettings::default(), |info| of_info(&info));
+    let fsync: std::result::Result<Vec<String>, RedisError> = ::redis::cmd("CONFIG")
+        .arg("GET")
+        .arg("appendfsync")
+        .query_async(connection)
+        .await;
+    settings.append_fsync = fsync.ok().and_then(|pair| pair.into_iter().nth(1));
+    let time: std::result::Result<(u64, u64), RedisError> =
+        ::redis::cmd("TIME").query_async(connection).await;
+    settings.time = time
+        .ok()
+        .map(|(seconds, micros)| Duration::from_secs(seconds) + Duration::from_micros(micros));
+    settings
+}
+
+fn of_info(info: &str) -> RedisSettings {
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::to_owned)
+    };
+    let limited = field("maxmemory").map(|bytes| bytes != "0");
+    let policy = field("maxmemory_policy").map(|policy| policy != "noeviction");
+    RedisSettings {
+        version: field("redis_version"),
+        role: field("role"),
+        append_only: field("aof_enabled").map(|enabled| enabled == "1"),
+        append_fsync: None,
+        evicts: limited.zip(policy).map(|(limited, evicts)| limited && evicts),
+        time: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_from_info() {
+        let info = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:0\r\nmaxmemory:1048576\r\n\
+                    maxmemory_policy:allkeys-lru\r\n";
+        let expected = RedisSettings {
+            version: Some("7.0.15".to_owned()),
+            role: Some("master".to_owned()),
+            append_only: Some(false),
+            append_fsync: None,
+            evicts: Some(true),
+            time: None,
+        };
+        assert_eq!(of_info(info), expected);
+        assert_eq!(of_info(""), RedisSettings::default());
+        assert_eq!(
+            of_info("maxmemory:0\r\nmaxmemory_policy:allkeys-lru").evicts,
+            Some(false)
+        );
+    }
+
+    #[tokio::test]
+    async fn directory_is_named_and_missing_server_is_unavailable() {
+        let file = Config::new("file:/x").inspect().await.unwrap();
+        assert_eq!(file, Inspection::File(PathBuf::from("/x")));
+        // Nothing listens on a port that was just closed.
+        let free = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let gone = Config::new(free.to_string()).inspect().await;
+        assert!(matches!(gone, Err(Error::Unavailable { .. })), "{gone:?}");
+    }
+}

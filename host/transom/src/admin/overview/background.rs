@@ -1,0 +1,262 @@
+//! What the overview cannot take from snapshots: the cluster manager, the store and the process are
+//! looked at in the background, so that no request waits for them.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
+use tokio::time::{sleep, timeout};
+use transom_cluster::Client;
+use transom_cluster::operator::{Agent, GetAgents};
+use transom_cluster::v1::Resource;
+use transom_plugin_host::shown;
+
+use super::document::{Agents, Amounts, Cluster, Process, Store};
+use super::process;
+
+/// Between two looks at the cluster manager, and at the store.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// A look at a large cluster takes at most this part of the time.
+const SHARE: u32 = 20;
+/// Timeout of a look at the cluster manager: its answer has all agents.
+const CLUSTER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a read of the store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks at the process.
+const PROCESS_INTERVAL: Duration = Duration::from_secs(5);
+/// Host names of agents that are not active.
+const MAX_INACTIVE: usize = 20;
+/// Characters of an error.
+const MAX_ERROR: usize = 500;
+
+/// The store and how it is shown.
+#[derive(Clone, Debug)]
+pub(crate) struct ObservedStore {
+    pub(crate) store: Arc<dyn transom_store::Store>,
+    /// The address without credentials.
+    pub(crate) server: String,
+}
+
+/// The last looks.
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) cluster: ArcSwap<Cluster>,
+    pub(super) store: ArcSwapOption<Store>,
+    pub(super) process: ArcSwapOption<Process>,
+}
+
+impl Observed {
+    /// Nothing was looked at yet.
+    pub(super) fn new(client: &Client, store: Option<&ObservedStore>) -> Self {
+        let masters = client.config().masters.iter();
+        let cluster = Cluster {
+            masters: masters
+                .map(|master| transom_cluster::masked(master).into_owned())
+                .collect(),
+            ..Cluster::default()
+        };
+        Self {
+            cluster: ArcSwap::from_pointee(cluster),
+            store: ArcSwapOption::from_pointee(store.map(unseen)),
+            process: ArcSwapOption::empty(),
+        }
+    }
+
+    /// Looks at everything repeatedly, until dropped.
+    pub(super) async fn keep_current(&self, client: &Client, store: Option<&ObservedStore>) -> Infallible {
+        let never = async {
+            match store {
+                Some(store) => self.look_at_store(store).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            never = self.look_at_cluster(client) => never,
+            never = never => never,
+            never = self.look_at_process() => never,
+        }
+    }
+
+    async fn look_at_cluster(&self, client: &Client) -> Infallible {
+        loop {
+            let began = Instant::now();
+            let look = async {
+                let version = client.version().await;
+                let (leader, agents) = client.get_agents_of_leader().await?;
+                Ok::<_, transom_cluster::Error>((version.ok(), leader, agents))
+            };
+            let before = self.cluster.load();
+            let mut cluster = Cluster::clone(&before);
+            match timeout(CLUSTER_TIMEOUT, look).await {
+                Ok(Ok((version, leader, agents))) => {
+                    cluster.reachable = Some(true);
+                    cluster.error = None;
+                    cluster.leader = Some(leader);
+                    cluster.version = version.or(cluster.version);
+                    cluster.seen = Some(Timestamp::now());
+                    count(&agents, &mut cluster);
+                }
+                Ok(Err(error)) => failed(&mut cluster, chain(&error)),
+                Err(_) => failed(&mut cluster, format!("no answer within {CLUSTER_TIMEOUT:?}")),
+            }
+            self.cluster.store(Arc::new(cluster));
+            sleep(INTERVAL.max(began.elapsed() * SHARE)).await;
+        }
+    }
+
+    async fn look_at_store(&self, observed: &ObservedStore) -> Infallible {
+        loop {
+            let began = Instant::now();
+            let read = timeout(STORE_TIMEOUT, observed.store.get("transom/reachable")).await;
+            let error = match read {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(chain(&error)),
+                Err(_) => Some(format!("no answer within {STORE_TIMEOUT:?}")),
+            };
+            let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
+            self.store.store(Some(Arc::new(Store {
+                reachable: Some(error.is_none()),
+                milliseconds: error.is_none().then_some(milliseconds),
+                error,
+                ..unseen(observed)
+            })));
+            sleep(INTERVAL).await;
+        }
+    }
+
+    async fn look_at_process(&self) -> Infallible {
+        loop {
+            // Counting many open files takes a while.
+            if let Ok(process) = tokio::task::spawn_blocking(process::read).await {
+                self.process.store(Some(Arc::new(process)));
+            }
+            sleep(PROCESS_INTERVAL).await;
+        }
+    }
+}
+
+/// The store before the first read.
+fn unseen(observed: &ObservedStore) -> Store {
+    let file = observed.server.strip_prefix("file:");
+    Store {
+        kind: if file.is_some() { "file" } else { "redis" }.to_owned(),
+        server: file.unwrap_or(&observed.server).to_owned(),
+        durability: observed.store.durability().as_str().to_owned(),
+        ..Store::default()
+    }
+}
+
+/// The last known leader, agents and resources stay, with the time at which they were read.
+fn failed(cluster: &mut Cluster, error: String) {
+    cluster.reachable = Some(false);
+    cluster.error = Some(error);
+}
+
+/// An error with its causes, as one line of bounded length.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    shown(&text).chars().take(MAX_ERROR).collect()
+}
+
+/// Agents and resources.
+fn count(listed: &GetAgents, cluster: &mut Cluster) {
+    let mut agents = Agents {
+        total: (listed.agents.len() + listed.recovered_agents.len()) as u64,
+        ..Agents::default()
+    };
+    let mut inactive = Vec::new();
+    cluster.resources = ["cpus", "mem", "disk", "gpus"]
+        .map(|name| (name.to_owned(), Amounts::default()))
+        .into();
+    for agent in &listed.agents {
+        match why_inactive(agent) {
+            None => agents.active += 1,
+            Some(why) => inactive.push((&agent.agent_info.hostname, why)),
+        }
+        for (name, amounts) in &mut cluster.resources {
+            amounts.total += sum(&agent.total_resources, name);
+            amounts.used += sum(&agent.allocated_resources, name);
+            amounts.offered += sum(&agent.offered_resources, name);
+        }
+    }
+    let recovered = listed.recovered_agents.iter();
+    inactive.extend(recovered.map(|agent| (&agent.hostname, "not seen since the master started")));
+    agents.inactive = inactive
+        .into_iter()
+        .take(MAX_INACTIVE)
+        .map(|(host, why)| format!("{host} ({why})"))
+        .collect();
+    cluster.agents = agents;
+}
+
+fn why_inactive(agent: &Agent) -> Option<&'static str> {
+    if agent.active == Some(false) {
+        Some("disconnected")
+    } else if agent.deactivated == Some(true) {
+        Some("deactivated")
+    } else if agent.drain_info.is_some() {
+        Some("draining")
+    } else {
+        None
+    }
+}
+
+fn sum(resources: &[Resource], name: &str) -> f64 {
+    let named = resources.iter().filter(|resource| resource.name == name);
+    named.filter_map(Resource::scalar_value).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn agents_and_resources_are_summed() {
+        let scalar =
+            |name: &str, value: f64| json!({"name": name, "type": "SCALAR", "scalar": {"value": value}});
+        let agent = |host: &str, active: bool, deactivated: bool| {
+            json!({
+                "agent_info": {"hostname": host, "id": {"value": host}},
+                "active": active,
+                "deactivated": deactivated,
+                "total_resources": [scalar("cpus", 4.0), scalar("mem", 1024.0)],
+                "allocated_resources": [scalar("cpus", 1.5), scalar("cpus", 0.5)],
+                "offered_resources": [scalar("cpus", 2.0)],
+            })
+        };
+        let listed: GetAgents = serde_json::from_value(json!({
+            "agents": [agent("a", true, false), agent("b", false, false), agent("c", true, true)],
+            "recovered_agents": [{"hostname": "d"}],
+        }))
+        .expect("agents");
+        let mut cluster = Cluster::default();
+        count(&listed, &mut cluster);
+        let expected = Agents {
+            total: 4,
+            active: 1,
+            inactive: vec![
+                "b (disconnected)".to_owned(),
+                "c (deactivated)".to_owned(),
+                "d (not seen since the master started)".to_owned(),
+            ],
+        };
+        assert_eq!(cluster.agents, expected);
+        let cpus = Amounts {
+            total: 12.0,
+            used: 6.0,
+            offered: 6.0,
+        };
+        assert_eq!(cluster.resources["cpus"], cpus);
+        assert_eq!(cluster.resources["mem"].total, 3072.0);
+        assert_eq!(cluster.resources["gpus"], Amounts::default());
+    }
+}

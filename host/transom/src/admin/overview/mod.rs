@@ -1,0 +1,238 @@
+//! `GET /v1/overview`: one document about the whole daemon, for `transom status` and the dashboard.
+//!
+//! A request reads snapshots only. [`background`] looks at what has none: the cluster manager, the
+//! store and the process. [`problems`] says what is wrong and what to do.
+
+mod background;
+pub(crate) mod document;
+pub(crate) mod problems;
+mod process;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use jiff::Timestamp;
+use transom_cluster::Client;
+use transom_plugin_host::{Outcome, Plugins, RolloutKind, State as PluginState, Status};
+
+use self::background::Observed;
+pub(crate) use self::background::ObservedStore;
+use self::document::{Attention, Framework, Overview, Point, Port, Service};
+use super::plugins::EscapedJson;
+use crate::daemon::services::Services;
+
+/// The version of the document.
+const API: u32 = 1;
+/// Plugins that need attention.
+const MAX_ATTENTION: usize = 20;
+
+/// Where the overview comes from.
+#[derive(Clone)]
+pub(crate) struct Overviews(Arc<Sources>);
+
+struct Sources {
+    started: Timestamp,
+    hostname: String,
+    services: Services,
+    plugins: Option<Plugins>,
+    cluster: Client,
+    store: Option<ObservedStore>,
+    observed: Observed,
+}
+
+impl Overviews {
+    /// `cluster`: the cluster manager; `store`: none where no service needs one.
+    pub(crate) fn new(
+        services: Services,
+        plugins: Option<Plugins>,
+        cluster: Client,
+        store: Option<ObservedStore>,
+    ) -> Self {
+        Self(Arc::new(Sources {
+            started: Timestamp::now(),
+            hostname: process::hostname(),
+            services,
+            plugins,
+            observed: Observed::new(&cluster, store.as_ref()),
+            cluster,
+            store,
+        }))
+    }
+
+    /// Looks at cluster manager, store and process, until dropped.
+    pub(super) async fn keep_current(&self) -> Infallible {
+        let Sources {
+            observed,
+            cluster,
+            store,
+            ..
+        } = &*self.0;
+        observed.keep_current(cluster, store.as_ref()).await
+    }
+
+    fn read(&self) -> Overview {
+        let sources = &*self.0;
+        let now = Timestamp::now();
+        let uptime = now.duration_since(sources.started).as_secs();
+        let services: Vec<Service> = sources.services.iter().map(|one| service(&**one)).collect();
+        let store = sources.observed.store.load_full().map(|seen| {
+            let mut store = document::Store::clone(&seen);
+            if let Some(observed) = &sources.store {
+                observed
+                    .store
+                    .durability()
+                    .as_str()
+                    .clone_into(&mut store.durability);
+            }
+            store
+        });
+        let plugins = sources.plugins.as_ref().map(|host| plugins(host, &services));
+        let mut overview = Overview {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            api: API,
+            hostname: sources.hostname.clone(),
+            started: sources.started,
+            now,
+            uptime_seconds: u64::try_from(uptime).unwrap_or_default(),
+            ready: services.iter().all(|service| service.ready),
+            services,
+            cluster: document::Cluster::clone(&sources.observed.cluster.load()),
+            store,
+            plugins,
+            process: sources.observed.process.load_full().map(|process| *process),
+            problems: Vec::new(),
+        };
+        overview.problems = problems::of(&overview);
+        overview
+    }
+}
+
+pub(super) fn routes(overviews: Overviews) -> Router {
+    Router::new()
+        .route("/v1/overview", get(overview))
+        .with_state(overviews)
+}
+
+async fn overview(State(overviews): State<Overviews>) -> EscapedJson<Overview> {
+    EscapedJson(overviews.read())
+}
+
+fn service(service: &dyn crate::daemon::services::Service) -> Service {
+    let readiness = service.readiness();
+    let ports = service.addresses().into_iter().map(|(name, address)| Port {
+        name: name.to_owned(),
+        address: address.to_string(),
+    });
+    Service {
+        name: service.name().to_owned(),
+        ready: readiness.ready,
+        ports: ports.collect(),
+        framework: readiness.framework.map(|framework| Framework {
+            name: framework.name,
+            leader: framework.leader,
+            leading: framework.leading,
+            subscribed: framework.subscribed,
+        }),
+        source: readiness.source.map(str::to_owned),
+        state: service.summary().unwrap_or_default(),
+    }
+}
+
+/// The plugins, and which of their extension points the services use.
+fn plugins(host: &Plugins, services: &[Service]) -> document::Plugins {
+    let list = host.list();
+    let count = |which: fn(&Status) -> bool| list.iter().filter(|status| which(status)).count() as u64;
+    let rolls = |status: &Status, kind| status.rollout.as_ref().is_some_and(|it| it.kind == kind);
+    let mut attention = Vec::new();
+    let mut quarantined = 0;
+    for status in &list {
+        let held = quarantine(host, status);
+        quarantined += u64::from(held.is_some());
+        let noted = if status.state == PluginState::Disabled {
+            Some(("disabled", status.disabled_reason.clone()))
+        } else if let Some(reason) = held {
+            Some(("quarantined", Some(reason)))
+        } else {
+            status
+                .refusal
+                .as_ref()
+                .map(|reason| ("refused", Some(reason.clone())))
+        };
+        attention.extend(noted.map(|(state, reason)| Attention {
+            name: status.name.clone(),
+            state: state.to_owned(),
+            serving: status.state == PluginState::Serving,
+            reason: reason.unwrap_or_default(),
+        }));
+    }
+    attention.truncate(MAX_ATTENTION);
+    let dir = std::path::absolute(host.dir()).unwrap_or_else(|_| host.dir().to_owned());
+    document::Plugins {
+        dir: dir.display().to_string(),
+        total: list.len() as u64,
+        serving: count(|status| status.state == PluginState::Serving),
+        refused: count(|status| status.refusal.is_some()),
+        disabled: count(|status| status.state == PluginState::Disabled),
+        quarantined,
+        shadows: list
+            .iter()
+            .filter(|status| rolls(status, RolloutKind::Shadow))
+            .count() as u64,
+        canaries: list
+            .iter()
+            .filter(|status| rolls(status, RolloutKind::Canary))
+            .count() as u64,
+        points: points(host, &list, services),
+        attention,
+    }
+}
+
+/// Why the files of a plugin are ignored until they change: its newest record is a rollback, or the
+/// return of a shadow or canary.
+fn quarantine(host: &Plugins, status: &Status) -> Option<String> {
+    let newest = host.history(&status.name).0.into_iter().next()?;
+    let held = matches!(newest.outcome, Outcome::RolledBack | Outcome::Returned);
+    held.then(|| {
+        newest
+            .reason
+            .unwrap_or_else(|| format!("rolled back by {}", newest.by))
+    })
+}
+
+fn points(host: &Plugins, list: &[Status], services: &[Service]) -> Vec<Point> {
+    let bindings = host.bindings();
+    let one = |name: &String| vec![name.clone()];
+    let kinds = |of: &[&str]| -> Vec<String> {
+        let used = services.iter().map(|service| &service.name);
+        // An instance is called `kubernetes.NAME`.
+        used.filter(|name| of.contains(&name.split('.').next().unwrap_or_default()))
+            .cloned()
+            .collect()
+    };
+    let serves = |name: &String| {
+        list.iter()
+            .any(|status| status.name == *name && status.state == PluginState::Serving)
+    };
+    let points = [
+        (
+            "matcher",
+            bindings.matchers.clone(),
+            &["apps", "workflow", "kubernetes"][..],
+        ),
+        ("filter", bindings.filters.clone(), &["apps"]),
+        ("bootstrap", one(&bindings.bootstrap), &["kubernetes"]),
+        ("http checks", one(&bindings.http), &["apps"]),
+        ("tcp checks", one(&bindings.tcp), &["apps"]),
+        ("exec checks", one(&bindings.exec), &["apps"]),
+    ];
+    let points = points.into_iter().map(|(point, plugins, users)| Point {
+        point: point.to_owned(),
+        missing: plugins.iter().filter(|name| !serves(name)).cloned().collect(),
+        used_by: kinds(users),
+        plugins,
+    });
+    points.collect()
+}

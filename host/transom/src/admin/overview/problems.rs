@@ -1,0 +1,358 @@
+//! What is wrong, by the other parts of the overview. Pure.
+#![deny(clippy::disallowed_methods, reason = "rules take the time from the document")]
+
+use jiff::Timestamp;
+
+use super::document::{
+    Cluster, Deployment, Overview, Plugins, Point, Problem, Process, Service, Severity, Store, Waiting,
+};
+
+/// Tasks that are not launched for longer are a problem, in seconds.
+const WAITING_SECONDS: u64 = 300;
+/// The same for a deployment.
+const DEPLOYMENT_SECONDS: u64 = 900;
+/// Records that the cluster has not confirmed for longer are stale, in seconds.
+const STALE_SECONDS: f64 = 300.0;
+/// Percentages of the limit of open files.
+const MANY_FILES: u64 = 80;
+const TOO_MANY_FILES: u64 = 95;
+
+/// All problems, errors first.
+pub(super) fn of(overview: &Overview) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for service in &overview.services {
+        of_service(service, overview.now, &mut problems);
+    }
+    of_cluster(&overview.cluster, &mut problems);
+    if let Some(store) = &overview.store {
+        of_store(store, &mut problems);
+    }
+    if let Some(plugins) = &overview.plugins {
+        of_plugins(plugins, &mut problems);
+    }
+    if let Some(process) = &overview.process {
+        of_process(process, &mut problems);
+    }
+    problems.sort_by_key(|problem| problem.severity);
+    problems
+}
+
+fn problem(severity: Severity, source: &str, message: String, advice: impl Into<String>) -> Problem {
+    Problem {
+        severity,
+        source: source.to_owned(),
+        message,
+        advice: advice.into(),
+    }
+}
+
+fn of_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>) {
+    let before = problems.len();
+    let name = service.name.as_str();
+    let mut add = |severity, message: String, advice: String| {
+        problems.push(problem(severity, name, message, advice));
+    };
+    if let Some(framework) = &service.framework {
+        let of = &framework.name;
+        if framework.leader.is_none() {
+            add(
+                Severity::Error,
+                format!("no daemon leads the framework {of}"),
+                "A daemon is elected within `store.lease_seconds` while the store answers; if none is, see the log of \
+                 the daemons, and `transom doctor` for the store."
+                    .to_owned(),
+            );
+        } else if framework.leading && framework.subscribed == Some(false) {
+            add(
+                Severity::Error,
+                format!("the framework {of} is not subscribed with the cluster manager, so no task is launched"),
+                "Check the masters and the credentials with `transom doctor`; the log has the master's answer.".to_owned(),
+            );
+        }
+    }
+    match (service.source.as_deref(), age(service)) {
+        (Some("none"), Some(age)) if service.ready => add(
+            Severity::Error,
+            format!(
+                "no master can be reached; lookups are answered from records that are {} old",
+                span(age as u64)
+            ),
+            "Check `cluster.master` and the network with `transom doctor`.".to_owned(),
+        ),
+        (Some(source), Some(age)) if service.ready && age > STALE_SECONDS => add(
+            Severity::Warning,
+            format!(
+                "the records are stale: the cluster confirmed them {} ago ({source})",
+                span(age as u64)
+            ),
+            "See the log of discovery for failed requests to the master, and `discovery.refresh_seconds`."
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    for waiting in &service.state.waiting {
+        if let Some((message, advice)) = of_waiting(service, waiting, now) {
+            add(Severity::Warning, message, advice);
+        }
+    }
+    for unhealthy in &service.state.unhealthy {
+        add(
+            Severity::Warning,
+            format!(
+                "{}: {} {} a health check",
+                unhealthy.name,
+                count(unhealthy.instances, "instance"),
+                if unhealthy.instances == 1 { "fails" } else { "fail" }
+            ),
+            format!(
+                "`transom apps tasks {}` lists them with their results.",
+                unhealthy.name
+            ),
+        );
+    }
+    for deployment in &service.state.deployments {
+        if let Some(message) = of_deployment(deployment, now) {
+            add(
+                Severity::Warning,
+                message,
+                "`transom apps deployments` shows its steps; `transom apps queue` why instances wait."
+                    .to_owned(),
+            );
+        }
+    }
+    if !service.ready && problems.len() == before {
+        let (message, advice) = if service.source.is_some() {
+            (
+                "discovery has no records yet: lookups fail",
+                "It needs one answer of a master; check `cluster.master` with `transom doctor`.",
+            )
+        } else {
+            (
+                "the service is not ready",
+                "See the log for its reason; `transom doctor` checks what it needs.",
+            )
+        };
+        problems.push(problem(Severity::Error, name, message.to_owned(), advice));
+    }
+}
+
+/// Seconds since discovery's records were confirmed.
+fn age(service: &Service) -> Option<f64> {
+    service.state.summary.get("age_seconds")?.as_f64()
+}
+
+fn of_waiting(service: &Service, waiting: &Waiting, now: Timestamp) -> Option<(String, String)> {
+    let since = waiting.since?;
+    let seconds = seconds_since(since, now);
+    // The delay after failures is wanted.
+    let delayed = waiting.reasons.len() == 1 && waiting.reasons.contains_key("Backoff");
+    if seconds < WAITING_SECONDS || delayed {
+        return None;
+    }
+    let is_apps = service.name == "apps";
+    let what = count(waiting.instances, if is_apps { "instance" } else { "task" });
+    let message = format!(
+        "{}: {what} waiting for {}: {}",
+        waiting.name,
+        span(seconds),
+        reasons(waiting)
+    );
+    let advice = if is_apps {
+        format!(
+            "`transom apps explain {}` says which agents may run it and why others may not.",
+            waiting.name
+        )
+    } else {
+        "`/v0/queue` of the service has the reason of each job.".to_owned()
+    };
+    Some((message, advice))
+}
+
+/// The reasons for which something waits, most frequent first: `InsufficientCpus (3 of 4 offers)`.
+pub(crate) fn reasons(waiting: &Waiting) -> String {
+    let mut all: Vec<_> = waiting.reasons.iter().collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let mut text: Vec<String> = all
+        .iter()
+        .map(|(reason, count)| match waiting.offers {
+            0 => (*reason).clone(),
+            offers => format!("{reason} ({count} of {})", self::count(offers.into(), "offer")),
+        })
+        .collect();
+    text.extend(waiting.message.clone());
+    if text.is_empty() {
+        text.push("no round of offers yet".to_owned());
+    }
+    text.join(", ")
+}
+
+fn of_deployment(deployment: &Deployment, now: Timestamp) -> Option<String> {
+    let seconds = seconds_since(deployment.since, now);
+    (seconds >= DEPLOYMENT_SECONDS).then(|| {
+        format!(
+            "the deployment of {} has run for {} and is in step {} of {} ({})",
+            deployment.subject,
+            span(seconds),
+            deployment.step,
+            deployment.steps,
+            deployment.id
+        )
+    })
+}
+
+fn of_cluster(cluster: &Cluster, problems: &mut Vec<Problem>) {
+    let mut add = |severity, message: String, advice: &str| {
+        problems.push(problem(severity, "cluster", message, advice));
+    };
+    if cluster.reachable == Some(false) {
+        let error = cluster.error.as_deref().unwrap_or("no answer");
+        add(
+            Severity::Error,
+            format!("no leading master can be reached: {error}"),
+            "Check `cluster.master`, the credentials and the network: `transom doctor --config FILE`.",
+        );
+    }
+    if cluster.seen.is_none() {
+        return;
+    }
+    let agents = &cluster.agents;
+    if agents.total == 0 {
+        add(
+            Severity::Error,
+            "no agent is registered: no task can run".to_owned(),
+            "Start agents, or check to which master they are connected.",
+        );
+    } else if agents.active < agents.total {
+        add(
+            Severity::Warning,
+            format!(
+                "{} of {} not active: {}",
+                agents.total - agents.active,
+                count(agents.total, "agent"),
+                agents.inactive.join(", ")
+            ),
+            "Their tasks may be unreachable and they send no offers. Check the machines, and the log of the master.",
+        );
+    }
+}
+
+fn of_store(store: &Store, problems: &mut Vec<Problem>) {
+    if store.reachable == Some(false) {
+        let error = store.error.as_deref().unwrap_or("no answer");
+        problems.push(problem(
+            Severity::Error,
+            "store",
+            format!("the store {} cannot be read: {error}", store.server),
+            "Nothing is launched or changed meanwhile; tasks continue to run. Check it with `transom doctor --config FILE`.",
+        ));
+    }
+    if store.durability == "volatile" {
+        problems.push(problem(
+            Severity::Warning,
+            "store",
+            format!(
+                "the Redis {} has no append-only file: the last writes are lost when it crashes",
+                store.server
+            ),
+            "Set `appendonly yes` and `appendfsync always` in its configuration.",
+        ));
+    }
+}
+
+fn of_plugins(plugins: &Plugins, problems: &mut Vec<Problem>) {
+    let mut add = |severity, message: String, advice: String| {
+        problems.push(problem(severity, "plugins", message, advice));
+    };
+    for Point {
+        point,
+        missing,
+        used_by,
+        ..
+    } in &plugins.points
+    {
+        if missing.is_empty() || used_by.is_empty() {
+            continue;
+        }
+        add(
+            Severity::Error,
+            format!(
+                "{point}: no version of {} serves, which {} needs",
+                missing.join(", "),
+                used_by.join(", ")
+            ),
+            format!(
+                "`transom plugin list` has the reason; the plugin's files belong into {}.",
+                plugins.dir
+            ),
+        );
+    }
+    for plugin in &plugins.attention {
+        let name = &plugin.name;
+        let (severity, what, command) = match (plugin.state.as_str(), plugin.serving) {
+            ("disabled", _) => (Severity::Error, "is disabled after repeated faults", "show"),
+            ("quarantined", _) => (
+                Severity::Warning,
+                "serves an earlier version; its files are ignored until they change",
+                "history",
+            ),
+            (_, false) => (Severity::Error, "was refused, and no version serves", "show"),
+            (_, true) => (
+                Severity::Warning,
+                "has new files that were refused; the earlier version serves",
+                "show",
+            ),
+        };
+        add(
+            severity,
+            format!("{name} {what}: {}", plugin.reason),
+            format!("`transom plugin {command} {name}`"),
+        );
+    }
+}
+
+fn of_process(process: &Process, problems: &mut Vec<Problem>) {
+    let Some(limit) = process.open_files_limit.filter(|limit| *limit > 0) else {
+        return;
+    };
+    let percent = process.open_files.saturating_mul(100) / limit;
+    if percent < MANY_FILES {
+        return;
+    }
+    let severity = if percent < TOO_MANY_FILES {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    problems.push(problem(
+        severity,
+        "process",
+        format!(
+            "{} of {limit} open files are in use ({percent} %)",
+            process.open_files
+        ),
+        "Raise the hard limit (`LimitNOFILE` of the systemd unit, `ulimit -Hn`), or lower limits of connections.",
+    ));
+}
+
+fn count(number: u64, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
+}
+
+fn seconds_since(since: Timestamp, now: Timestamp) -> u64 {
+    u64::try_from(now.duration_since(since).as_secs()).unwrap_or_default()
+}
+
+/// A time in its largest unit, rounded down: `4 min`.
+pub(crate) fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+#[path = "problems_tests.rs"]
+mod tests;

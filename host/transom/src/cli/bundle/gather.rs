@@ -1,0 +1,270 @@
+//! Gathers the files of the archive. What cannot be had is a line in `missing.txt`.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::archive::{Member, bounded};
+use super::masks::{self, Secrets};
+use crate::admin::overview::document::{Overview, Service};
+use crate::cli::http::{self, Client, Failure, Place};
+use crate::cli::plugin::connection::Connection;
+use crate::cli::{doctor, status};
+use crate::config::{self, Overrides, Settings};
+use crate::exit::Misconfigured;
+
+/// Timeout of one request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Plugins whose history and log are read.
+const MAX_PLUGINS: usize = 50;
+
+/// Documents of the daemon's admin port: the path, the file and what it is.
+const ADMIN: [(&[&str], &str, &str); 3] = [
+    (&["ready"], "ready.json", "readiness of the services"),
+    (&["metrics"], "metrics.txt", "metrics"),
+    (&["v1", "plugins"], "plugins.json", "plugins"),
+];
+
+/// Lists of the services' own ports.
+const LISTS: [(&str, &str, &str); 5] = [
+    ("apps", "v2/deployments", "running deployments"),
+    ("apps", "v2/queue", "instances that are not launched, and why"),
+    ("apps", "v2/tasks", "tasks"),
+    ("workflow", "v0/queue", "jobs that are not launched, and why"),
+    ("discovery", "v1/version", "version of discovery"),
+];
+
+/// The configuration, if it is named and valid.
+struct Configured {
+    settings: Settings,
+    rows: String,
+    secrets: Secrets,
+}
+
+#[derive(Default)]
+struct Gathered {
+    members: Vec<Member>,
+    missing: Vec<String>,
+}
+
+/// All files, within the limits and without secrets.
+pub(super) async fn all(connection: &Connection) -> anyhow::Result<Vec<Member>> {
+    let mut gathered = Gathered::default();
+    let configured = match connection.config() {
+        Some(file) => configuration(file, &mut gathered)?,
+        None => {
+            gathered
+                .missing
+                .push("configuration.json, doctor.json: no configuration was named (--config)".to_owned());
+            None
+        }
+    };
+    gathered.environment();
+    let overview = gathered.overview(connection).await;
+    if overview.is_some() {
+        gathered.admin(connection).await;
+        gathered.plugins(connection).await;
+    }
+    for service in overview.iter().flat_map(|overview| &overview.services) {
+        gathered
+            .lists(service, configured.as_ref().map(|it| &it.settings))
+            .await;
+    }
+    if let (Some(configured), Some(file)) = (&configured, connection.config()) {
+        gathered.add(
+            "configuration.json",
+            "every setting with its source",
+            configured.rows.clone(),
+        );
+        let findings = doctor::all(&configured.settings, file, true).await;
+        let text = serde_json::to_string_pretty(&json!({"findings": findings}))?;
+        gathered.add("doctor.json", "findings of `transom doctor`", text);
+    }
+    if !gathered.missing.is_empty() {
+        let text = gathered.missing.join("\n") + "\n";
+        gathered.add("missing.txt", "what could not be had, and why", text);
+    }
+    let secrets = configured.map_or_else(Secrets::default, |it| it.secrets);
+    let members = gathered.members.into_iter();
+    let masked = members.map(|member| Member {
+        content: secrets.masked(&member.content),
+        ..member
+    });
+    Ok(bounded(masked.collect()))
+}
+
+/// An invalid configuration is no reason to have no archive.
+///
+/// # Errors
+/// A file that does not exist: it was named by mistake.
+fn configuration(file: &Path, gathered: &mut Gathered) -> anyhow::Result<Option<Configured>> {
+    if !file.is_file() {
+        let error = anyhow::anyhow!("no configuration at {}", file.display());
+        return Err(error.context(Misconfigured));
+    }
+    let (settings, figment) = match config::load(Some(file), Overrides::default()) {
+        Ok(loaded) => loaded,
+        Err(_) => {
+            // Its text may quote a value.
+            let line = "configuration.json, doctor.json: the configuration is invalid; `transom config check` has the reason";
+            gathered.missing.push(line.to_owned());
+            return Ok(None);
+        }
+    };
+    let rows = config::rows(&settings, &figment)?;
+    Ok(Some(Configured {
+        rows: serde_json::to_string_pretty(&rows).context("the settings as JSON")?,
+        secrets: Secrets::new(config::secrets(&settings, &figment)?),
+        settings,
+    }))
+}
+
+impl Gathered {
+    fn add(&mut self, name: impl Into<String>, about: &'static str, content: impl Into<String>) {
+        self.members.push(Member::new(name, about, content));
+    }
+
+    /// A document, masked; a text that is none is left out.
+    fn add_document(&mut self, name: String, about: &'static str, text: &str) {
+        match serde_json::from_str::<Value>(text) {
+            Ok(mut document) => {
+                masks::document(&mut document);
+                self.add(name, about, format!("{document:#}\n"));
+            }
+            Err(error) => self
+                .missing
+                .push(format!("{name}: the answer is no JSON: {error}")),
+        }
+    }
+
+    /// The machine and the limits of a process that is started here.
+    fn environment(&mut self) {
+        let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+        let line = |file: &str, name: &str| {
+            let text = read(file);
+            let found = text.lines().find_map(|line| line.strip_prefix(name));
+            found.map(|rest| rest.trim_matches(['"', ' ', '\t', ':', '=']).to_owned())
+        };
+        let document = json!({
+            "transom": env!("CARGO_PKG_VERSION"),
+            "kernel": read("/proc/version").trim(),
+            "system": line("/etc/os-release", "PRETTY_NAME"),
+            "hostname": read("/proc/sys/kernel/hostname").trim(),
+            "processors": std::thread::available_parallelism().map_or(0, usize::from),
+            "memory": line("/proc/meminfo", "MemTotal"),
+            "limits": read("/proc/self/limits").lines().collect::<Vec<_>>(),
+            "resolver": read("/etc/resolv.conf").lines().collect::<Vec<_>>(),
+            "time": jiff::Timestamp::now(),
+        });
+        self.add(
+            "environment.json",
+            "version, machine, kernel, limits",
+            format!("{document:#}\n"),
+        );
+    }
+
+    async fn overview(&mut self, connection: &Connection) -> Option<Overview> {
+        let body = match connection.text(&["v1", "overview"], status::TIMEOUT).await {
+            Ok(body) => body,
+            Err(error) => {
+                self.missing
+                    .push(format!("overview.json and all state of the daemon: {error:#}"));
+                return None;
+            }
+        };
+        let overview = status::read(&body);
+        self.add_document("overview.json".to_owned(), "what `transom status` shows", &body);
+        overview.ok()
+    }
+
+    async fn admin(&mut self, connection: &Connection) {
+        for (path, name, about) in ADMIN {
+            // A daemon that is not ready says so with an error status.
+            match connection.answer(path, TIMEOUT).await {
+                Ok((_, body)) if name.ends_with(".txt") => self.add(name, about, body),
+                Ok((_, body)) => self.add_document(name.to_owned(), about, &body),
+                Err(error) => self.missing.push(format!("{name}: {error:#}")),
+            }
+        }
+    }
+
+    async fn plugins(&mut self, connection: &Connection) {
+        let list = connection
+            .text(&["v1", "plugins"], TIMEOUT)
+            .await
+            .unwrap_or_default();
+        let list: Value = serde_json::from_str(&list).unwrap_or_default();
+        let plugins = list["plugins"].as_array().into_iter().flatten();
+        for name in plugins
+            .filter_map(|plugin| plugin["name"].as_str())
+            .take(MAX_PLUGINS)
+        {
+            for (what, about) in [
+                ("history", "history of a plugin"),
+                ("log", "newest lines of its log"),
+            ] {
+                let path = ["v1", "plugins", name, what];
+                // A plugin that was never admitted has neither.
+                if let Ok(body) = connection.text(&path, TIMEOUT).await {
+                    self.add_document(format!("plugins/{name}/{what}.json"), about, &body);
+                }
+            }
+        }
+    }
+
+    /// The lists of a service.
+    async fn lists(&mut self, service: &Service, settings: Option<&Settings>) {
+        for (_, path, about) in LISTS.iter().filter(|(name, ..)| *name == service.name) {
+            let name = format!("state/{}-{}.json", service.name, path.replace('/', "-"));
+            match list(service, path, settings).await {
+                Ok(body) => self.add_document(name, about, &body),
+                Err(error) => self.missing.push(format!("{name}: {error:#}")),
+            }
+        }
+    }
+}
+
+/// A document of a service's port.
+async fn list(service: &Service, path: &str, settings: Option<&Settings>) -> anyhow::Result<String> {
+    let port = service.ports.iter().find(|port| port.name == service.name);
+    let address = &port.context("the service has no such port")?.address;
+    let (scheme, credentials) = settings.map_or(("http", None), |settings| access(service, settings));
+    let place = Place {
+        url: http::url(
+            "the port",
+            &format!("{scheme}://{address}"),
+            "http://127.0.0.1:8080",
+        )?,
+        credentials,
+        certificates: None,
+    };
+    let client = Client::new(place, TIMEOUT)?;
+    let request = client.request(Method::GET, path.split('/'));
+    let answer = match client.send(request).await {
+        Ok(answer) => http::checked(answer).await,
+        Err(failure) => Err(failure),
+    };
+    answer.map_err(|failure| {
+        let (Failure::Unreachable(why) | Failure::Refused(why)) = failure;
+        anyhow::anyhow!(why)
+    })
+}
+
+/// The scheme of a service's port and the credentials for it.
+fn access(service: &Service, settings: &Settings) -> (&'static str, Option<(String, String)>) {
+    let port = match service.name.as_str() {
+        "apps" => settings.apps.as_ref().map(config::Apps::http_port),
+        "workflow" => settings.workflow.as_ref().map(config::Workflow::http_port),
+        _ => None,
+    };
+    let Some(port) = port else {
+        return ("http", None);
+    };
+    let credentials = port.config().credentials;
+    let credentials = credentials.map(|both| (both.username, both.password.reveal().to_owned()));
+    (port.scheme(), credentials)
+}

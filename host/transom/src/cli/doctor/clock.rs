@@ -1,0 +1,79 @@
+//! The clock of this machine, compared with those of the master and the Redis.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::fmt::rfc2822;
+
+use super::Finding;
+
+const CHECK: &str = "clock";
+/// A greater difference is a warning: times of tasks and events are misleading.
+const WARNING: i64 = 5;
+/// A greater difference is an error: signatures and certificates may be rejected.
+const ERROR: i64 = 60;
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Compares with the header `Date` of a master's answer.
+pub(super) async fn check(url: &str, verify: bool, authorities: Option<&[u8]>) -> Finding {
+    match date(url, verify, authorities).await {
+        Some(theirs) => compared("the master", theirs),
+        None => Finding::skipped(CHECK, "the master's answers have no readable header `Date`"),
+    }
+}
+
+async fn date(url: &str, verify: bool, authorities: Option<&[u8]>) -> Option<i64> {
+    let builder = reqwest::Client::builder().no_proxy().timeout(TIMEOUT);
+    // Only the header is read, and no credentials are sent.
+    let builder = match authorities.and_then(|pem| reqwest::Certificate::from_pem_bundle(pem).ok()) {
+        _ if !verify => builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true),
+        Some(certificates) => builder.tls_certs_only(certificates),
+        None if url.starts_with("http:") => builder.tls_certs_only([]),
+        None => builder,
+    };
+    let answer = builder.build().ok()?.get(url).send().await.ok()?;
+    let date = answer.headers().get(reqwest::header::DATE)?.to_str().ok()?;
+    // An HTTP date is one of RFC 2822, with "GMT" as its zone.
+    let date = rfc2822::parse(date).ok()?;
+    Some(date.timestamp().as_second())
+}
+
+/// `theirs`: seconds since 1970.
+pub(super) fn compared(whose: &str, theirs: i64) -> Finding {
+    let ours = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ours = ours.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    difference(whose, ours - theirs)
+}
+
+fn difference(whose: &str, seconds: i64) -> Finding {
+    let size = seconds.abs();
+    let direction = if seconds > 0 { "ahead of" } else { "behind" };
+    let message = format!("this machine's clock is {size} s {direction} that of {whose}");
+    let advice = "Synchronise the clocks of all machines (chrony or systemd-timesyncd; `timedatectl` shows the state).";
+    if size > ERROR {
+        Finding::error(CHECK, message, advice)
+    } else if size > WARNING {
+        Finding::warning(CHECK, message, advice)
+    } else {
+        Finding::ok(CHECK, format!("within {WARNING} s of that of {whose}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn differences_are_judged_by_their_size() {
+        for (seconds, state, part) in [
+            (0, State::Ok, "within"),
+            (-5, State::Ok, "within"),
+            (6, State::Warning, "6 s ahead of"),
+            (-61, State::Error, "61 s behind"),
+        ] {
+            let found = difference("the master", seconds);
+            assert_eq!(found.state, state, "{seconds}");
+            assert!(found.message.contains(part), "{}", found.message);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The masters: whether one leads, its version, and whether it accepts the credentials. Agents and
+//! clock are checked with its answer.
+
+use std::time::Instant;
+
+use transom_cluster::{Client, Error};
+use transom_common::error_chain;
+
+use super::{Finding, agents, clock};
+use crate::config::Settings;
+use crate::daemon::cluster_config;
+
+const CHECK: &str = "master";
+
+pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
+    let config = match cluster_config(&settings.cluster) {
+        Ok(config) => config,
+        Err(error) => {
+            return vec![Finding::error(
+                CHECK,
+                format!("{error:#}"),
+                "Correct the section [cluster].",
+            )];
+        }
+    };
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let verify = config.tls.as_ref().is_none_or(|tls| tls.verify);
+    let authorities = config.tls.as_ref().and_then(|tls| tls.authorities.clone());
+    let client = match Client::new(config) {
+        Ok(client) => client,
+        Err(error) => {
+            let text = error_chain(&error);
+            return vec![Finding::error(CHECK, text, "Correct the section [cluster].")];
+        }
+    };
+    let began = Instant::now();
+    let answer = client.get_agents_of_leader().await;
+    let took = began.elapsed();
+    let findings = match answer {
+        Ok((leader, agents)) => {
+            let mut findings = vec![Finding::ok(
+                CHECK,
+                format!(
+                    "{leader} leads and accepts this daemon's requests ({} ms)",
+                    took.as_millis()
+                ),
+            )];
+            findings.push(version(&client).await);
+            let url = format!("{scheme}://{leader}/version");
+            let (agents, clock) = tokio::join!(
+                agents::check(&agents),
+                clock::check(&url, verify, authorities.as_deref())
+            );
+            findings.push(agents);
+            findings.push(clock);
+            findings
+        }
+        Err(error) => {
+            let mut findings = vec![failure(&error)];
+            // A follower answers this, too, and most masters without credentials.
+            if let Ok(version) = client.version().await {
+                findings.push(Finding::ok("version", format!("a master has version {version}")));
+            }
+            findings.push(Finding::skipped("agents", "no master lists them"));
+            findings.push(Finding::skipped("clock", "no master answers"));
+            findings
+        }
+    };
+    client.close().await;
+    findings
+}
+
+async fn version(client: &Client) -> Finding {
+    match client.supported_version().await {
+        Ok(version) => Finding::ok("version", format!("the master has version {version}")),
+        Err(error) => Finding::error(
+            "version",
+            error_chain(&error),
+            "Upgrade the cluster manager; docs/compatibility lists what is supported.",
+        ),
+    }
+}
+
+fn failure(error: &Error) -> Finding {
+    let text = error_chain(error);
+    match cause(error) {
+        Error::Unauthorized { sent: true, keys, .. } => {
+            Finding::error("credentials", text, format!("Correct {keys}."))
+        }
+        Error::Unauthorized { sent: false, keys, .. } => Finding::error(
+            "credentials",
+            text,
+            format!("The master requires credentials: set {keys}."),
+        ),
+        Error::Refused { status: 403, .. } => Finding::error(
+            "credentials",
+            text,
+            "The master's ACLs must allow the principal to view agents (`view_agents`, GET_AGENTS).",
+        ),
+        Error::NotReady { .. } | Error::NoLeader { .. } => Finding::error(
+            CHECK,
+            text,
+            "No master leads: check that a majority of the masters and ZooKeeper run; the masters' logs have the cause.",
+        )
+        .unavailable(),
+        _ => Finding::error(
+            CHECK,
+            text,
+            "Check `cluster.master`, that a master runs there, and that no firewall blocks it.",
+        )
+        .unavailable(),
+    }
+}
+
+/// The error of the master that answered, if several were tried.
+fn cause(error: &Error) -> &Error {
+    match error {
+        Error::NoMaster { source, .. } => source,
+        error => error,
+    }
+}

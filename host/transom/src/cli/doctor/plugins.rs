@@ -1,0 +1,207 @@
+//! The plugin directory: whether it is there, who may write to it, and whether its manifests are
+//! valid. Components are not compiled; `transom plugin check` does that.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use transom_plugin_host::check_manifest;
+
+use super::Finding;
+use crate::config::Settings;
+
+const CHECK: &str = "plugins";
+/// A larger manifest is not read.
+const MAX_MANIFEST: u64 = 1 << 20;
+/// Entries of the directory that are looked at.
+const MAX_ENTRIES: usize = 10_000;
+
+pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
+    let dir = settings.plugins.dir.clone();
+    let needed = needed(settings);
+    let looked = tokio::task::spawn_blocking(move || look(&dir, &needed)).await;
+    looked.unwrap_or_else(|_| {
+        vec![Finding::error(
+            CHECK,
+            "panic in the check of the plugin directory",
+            "Report it.",
+        )]
+    })
+}
+
+/// The plugins that the enabled services need, and for what.
+fn needed(settings: &Settings) -> Vec<(String, &'static str)> {
+    let bindings = &settings.plugins.bindings;
+    let (apps, kubernetes) = (settings.apps.is_some(), !settings.kubernetes().is_empty());
+    let matches = apps || kubernetes || settings.workflow.is_some();
+    let named = |names: Vec<String>, what, on: bool| {
+        names
+            .into_iter()
+            .filter(move |_| on)
+            .map(move |name| (name, what))
+    };
+    named(bindings.matcher.names().to_vec(), "matcher", matches)
+        .chain(named(bindings.filter.names().to_vec(), "filter of events", apps))
+        .chain(named(vec![bindings.bootstrap.clone()], "bootstrap", kubernetes))
+        .chain(named(vec![bindings.http.clone()], "http checks", apps))
+        .chain(named(vec![bindings.tcp.clone()], "tcp checks", apps))
+        .chain(named(vec![bindings.exec.clone()], "exec checks", apps))
+        .collect()
+}
+
+fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
+    let shown = dir.display();
+    let metadata = match fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => metadata,
+        Ok(_) => {
+            return vec![
+                Finding::error(
+                    CHECK,
+                    format!("{shown} is no directory"),
+                    "Correct `plugins.dir`.",
+                )
+                .unavailable(),
+            ];
+        }
+        Err(error) => {
+            return vec![
+                Finding::error(
+                    CHECK,
+                    format!("{shown} cannot be used: {error}"),
+                    "Create it with the first-party plugins, or correct `plugins.dir`; the daemon does not start without \
+                     it.",
+                )
+                .unavailable(),
+            ];
+        }
+    };
+    let mut findings = Vec::new();
+    findings.extend(permissions(dir, metadata.mode()));
+    let names = match entries(dir) {
+        Ok(names) => names,
+        Err(error) => {
+            findings.push(Finding::error(
+                CHECK,
+                format!("{shown} cannot be read: {error}"),
+                "Give the daemon's user the right to read it.",
+            ));
+            return findings;
+        }
+    };
+    for (name, what) in needed {
+        // A manifest alone may name a registry.
+        if !names.contains(&format!("{name}.wasm")) && !names.contains(&format!("{name}.toml")) {
+            findings.push(Finding::error(
+                CHECK,
+                format!("{shown} has no {name}.wasm, which is the {what}"),
+                "Copy the component and its manifest into the directory, or name another plugin in [plugins.use].",
+            ));
+        }
+    }
+    let manifests: Vec<_> = names.iter().filter(|name| name.ends_with(".toml")).collect();
+    for manifest in &manifests {
+        findings.extend(invalid(&dir.join(manifest)));
+    }
+    if findings.is_empty() {
+        let components = names.iter().filter(|name| name.ends_with(".wasm")).count();
+        let message = format!(
+            "{shown} has {components} components and {} valid manifests",
+            manifests.len()
+        );
+        findings.push(Finding::ok(CHECK, message));
+    }
+    findings
+}
+
+/// Whoever writes to the directory decides what the daemon runs and what it may reach.
+fn permissions(dir: &Path, mode: u32) -> Option<Finding> {
+    let (shown, mode) = (dir.display(), mode & 0o777);
+    if mode & 0o002 != 0 {
+        return Some(Finding::error(
+            CHECK,
+            format!(
+                "every user may write to {shown} (mode {mode:o}): anyone can replace a plugin and its grants"
+            ),
+            format!("`chmod o-w {shown}`"),
+        ));
+    }
+    (mode & 0o020 != 0).then(|| {
+        Finding::warning(
+            CHECK,
+            format!("the group of {shown} may write to it (mode {mode:o})"),
+            format!("`chmod g-w {shown}`, unless the group's members are to install plugins."),
+        )
+    })
+}
+
+fn entries(dir: &Path) -> std::io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(dir)?.take(MAX_ENTRIES) {
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+fn invalid(file: &Path) -> Option<Finding> {
+    let wrong = |why: String| {
+        Some(Finding::error(
+            CHECK,
+            format!("{}: {why}", file.display()),
+            "Correct the manifest; docs/plugins.md has all keys.",
+        ))
+    };
+    match fs::metadata(file) {
+        Ok(metadata) if metadata.len() > MAX_MANIFEST => {
+            return wrong(format!("it has more than {} KB", MAX_MANIFEST >> 10));
+        }
+        Ok(_) => {}
+        Err(error) => return wrong(error.to_string()),
+    }
+    match fs::read_to_string(file) {
+        Ok(text) => wrong(check_manifest(&text).err()?),
+        Err(error) => wrong(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn directory_permissions_components_and_manifests_are_checked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let needed = [("attributes".to_owned(), "matcher")];
+        let messages = || {
+            let found = look(dir.path(), &needed);
+            let found = found.iter().filter(|one| one.state != State::Ok);
+            found
+                .map(|one| one.message.clone())
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        let mode = |mode| {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).expect("a mode");
+        };
+        mode(0o755);
+        assert!(messages().contains("no attributes.wasm"), "{}", messages());
+        fs::write(dir.path().join("attributes.wasm"), "").expect("written");
+        fs::write(
+            dir.path().join("attributes.toml"),
+            "world = \"attribute-matcher\"\n",
+        )
+        .expect("written");
+        assert_eq!(messages(), "");
+        fs::write(dir.path().join("attributes.toml"), "world = \"nonsense\"\n").expect("written");
+        assert!(messages().contains("attributes.toml: "), "{}", messages());
+        mode(0o777);
+        assert!(messages().contains("every user may write"), "{}", messages());
+        mode(0o775);
+        assert!(messages().contains("the group"), "{}", messages());
+        let missing = look(&dir.path().join("missing"), &[]);
+        assert_eq!((missing[0].state, missing[0].unavailable), (State::Error, true));
+    }
+}

@@ -1,0 +1,46 @@
+//! Colours of a terminal, only where the output is one.
+
+use std::io::IsTerminal;
+
+/// Whether text has colours.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(in crate::cli) struct Style {
+    colours: bool,
+}
+
+impl Style {
+    /// Without colours.
+    pub(in crate::cli) const PLAIN: Self = Self { colours: false };
+
+    /// Colours if standard output is a terminal, unless `NO_COLOR` is set.
+    pub(in crate::cli) fn of_standard_output() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self {
+            colours: std::io::stdout().is_terminal() && !refused,
+        }
+    }
+
+    pub(in crate::cli) fn bold(self, text: &str) -> String {
+        self.within("1", text)
+    }
+
+    pub(in crate::cli) fn red(self, text: &str) -> String {
+        self.within("31;1", text)
+    }
+
+    pub(in crate::cli) fn yellow(self, text: &str) -> String {
+        self.within("33;1", text)
+    }
+
+    pub(in crate::cli) fn green(self, text: &str) -> String {
+        self.within("32;1", text)
+    }
+
+    fn within(self, code: &str, text: &str) -> String {
+        if self.colours {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `transom top`: the overview of a running daemon, live.
+
+mod screen;
+mod view;
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+use crossterm::event::{Event, EventStream};
+use futures::StreamExt;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use super::plugin::connection::Connection;
+use super::status::style::Style;
+use super::status::{self, text};
+use screen::Screen;
+use view::{After, View};
+
+/// Timeout of a refresh: no key is handled meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Show the state of a running daemon, and refresh it.
+///
+/// Keys: `q` quit, space pause, `/` filter rows (Enter keeps it, Escape drops it), `s` sort by the next
+/// column, `r` reverse, arrows and page keys scroll. Where the output is no terminal, the state is
+/// printed once, as `transom status` does.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    transom top\n  \
+    transom top --interval 1 --filter shop\n  \
+    transom top --once")]
+pub(super) struct Top {
+    #[command(flatten)]
+    connection: Connection,
+    /// Seconds between refreshes.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    /// Only rows with this text.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    /// Print the state once and end.
+    #[arg(long)]
+    once: bool,
+}
+
+impl Top {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let mut view = View::new(&self.filter);
+        // So that wrong options and an unreachable daemon are reported as other commands do.
+        view.show(self.fetch().await?);
+        if self.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+            if let Some(overview) = view.overview() {
+                let mut out = io::stdout().lock();
+                write!(out, "{}", text::of(overview, Style::of_standard_output()))?;
+                out.flush()?;
+                return status::failed(overview);
+            }
+            return Ok(());
+        }
+        let mut screen = Screen::open()?;
+        let ended = self.follow(&mut view, &mut screen).await;
+        drop(screen);
+        ended
+    }
+
+    /// Refreshes and draws until the user quits, or SIGTERM or SIGHUP arrives.
+    async fn follow(&self, view: &mut View, screen: &mut Screen) -> anyhow::Result<()> {
+        let interval = Duration::from_secs(self.interval);
+        let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+        let mut keys = EventStream::new();
+        let mut next = Instant::now() + interval;
+        loop {
+            screen.draw(view)?;
+            tokio::select! {
+                event = keys.next() => match event {
+                    Some(Ok(Event::Key(key))) => match view.press(key) {
+                        After::Quit => return Ok(()),
+                        After::Draw => {}
+                    },
+                    // A new size.
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return Err(error.into()),
+                    None => return Ok(()),
+                },
+                _ = terminate.recv() => return Ok(()),
+                _ = hang_up.recv() => return Ok(()),
+                () = sleep_until(next), if !view.is_paused() => {
+                    match self.fetch().await {
+                        Ok(overview) => view.show(overview),
+                        Err(error) => view.failed(format!("{error:#}")),
+                    }
+                    next = Instant::now() + interval;
+                }
+            }
+        }
+    }
+
+    async fn fetch(&self) -> anyhow::Result<crate::admin::overview::document::Overview> {
+        let body = self.connection.text(&["v1", "overview"], TIMEOUT).await?;
+        status::read(&body)
+    }
+}
