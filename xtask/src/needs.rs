@@ -10,10 +10,10 @@ use crate::steps::root;
 
 mod airflow;
 pub(crate) mod kubernetes;
-mod node;
+pub(crate) mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 19] = [
+const NEEDS: [(&str, &[&str], &str); 20] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -44,6 +44,8 @@ const NEEDS: [(&str, &[&str], &str); 19] = [
     ("MariaDB", &["/usr/sbin/mariadbd"], "mariadb-server"),
     ("mariadb", &["/usr/bin/mariadb"], "mariadb-client"),
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
+    // The browser that opens the dashboard.
+    ("Chromium", &["/usr/bin/chromium"], "chromium"),
     // Unpacks the source package of Kubernetes.
     ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),
 ];
