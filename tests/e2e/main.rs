@@ -19,6 +19,7 @@ mod components_taken_away;
 mod config_import;
 mod containers;
 mod cross_site;
+mod dashboard;
 mod dev;
 mod diagnosis;
 mod diagnosis_page;

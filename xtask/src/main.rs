@@ -4,6 +4,7 @@
 //! | command | does |
 //! |---|---|
 //! | `dev` | builds components and daemon and starts everything on loopback |
+//! | `dashboard` | builds the dashboard into `dashboard/dist` |
 //! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
 //! | `kits` | builds the packages that plugins are written with |
 //! | `manual` | builds the manual, and checks its links |
@@ -18,6 +19,7 @@ mod authors;
 mod bench;
 mod chaos;
 mod components;
+mod dashboard;
 #[cfg(test)]
 mod dependencies;
 mod dev;
@@ -49,6 +51,8 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Checks the dashboard's sources and builds them into `dashboard/dist`, which is checked in.
+    Dashboard,
     /// Builds the components into `target/components`.
     Plugins {
         /// Another directory to put them into.
@@ -118,6 +122,7 @@ fn plugins(out: Option<PathBuf>, all: bool) -> anyhow::Result<()> {
 fn main() -> ExitCode {
     let outcome = match Xtask::parse() {
         Xtask::Dev { arguments } => dev::run(&arguments),
+        Xtask::Dashboard => dashboard::build(),
         Xtask::Plugins { out, all } => plugins(out, all),
         Xtask::Kits { out } => authors::build_kits(out),
         Xtask::Manual => manual::build(),

@@ -10,7 +10,7 @@ use crate::steps::root;
 
 mod airflow;
 pub(crate) mod kubernetes;
-mod node;
+pub(crate) mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
 const NEEDS: [(&str, &[&str], &str); 20] = [
@@ -44,6 +44,8 @@ const NEEDS: [(&str, &[&str], &str); 20] = [
     ("MariaDB", &["/usr/sbin/mariadbd"], "mariadb-server"),
     ("mariadb", &["/usr/bin/mariadb"], "mariadb-client"),
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
+    // The browser that opens the dashboard.
+    ("Chromium", &["/usr/bin/chromium"], "chromium"),
     // Unpacks the source package of Kubernetes.
     ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),
     // The clean root that the Debian package is installed in.
