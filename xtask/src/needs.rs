@@ -13,7 +13,7 @@ pub(crate) mod kubernetes;
 pub(crate) mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 20] = [
+const NEEDS: [(&str, &[&str], &str); 21] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
