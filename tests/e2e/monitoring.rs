@@ -1,60 +1,79 @@
 //! The examples of `examples/monitoring` name metrics that a daemon really has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use transom_testkit::eventually;
+use transom_tests::dns;
+use transom_tests::metrics::{Family, families, named};
 use transom_tests::process::user;
+use transom_tests::prometheus::{Prometheus, program};
 use transom_tests::site::Site;
 
+use crate::metrics_page::documented;
+
+const RULES: [&str; 2] = ["transom.records.yml", "transom.rules.yml"];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/monitoring")
+}
+
 fn example(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/monitoring");
-    fs::read_to_string(folder.join(name)).expect("a file")
+    fs::read_to_string(folder().join(name)).expect("a file")
 }
 
-/// The names of metrics in a text.
-fn named(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words
-        .filter(|word| word.starts_with("transom_"))
-        .map(str::to_owned)
-        .collect()
+/// The queries of all boards, with their places.
+fn board_queries() -> Vec<(String, String)> {
+    let mut queries = Vec::new();
+    let boards = fs::read_dir(folder().join("grafana/dashboards")).expect("a folder");
+    for board in boards.flatten() {
+        let text = fs::read_to_string(board.path()).expect("a file");
+        let board: Value = serde_json::from_str(&text).expect("JSON");
+        let title = &board["title"];
+        for panel in board["panels"].as_array().expect("panels") {
+            for target in panel["targets"].as_array().expect("targets") {
+                let query = target["expr"].as_str().expect("a query").to_owned();
+                queries.push((format!("{title} {}", panel["title"]), query));
+            }
+        }
+    }
+    queries
 }
 
-async fn metrics(site: &Site) -> Result<String, String> {
-    let answer = site.http.get(site.admin("/metrics")).send().await;
-    let text = answer.map_err(|error| error.to_string())?.text().await;
-    text.map_err(|error| error.to_string())
+/// The queries in a file of rules, with the names of the rules. The files write an expression on
+/// lines of its own, after `expr: >-`.
+fn rule_queries(text: &str) -> Vec<(String, String)> {
+    let mut queries: Vec<(String, String)> = Vec::new();
+    let mut expression = false;
+    for line in text.lines() {
+        let name = line
+            .trim()
+            .strip_prefix("- alert: ")
+            .or(line.trim().strip_prefix("- record: "));
+        if let Some(name) = name {
+            queries.push((name.to_owned(), String::new()));
+        } else if line.trim_start().starts_with("expr: ") {
+            assert_eq!(line.trim(), "expr: >-", "an expression has lines of its own");
+            expression = true;
+            continue;
+        }
+        expression &= line.starts_with("          ");
+        if expression {
+            let (_, query) = queries.last_mut().expect("a rule");
+            query.push_str(line.trim());
+            query.push(' ');
+        }
+    }
+    assert!(queries.iter().all(|(_, query)| !query.is_empty()), "{queries:?}");
+    queries
 }
 
-/// The value of a series.
-fn value(metrics: &str, series: &str) -> Option<f64> {
-    let rest = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
-    metrics.lines().find_map(rest)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_and_dashboard_name_existing_metrics() {
-    let board: Value = serde_json::from_str(&example("grafana.json")).expect("JSON");
-    let panels = board["panels"].as_array().expect("panels");
-    let expressions = panels.iter().flat_map(|panel| {
-        let targets = panel["targets"].as_array().expect("targets");
-        targets
-            .iter()
-            .map(|target| target["expr"].as_str().expect("an expression"))
-    });
-    let expressions: Vec<&str> = expressions.collect();
-    let (on_board, in_rules) = (
-        named(&expressions.join("\n")),
-        named(&example("transom.rules.yml")),
-    );
-    assert!(
-        on_board.len() >= 15 && in_rules.len() >= 10,
-        "{on_board:?} {in_rules:?}"
-    );
-
+/// A daemon with all services, each of which has something to count.
+pub(crate) async fn busy_site() -> Site {
     // A datastore that does nothing is a started task of the Kubernetes framework.
     let services = format!(
         "[workflow]\nport = 0\ncontainers = false\n[kubernetes]\nport = 0\ncontainers = false\nframework_user = \"{}\"\n\
@@ -69,26 +88,255 @@ async fn rules_and_dashboard_name_existing_metrics() {
     }))
     .await;
     site.running("/a", 1).await;
-    let names: BTreeSet<&String> = on_board.union(&in_rules).collect();
-    eventually("all metrics", || async {
-        let text = metrics(&site).await?;
-        let known: BTreeSet<&str> = text
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .map(|line| line.split(['{', ' ']).next().unwrap_or_default())
-            .collect();
-        let missing: Vec<_> = names
-            .iter()
-            .filter(|name| !known.contains(name.as_str()))
-            .collect();
-        if missing.is_empty() {
+    let job = json!({"workflow_task_id": "counted", "command": "true", "cpus": 0.1});
+    let queue = format!("http://{}/v0/queue_command", site.addresses["workflow"]);
+    let queued = site.http.post(queue).json(&job).send().await.expect("an answer");
+    assert!(
+        queued.status().is_success(),
+        "{}",
+        queued.text().await.unwrap_or_default()
+    );
+    for url in [
+        format!("http://{}/v1/version", site.addresses["discovery"]),
+        site.kubernetes("/api/fw/v0/status"),
+        site.admin("/ready"),
+    ] {
+        drop(site.http.get(url).send().await.expect("an answer"));
+    }
+    let answer = dns::ask(site.addresses["dns"], "a.marathon.mesos.", RecordType::A).await;
+    drop(answer.expect("an answer"));
+    site
+}
+
+/// The families of a daemon, once what the site does is counted.
+pub(crate) async fn families_of(site: &Site) -> BTreeMap<String, Family> {
+    eventually("series of what the site does", || async {
+        let families = families(&metrics(site).await?);
+        let has_series = |name: &&&str| families.get(**name).is_some_and(|family| family.labels.is_some());
+        let silent: Vec<&&str> = EXPECTED.iter().filter(|name| !has_series(name)).collect();
+        if silent.is_empty() {
+            Ok(families)
+        } else {
+            Err(format!("no series of {silent:?}"))
+        }
+    })
+    .await
+}
+
+/// Families that have a series once the site has done its work; others need a fault or settings.
+const EXPECTED: [&str; 14] = [
+    "process_resident_memory_bytes",
+    "transom_admin_api_requests",
+    "transom_apps_checks",
+    "transom_apps_probe_seconds",
+    "transom_discovery_http_seconds",
+    "transom_discovery_queries",
+    "transom_framework_leading",
+    "transom_kubernetes_api_seconds",
+    "transom_kubernetes_tasks_started",
+    "transom_plugins_calls",
+    "transom_scheduler_task_states",
+    "transom_store_operation_seconds",
+    "transom_workflow_api_requests",
+    "transom_workflow_jobs_completed",
+];
+
+async fn metrics(site: &Site) -> Result<String, String> {
+    let answer = site.http.get(site.admin("/metrics")).send().await;
+    let text = answer.map_err(|error| error.to_string())?.text().await;
+    text.map_err(|error| error.to_string())
+}
+
+/// The value of a series.
+fn value(metrics: &str, series: &str) -> Option<f64> {
+    let rest = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+    metrics.lines().find_map(rest)
+}
+
+/// Names of metrics and labels that a query uses and a daemon does not have.
+fn unknown_names(query: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let (metrics, grouped) = named(query);
+    let mut unknown = Vec::new();
+    let mut labels: BTreeSet<&str> = ["instance", "job", "le"].into();
+    for (name, selecting) in &metrics {
+        let Some(known) = series.get(name) else {
+            unknown.push(name.clone());
+            continue;
+        };
+        labels.extend(known.iter().map(String::as_str));
+        let selects = |label: &&String| *label != "job" && *label != "le" && !known.contains(*label);
+        unknown.extend(
+            selecting
+                .iter()
+                .filter(selects)
+                .map(|label| format!("{name}{{{label}}}")),
+        );
+    }
+    let groups = grouped.iter().filter(|label| !labels.contains(label.as_str()));
+    unknown.extend(groups.map(|label| format!("by ({label})")));
+    unknown
+}
+
+#[test]
+fn unknown_names_of_a_query_are_found() {
+    let labels = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let series = BTreeMap::from([
+        ("transom_a_total".to_owned(), labels(&["kind"])),
+        ("transom_b_seconds_bucket".to_owned(), labels(&[])),
+    ]);
+    for (query, expected) in [
+        (
+            r#"sum by (kind) (rate(transom_a_total{kind!~"x|transom_no"}[5m])) > 0"#,
+            vec![],
+        ),
+        (
+            "histogram_quantile(0.9, sum by (le) (rate(transom_b_seconds_bucket[5m])))",
+            vec![],
+        ),
+        ("sum by (instance, sort) (transom_a_total)", vec!["by (sort)"]),
+        (
+            r#"transom_a_total{other="a"} and on (kind) transom_c"#,
+            vec!["transom_a_total{other}", "transom_c"],
+        ),
+        (
+            r#"transom_b_seconds_bucket{le="1", kind="{a}"}"#,
+            vec!["transom_b_seconds_bucket{kind}"],
+        ),
+    ] {
+        assert_eq!(unknown_names(query, &series), expected, "{query}");
+    }
+}
+
+#[test]
+fn alerts_pass_promtool_and_have_a_line_in_the_runbook() {
+    for arguments in [
+        &["check", "config", "prometheus.yml"][..],
+        &["check", "rules", "transom.rules.yml", "transom.records.yml"],
+        &["test", "rules", "rules_test.yml"],
+    ] {
+        let run = Command::new(program("promtool"))
+            .args(arguments)
+            .current_dir(folder())
+            .output();
+        let run = run.expect("promtool");
+        let text = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "promtool {arguments:?}: {text}");
+    }
+    let (rules, tests, readme) = (
+        example("transom.rules.yml"),
+        example("rules_test.yml"),
+        example("README.md"),
+    );
+    let alerts: Vec<String> = rule_queries(&rules).into_iter().map(|(name, _)| name).collect();
+    let headings: Vec<&str> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("### "))
+        .collect();
+    assert_eq!(
+        headings, alerts,
+        "README.md has a heading for each alert, in their order"
+    );
+    for alert in alerts {
+        let fires = format!("alertname: {alert}\n        exp_alerts:\n");
+        assert!(tests.contains(&fires), "rules_test.yml: {alert} fires in no test");
+        let rests = format!("alertname: {alert}\n        exp_alerts: []\n");
+        assert!(
+            tests.contains(&rests),
+            "rules_test.yml: {alert} is not among those that rest"
+        );
+        let runbook = format!("runbook: README.md#{}\n", alert.to_lowercase());
+        assert!(rules.contains(&runbook), "transom.rules.yml: no {runbook}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_and_boards_name_existing_metrics_and_labels() {
+    let site = busy_site().await;
+    let families = families_of(&site).await;
+    let page = documented();
+    let mut series: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, family) in &families {
+        // Of a family without series, the page has the labels.
+        let labels = family
+            .labels
+            .clone()
+            .or_else(|| Some(page.get(name)?.labels.clone()));
+        for one in family.series(name) {
+            series.insert(one, labels.clone().unwrap_or_default());
+        }
+    }
+    let records = rule_queries(&example("transom.records.yml"));
+    let mut unknown = Vec::new();
+    for (record, query) in &records {
+        unknown.extend(
+            unknown_names(query, &series)
+                .into_iter()
+                .map(|it| format!("{record}: {it}")),
+        );
+    }
+    for (record, _) in &records {
+        let (labels, _) = record.split_once(':').expect("a level");
+        let labels = labels.split('_').map(str::to_owned).collect();
+        series.insert(record.clone(), labels);
+    }
+    let alerts = rule_queries(&example("transom.rules.yml"));
+    let boards = board_queries();
+    assert!(
+        alerts.len() >= 30 && boards.len() >= 100,
+        "{} {}",
+        alerts.len(),
+        boards.len()
+    );
+    for (place, query) in alerts.iter().chain(&boards) {
+        unknown.extend(
+            unknown_names(query, &series)
+                .into_iter()
+                .map(|it| format!("{place}: {it}")),
+        );
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prometheus_evaluates_every_rule_and_board() {
+    let site = busy_site().await;
+    let families = families_of(&site).await;
+    let rules = RULES.map(|name| folder().join(name));
+    let prometheus = Prometheus::start(site.addresses["admin"], &rules, &site.http).await;
+    eventually("every rule to be evaluated", || async {
+        let rules = prometheus.rules().await?;
+        let bad: Vec<&Value> = rules.iter().filter(|rule| rule["health"] != "ok").collect();
+        if bad.is_empty() && rules.len() >= 40 {
             Ok(())
         } else {
-            Err(format!("{missing:?} are not among {known:?}"))
+            Err(format!("{} rules, bad: {bad:?}", rules.len()))
         }
     })
     .await;
-    site.cluster.stop();
+    // Queries that select among series or compare may be empty.
+    let silent: Vec<String> = families
+        .iter()
+        .filter(|(_, family)| family.labels.is_none())
+        .flat_map(|(name, family)| family.series(name))
+        .collect();
+    let expects_series = |query: &str| {
+        let query = query.replace("{job=\"transom\"}", "");
+        !query.contains(['{', '>']) && !named(&query).0.keys().any(|name| silent.contains(name))
+    };
+    for (place, query) in board_queries() {
+        eventually(&format!("{place}: {query}"), || async {
+            let result = prometheus.query(&query).await?;
+            let found = result.as_array().is_some_and(|series| !series.is_empty());
+            if found || !expects_series(&query) {
+                Ok(())
+            } else {
+                Err("no series".to_owned())
+            }
+        })
+        .await;
+    }
+    site.cluster.stop_after(site.daemon);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,6 +16,8 @@
 pub mod airflow;
 pub mod authors;
 pub mod breaking;
+pub mod collector;
+pub mod debian;
 pub mod dns;
 pub mod events;
 pub mod gate;
@@ -23,18 +25,21 @@ pub mod kubernetes;
 pub mod load;
 pub mod lossy;
 pub mod master;
+pub mod metrics;
 pub mod plugin;
 pub mod process;
 pub mod program;
+pub mod prometheus;
 pub mod readme;
 pub mod registry;
 pub mod site;
+pub mod upgrade;
 
 use std::path::PathBuf;
 
-/// The examples on the page about plugins compile.
+/// The examples on the page for plugin authors compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/plugins.md")]
+#[doc = include_str!("../../docs/plugins/authors.md")]
 pub struct PluginsPage;
 
 /// A file or folder that `cargo xtask test` installs for the tests, next to the build: such as

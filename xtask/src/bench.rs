@@ -16,7 +16,7 @@ use crate::components::{self, Scope};
 use crate::steps::{self, cargo, root, step, target};
 
 /// Name, which is also the target's, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 8] = [
+const BENCHES: [(&str, &str); 9] = [
     ("apps", "transom-tests"),
     ("discovery", "transom-discovery"),
     ("events", "transom-tests"),
@@ -24,6 +24,7 @@ const BENCHES: [(&str, &str); 8] = [
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
     ("plugins", "transom-tests"),
+    ("scale", "transom-tests"),
     ("workflow", "transom-tests"),
 ];
 /// No target of a package: it runs the commands of authors.
@@ -45,8 +46,8 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     // The same selection for both, built together, so that common crates are compiled once.
     let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
     selection.extend(["--features".to_owned(), format!("{package}/bench")]);
-    if name == "discovery" {
-        selection.extend(["--features", "transom-discovery/jemalloc"].map(str::to_owned));
+    if name == "discovery" || name == "scale" {
+        selection.extend(["--features".to_owned(), format!("{package}/jemalloc")]);
     }
     let mut measuring = cargo();
     if WITH_A_DAEMON.contains(&name) {

@@ -4,9 +4,12 @@
 //! | command | does |
 //! |---|---|
 //! | `dev` | builds components and daemon and starts everything on loopback |
+//! | `dashboard` | builds the dashboard into `dashboard/dist` |
 //! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
 //! | `kits` | builds the packages that plugins are written with |
+//! | `manual` | builds the manual, and checks its links |
 //! | `bench` | measures, and prints one JSON document |
+//! | `dist` | makes what is released: tarball, Debian package, OCI image layout, checksums |
 //! | `test` | formatting, lints, components, and every test there is |
 //! | `chaos` | disturbs everything at random and looks whether what must hold does |
 //! | `replay` | replays recorded requests at a cluster manager and compares the answers |
@@ -16,12 +19,15 @@ mod authors;
 mod bench;
 mod chaos;
 mod components;
+mod dashboard;
 #[cfg(test)]
 mod dependencies;
 mod dev;
+mod dist;
 #[cfg(test)]
 mod doctests;
 mod kits;
+mod manual;
 mod needs;
 mod steps;
 mod test;
@@ -45,6 +51,8 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Checks the dashboard's sources and builds them into `dashboard/dist`, which is checked in.
+    Dashboard,
     /// Builds the components into `target/components`.
     Plugins {
         /// Another directory to put them into.
@@ -61,6 +69,8 @@ enum Xtask {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+    /// Builds the manual into `target/manual` and checks its links.
+    Manual,
     /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON
     /// document.
     Bench {
@@ -70,6 +80,8 @@ enum Xtask {
         #[arg(long, default_value = "bench")]
         profile: String,
     },
+    /// Makes a tarball, a Debian package, an OCI image layout, a bill of materials and checksums.
+    Dist(dist::Options),
     /// Checks formatting and lints, builds the components and runs every test.
     Test {
         /// Leaves formatting and lints out.
@@ -110,9 +122,12 @@ fn plugins(out: Option<PathBuf>, all: bool) -> anyhow::Result<()> {
 fn main() -> ExitCode {
     let outcome = match Xtask::parse() {
         Xtask::Dev { arguments } => dev::run(&arguments),
+        Xtask::Dashboard => dashboard::build(),
         Xtask::Plugins { out, all } => plugins(out, all),
         Xtask::Kits { out } => authors::build_kits(out),
+        Xtask::Manual => manual::build(),
         Xtask::Bench { name, profile } => bench::run(&name, &profile),
+        Xtask::Dist(options) => dist::run(options),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),
         Xtask::Replay { arguments } => dev::replay(&arguments),

@@ -10,10 +10,10 @@ use crate::steps::root;
 
 mod airflow;
 pub(crate) mod kubernetes;
-mod node;
+pub(crate) mod node;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 19] = [
+const NEEDS: [(&str, &[&str], &str); 20] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -44,40 +44,52 @@ const NEEDS: [(&str, &[&str], &str); 19] = [
     ("MariaDB", &["/usr/sbin/mariadbd"], "mariadb-server"),
     ("mariadb", &["/usr/bin/mariadb"], "mariadb-client"),
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
+    // The browser that opens the dashboard.
+    ("Chromium", &["/usr/bin/chromium"], "chromium"),
     // Unpacks the source package of Kubernetes.
     ("dpkg-source", &["/usr/bin/dpkg-source"], "dpkg-dev"),
+    // The clean root that the Debian package is installed in.
+    ("debootstrap", &["/usr/sbin/debootstrap"], "debootstrap"),
 ];
 
 /// The script that packages run before they start a service; exit code 101 forbids it.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// The registry that tests pull components from. Installing its package would also start one, so it
-/// is only unpacked.
-const REGISTRY: &str = "docker-registry";
+/// The packages of the registry that tests pull components from, and of what reads the daemon's
+/// metrics. Installing them would also start a service, so they are only unpacked. Each has a
+/// program of its own name.
+const UNPACKED: [&str; 2] = ["docker-registry", "prometheus"];
 
 /// Installs missing programs where possible, else prints their packages.
 pub(crate) fn install() -> anyhow::Result<()> {
     install_servers()?;
-    unpack_registry()?;
+    for package in UNPACKED {
+        unpack(package)?;
+    }
     airflow::install()?;
     node::install()
 }
 
-fn unpack_registry() -> anyhow::Result<()> {
+/// The environment that builds the manual, made if it is missing.
+pub(crate) fn manual() -> anyhow::Result<PathBuf> {
+    airflow::manual()
+}
+
+fn unpack(name: &str) -> anyhow::Result<()> {
     let tools = root().join("target/tools");
-    let program = Path::new("usr/bin").join(REGISTRY);
+    let program = Path::new("usr/bin").join(name);
     if Path::new("/").join(&program).exists() || tools.join(&program).exists() {
         return Ok(());
     }
-    eprintln!("==> {REGISTRY} for the tests");
+    eprintln!("==> {name} for the tests");
     fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
-    if download(&tools).is_err() {
+    if download(name, &tools).is_err() {
         ensure!(
             is_root(),
-            "tests start {REGISTRY}, and `apt-get download {REGISTRY}` does not get it: try sudo apt-get update"
+            "tests start {name}, and `apt-get download {name}` does not get it: try sudo apt-get update"
         );
         apt(&["update", "-qq"])?;
-        download(&tools)?;
+        download(name, &tools)?;
     }
     let package = downloaded(&tools)?.context("apt-get downloaded no package")?;
     let status = Command::new("dpkg-deb")
@@ -89,22 +101,22 @@ fn unpack_registry() -> anyhow::Result<()> {
     fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
     ensure!(
         tools.join(&program).exists(),
-        "the package {REGISTRY} has no {}",
+        "the package {name} has no {}",
         program.display()
     );
     Ok(())
 }
 
 /// Needs no rights beyond the user's own.
-fn download(tools: &Path) -> anyhow::Result<()> {
+fn download(name: &str, tools: &Path) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
-        .args(["download", "-qq", REGISTRY])
+        .args(["download", "-qq", name])
         .current_dir(tools)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
         .context("cannot run apt-get")?;
-    ensure!(status.success(), "apt-get download {REGISTRY} failed ({status})");
+    ensure!(status.success(), "apt-get download {name} failed ({status})");
     Ok(())
 }
 

@@ -21,8 +21,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use url::{Position, Url};
 
-/// The maximum size of a document: the state document of a cluster with tens of thousands of tasks.
-const MAX_DOCUMENT_BYTES: u64 = 512 << 20;
+/// The maximum size of a document: the state document, about 1.5 KiB for each task.
+const MAX_DOCUMENT_BYTES: u64 = 4 << 30;
 /// The maximum size of an error body.
 const MAX_ERROR_BYTES: usize = 4096;
 /// How long an unused connection is kept.

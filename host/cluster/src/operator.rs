@@ -19,8 +19,8 @@ use crate::error::Result;
 use crate::scheduler::interval;
 use crate::stream::RecordStream;
 
-/// The maximum size of an event: SUBSCRIBED contains the whole state.
-pub(crate) const MAX_RECORD: u64 = 512 << 20;
+/// The maximum size of an event: SUBSCRIBED contains the whole state, about 1.5 KiB for each task.
+pub(crate) const MAX_RECORD: u64 = 4 << 30;
 
 /// The events of the cluster.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ use crate::v1::FrameworkInfo;
 use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-/// The maximum size of an event: OFFERS of a very large cluster.
-const MAX_RECORD: u64 = 64 << 20;
+/// The maximum size of an event: OFFERS of a very large cluster, about 1 KiB for each agent.
+const MAX_RECORD: u64 = 512 << 20;
 
 const STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
 

@@ -1,20 +1,25 @@
 //! Small types that every crate of the daemon needs, each defined once.
 //!
 //! * [`Backoff`]: exponential backoff with jitter
+//! * [`Described`]: a metric family that is exported before its first series
 //! * [`error_chain`]: an error and its sources as one line of a log
 //! * [`HostPort`]: a host name or address with a port
 //! * [`Secret`]: a text that is never shown
 //! * [`text`]: text for logs and operators: bounded, on one line, without control characters
+//! * [`trace`]: the place of work in a trace, carried over queues and actors
 //!
-//! Everything here is pure: no clock, no I/O. A type that only one crate needs belongs there.
+//! Everything but `trace` is pure: no clock, no I/O. A type that only one crate needs belongs there.
 
 mod backoff;
+mod described;
 mod error_chain;
 mod host_port;
 mod secret;
 pub mod text;
+pub mod trace;
 
 pub use backoff::Backoff;
+pub use described::Described;
 pub use error_chain::error_chain;
 pub use host_port::HostPort;
 pub use secret::Secret;

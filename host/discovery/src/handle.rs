@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,6 +32,8 @@ pub struct Discovery {
     https: Option<SocketAddr>,
     quic: Option<SocketAddr>,
     http: Option<SocketAddr>,
+    /// The routes of the HTTP port.
+    routes: Option<Router>,
     tasks: TaskTracker,
 }
 
@@ -57,7 +60,7 @@ impl Config {
         let shared = Arc::new(Shared::new());
         let metrics = Metrics::register(registry, &shared);
         let tasks = TaskTracker::new();
-        let discovery = Discovery {
+        let mut discovery = Discovery {
             shared: Arc::clone(&shared),
             metrics: metrics.clone(),
             dns: sockets.as_ref().map(dns::Sockets::addr),
@@ -65,6 +68,7 @@ impl Config {
             https: sockets.as_ref().and_then(dns::Sockets::https_addr),
             quic: sockets.as_ref().and_then(dns::Sockets::quic_addr),
             http: listener.as_ref().map(Listener::local_addr),
+            routes: None,
             tasks: tasks.clone(),
         };
 
@@ -86,6 +90,7 @@ impl Config {
                 Arc::clone(&shared),
                 metrics.clone(),
             );
+            discovery.routes = Some(router.clone());
             let serving =
                 transom_web::serve(listener, router, Limits::default(), token.clone(), SHUTDOWN_GRACE);
             tasks.spawn(async move {
@@ -138,6 +143,11 @@ impl Discovery {
     /// Where HTTP is answered.
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// The routes of the HTTP port, which only read; `None` without the port.
+    pub fn routes(&self) -> Option<Router> {
+        self.routes.clone()
     }
 
     /// Whether there is a zone to answer from.

@@ -13,6 +13,7 @@ mod settings;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ::http::{HeaderMap, StatusCode};
 use axum::Router;
@@ -69,7 +70,7 @@ pub(crate) fn router(
 }
 
 async fn handle(State(api): State<Api>, request: Request) -> Response {
-    let uri = request.uri();
+    let (uri, began) = (request.uri(), Instant::now());
     let found = route::route(
         request.method(),
         uri.path(),
@@ -84,10 +85,11 @@ async fn handle(State(api): State<Api>, request: Request) -> Response {
         ),
         Err(refusal) => ("none", refused(&refusal)),
     };
-    api.metrics.request(&RequestLabels {
+    let labels = RequestLabels {
         route: name,
         code: response.status().as_u16(),
-    });
+    };
+    api.metrics.request(&labels, began.elapsed());
     response
 }
 
@@ -143,7 +145,7 @@ impl Api {
 
     fn watch<T: Serialize>(&self, answer: impl Fn(&Zone) -> Vec<T> + Send + 'static) -> Response {
         match Arc::clone(&self.watchers).try_acquire_owned() {
-            Ok(permit) => events::events(Arc::clone(&self.shared), permit, answer),
+            Ok(permit) => events::events(Arc::clone(&self.shared), permit, &self.metrics.watchers, answer),
             Err(_) => busy("503: Too many watchers"),
         }
     }

@@ -1,13 +1,17 @@
 //! Metrics of discovery.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use transom_common::Described;
 
 use crate::shared::Shared;
 use crate::source::Source;
@@ -63,17 +67,49 @@ struct SourceLabels {
     source: &'static str,
 }
 
+/// Label of the duration of HTTP requests.
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct RouteLabel {
+    route: &'static str,
+}
+
 /// Metrics of one running discovery.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     pub(crate) queries: Family<QueryLabels, Counter>,
     limited: Family<LimitedLabels, Counter>,
     refused: Family<RefusedLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<RouteLabel, Histogram, fn() -> Histogram>,
+    /// The time in which a query is answered without a resolver.
+    pub(crate) answer_seconds: Histogram,
+    pub(crate) watchers: Gauge,
     pub(crate) reconnects: Counter,
     pub(crate) zone_updates: Counter,
     pub(crate) resync_differences: Counter,
     source: Family<SourceLabels, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            queries: Family::default(),
+            limited: Family::default(),
+            refused: Family::default(),
+            requests: Family::default(),
+            // To about half a minute.
+            request_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, 16))
+            }),
+            // From a microsecond to about 16 ms.
+            answer_seconds: Histogram::new(exponential_buckets(0.000_001, 2.0, 15)),
+            watchers: Gauge::default(),
+            reconnects: Counter::default(),
+            zone_updates: Counter::default(),
+            resync_differences: Counter::default(),
+            source: Family::default(),
+        }
+    }
 }
 
 impl Metrics {
@@ -82,22 +118,37 @@ impl Metrics {
         registry.register(
             "transom_discovery_queries",
             "DNS queries answered",
-            metrics.queries.clone(),
+            Described(metrics.queries.clone()),
         );
         registry.register(
             "transom_discovery_rate_limited",
             "Answers that rate limiting dropped (drop) or truncated (slip) over UDP, or replaced by 429 over HTTPS (reject)",
-            metrics.limited.clone(),
+            Described(metrics.limited.clone()),
         );
         registry.register(
             "transom_discovery_refused",
             "DNS queries refused, by reason: recursion or transfer not allowed for the client, or outside the zone without forwarding",
-            metrics.refused.clone(),
+            Described(metrics.refused.clone()),
         );
         registry.register(
             "transom_discovery_http_requests",
             "HTTP requests answered",
-            metrics.requests.clone(),
+            Described(metrics.requests.clone()),
+        );
+        registry.register(
+            "transom_discovery_http_seconds",
+            "Time from an HTTP request to the head of its response, by route",
+            Described(metrics.request_seconds.clone()),
+        );
+        registry.register(
+            "transom_discovery_answer_seconds",
+            "Time in which a DNS query was answered without a resolver, of one query in 16",
+            metrics.answer_seconds.clone(),
+        );
+        registry.register(
+            "transom_discovery_watchers",
+            "Clients that watch the answer to a lookup over HTTP",
+            metrics.watchers.clone(),
         );
         registry.register(
             "transom_discovery_reconnects",
@@ -118,7 +169,7 @@ impl Metrics {
             "transom_discovery_source",
             "1 for the present source of the records, the master's event stream or polls of its state document; both are 0 \
              while no master can be reached",
-            metrics.source.clone(),
+            Described(metrics.source.clone()),
         );
         metrics.set_source(Source::None);
         registry.register_collector(Box::new(ZoneMetrics(Arc::clone(shared))));
@@ -150,7 +201,11 @@ impl Metrics {
         self.refused.get_or_create(&RefusedLabels { reason }).inc();
     }
 
-    pub(crate) fn request(&self, labels: &RequestLabels) {
+    pub(crate) fn request(&self, labels: &RequestLabels, took: Duration) {
+        let RequestLabels { route, .. } = *labels;
+        self.request_seconds
+            .get_or_create(&RouteLabel { route })
+            .observe(took.as_secs_f64());
         self.requests.get_or_create(labels).inc();
     }
 }
@@ -161,33 +216,32 @@ struct ZoneMetrics(Arc<Shared>);
 
 impl Collector for ZoneMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut gauge = |name: &str, help: &str, value: f64| {
-            let gauge = ConstGauge::new(value);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
-        };
         let zone = self.0.zone.load();
-        let Some(zone) = zone.as_deref() else {
-            return Ok(());
+        let zone = zone.as_deref();
+        let mut gauge = |name: &str, help: &str, value: Option<f64>| {
+            let descriptor = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            // There is no zone yet.
+            value.map_or(Ok(()), |value| ConstGauge::new(value).encode(descriptor))
         };
         gauge(
             "transom_discovery_zone_serial",
             "Serial number of the zone being served",
-            f64::from(zone.serial()),
+            zone.map(|zone| f64::from(zone.serial())),
         )?;
         gauge(
             "transom_discovery_zone_records",
             "Records in the zone being served",
-            zone.records() as f64,
+            zone.map(|zone| zone.records() as f64),
         )?;
         gauge(
             "transom_discovery_zone_invalid_entries",
             "Invalid agents, frameworks and tasks, which have no records",
-            zone.invalid_entries() as f64,
+            zone.map(|zone| zone.invalid_entries() as f64),
         )?;
         gauge(
             "transom_discovery_zone_age_seconds",
             "Time since the cluster last confirmed the contents of the zone",
-            self.0.confirmed.age().as_secs_f64(),
+            zone.map(|_| self.0.confirmed.age().as_secs_f64()),
         )
     }
 }

@@ -41,4 +41,4 @@ pub use error::{Error, Result, ServiceError};
 pub use forwarding::{Forwarding, RequestedUri, Route};
 pub use framework::{Abdication, Framework, FrameworkService, LeaderTerm, RunningTerm};
 pub use leader::{Installed, Leader, LeaderAddress, LeaderHandles, NoLeader};
-pub use service::{FrameworkStatus, Listening, ServiceHandle, serve};
+pub use service::{FrameworkStatus, Listening, Routes, ServiceHandle, serve};

@@ -33,6 +33,17 @@ pub struct ServiceHandle {
     status: Arc<dyn Fn() -> FrameworkStatus + Send + Sync>,
     tracker: TaskTracker,
     token: CancellationToken,
+    routes: Routes,
+}
+
+/// The routes of a service for callers within the daemon, which check access themselves. Cheap to
+/// clone.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    /// The routes, behind the limits of the service's port but not behind its checks of access.
+    pub router: Router,
+    /// What the port knows about the routes.
+    pub rules: AccessRules,
 }
 
 /// Serves a service's port until `token` is cancelled. If the port or the framework ends
@@ -46,7 +57,8 @@ pub fn serve<H: LeaderHandles>(
     token: CancellationToken,
 ) -> ServiceHandle {
     let listening = Listening::start(port, router, rules, token);
-    listening.service(listening.port, leader, framework)
+    let routes = listening.routes.clone();
+    listening.service(listening.port, leader, framework, routes)
 }
 
 /// A port that is served, for one service or for several. These end together: by the token, when
@@ -57,16 +69,22 @@ pub struct Listening {
     addr: SocketAddr,
     tracker: TaskTracker,
     token: CancellationToken,
+    routes: Routes,
 }
 
 impl Listening {
     /// Serves the port until `token` is cancelled.
-    pub fn start(port: BoundPort, router: Router, rules: AccessRules, token: CancellationToken) -> Self {
+    pub fn start(mut port: BoundPort, router: Router, rules: AccessRules, token: CancellationToken) -> Self {
+        let router = port.limited(router, rules);
         let listening = Self {
             port: port.config().name,
             addr: port.addr(),
             tracker: TaskTracker::new(),
             token,
+            routes: Routes {
+                router: router.clone(),
+                rules,
+            },
         };
         let (name, token) = (listening.port, listening.token.clone());
         listening.tracker.spawn(async move {
@@ -79,12 +97,18 @@ impl Listening {
         listening
     }
 
-    /// The handle of a service whose routes the port has.
+    /// The routes of the port, with its limits.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The handle of a service; `routes` are those of the port that belong to it.
     pub fn service<H: LeaderHandles>(
         &self,
         name: &'static str,
         leader: Leader<H>,
         framework: String,
+        routes: Routes,
     ) -> ServiceHandle {
         let status = move || {
             let subscription = leader.subscription();
@@ -101,6 +125,7 @@ impl Listening {
             status: Arc::new(status),
             tracker: self.tracker.clone(),
             token: self.token.clone(),
+            routes,
         }
     }
 }
@@ -129,6 +154,11 @@ impl ServiceHandle {
     /// The address of the HTTP port.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Its routes, for callers within the daemon.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     /// The framework, its leader and its subscription.

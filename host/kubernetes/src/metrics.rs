@@ -6,6 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use transom_common::Described;
 
 use crate::backup::What;
 use crate::kind::Kind;
@@ -45,7 +46,9 @@ pub(crate) struct Metrics {
     tasks_started: Family<KindLabel, Counter>,
     tasks_wanted: Family<KindLabel, Gauge>,
     tasks_running: Family<KindLabel, Gauge>,
+    tasks_waiting: Family<KindLabel, Gauge>,
     nodes_ready: Gauge,
+    nodes_cordoned: Gauge,
     nodes: Gauge,
     orchestrator_up: Gauge,
     settled: Gauge,
@@ -65,7 +68,9 @@ impl Metrics {
             tasks_started: Family::default(),
             tasks_wanted: Family::default(),
             tasks_running: Family::default(),
+            tasks_waiting: Family::default(),
             nodes_ready: Gauge::default(),
+            nodes_cordoned: Gauge::default(),
             nodes: Gauge::default(),
             orchestrator_up: Gauge::default(),
             settled: Gauge::default(),
@@ -81,19 +86,33 @@ impl Metrics {
         registry.register(
             name("tasks_started"),
             "Tasks started",
-            metrics.tasks_started.clone(),
+            Described(metrics.tasks_started.clone()),
         );
-        registry.register(name("tasks_wanted"), "Tasks wanted", metrics.tasks_wanted.clone());
+        registry.register(
+            name("tasks_wanted"),
+            "Tasks wanted",
+            Described(metrics.tasks_wanted.clone()),
+        );
         registry.register(
             name("tasks_running"),
             "Tasks that run",
-            metrics.tasks_running.clone(),
+            Described(metrics.tasks_running.clone()),
+        );
+        registry.register(
+            name("tasks_waiting"),
+            "Tasks that wait for an offer",
+            Described(metrics.tasks_waiting.clone()),
         );
         registry.register(name("nodes"), "Nodes of the orchestrator", metrics.nodes.clone());
         registry.register(
             name("nodes_ready"),
             "Nodes of the orchestrator that are ready",
             metrics.nodes_ready.clone(),
+        );
+        registry.register(
+            name("nodes_cordoned"),
+            "Nodes of the orchestrator that are cordoned",
+            metrics.nodes_cordoned.clone(),
         );
         registry.register(
             name("orchestrator_up"),
@@ -108,7 +127,7 @@ impl Metrics {
         registry.register(
             name("autoscale_changes"),
             "Changes of the count of agents by the autoscaler",
-            metrics.autoscaled.clone(),
+            Described(metrics.autoscaled.clone()),
         );
         registry.register(
             name("unschedulable_pods"),
@@ -123,12 +142,12 @@ impl Metrics {
         registry.register(
             name("operations"),
             "Backups and restores that have ended",
-            metrics.operations.clone(),
+            Described(metrics.operations.clone()),
         );
         registry.register(
             name("operation_running"),
             "Whether a backup or a restore is under way",
-            metrics.operation_running.clone(),
+            Described(metrics.operation_running.clone()),
         );
         registry.register(
             name("last_backup_timestamp_seconds"),
@@ -169,10 +188,21 @@ impl Metrics {
             self.tasks_wanted.get_or_create(&label).set(wanted);
             let running = i64::try_from(view.running(kind)).unwrap_or(i64::MAX);
             self.tasks_running.get_or_create(&label).set(running);
+            let waiting = view
+                .tasks
+                .of(kind)
+                .iter()
+                .filter(|task| task.state.is_none())
+                .count();
+            let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
+            self.tasks_waiting.get_or_create(&label).set(waiting);
         }
         let nodes = view.orchestrator.as_ref().map(|orchestrator| &orchestrator.nodes);
         let all = nodes.map_or(0, Vec::len);
         let ready = nodes.map_or(0, |nodes| nodes.iter().filter(|node| node.ready).count());
+        let cordoned = nodes.map_or(0, |nodes| nodes.iter().filter(|node| node.cordoned).count());
+        self.nodes_cordoned
+            .set(i64::try_from(cordoned).unwrap_or(i64::MAX));
         self.nodes.set(i64::try_from(all).unwrap_or(i64::MAX));
         self.nodes_ready.set(i64::try_from(ready).unwrap_or(i64::MAX));
         self.orchestrator_up.set(i64::from(view.orchestrator.is_some()));

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
-use transom_framework::{Leader, Listening, ServiceHandle};
+use transom_framework::{Leader, Listening, Routes, ServiceHandle};
 use transom_plugin_host::Plugins;
 use transom_store::Leadership;
 use transom_web::{BoundPort, RequestMetrics};
@@ -82,8 +82,13 @@ pub fn start(
     };
     let listening = Listening::start(port, router, rules, resources.token);
     let services = started.into_iter().map(|(name, leader, runner)| {
-        let framework = runner.dependencies.config.name.clone();
-        (listening.service(name, leader, framework), runner)
+        let config = &runner.dependencies.config;
+        let routes = Routes {
+            router: api::instances::below(listening.routes().router.clone(), &config.path),
+            rules: api::access_rules(),
+        };
+        let framework = config.name.clone();
+        (listening.service(name, leader, framework, routes), runner)
     });
     Ok(services.collect())
 }

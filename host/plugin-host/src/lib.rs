@@ -83,7 +83,7 @@ pub mod explain {
     //! plugins' metrics nor for their health, and are not recorded.
 
     pub use crate::api::explain::{
-        PluginFailure,
+        CanaryAnswer, CanaryVersion, PluginFailure,
         filter::{Ending, EventExample, FilterExplainer, FilterExplanation, KindOutcomes, Outcome},
         matcher::{MatcherExplanation, Refusals, ValueCount},
         probe::{ProbeTranscript, TranscriptStep},

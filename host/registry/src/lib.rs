@@ -26,6 +26,7 @@
 
 pub mod artifacts;
 mod attestations;
+mod bundles;
 mod error;
 mod fetch;
 pub mod network;

@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
+use transom_common::trace::TraceContext;
 use transom_plugin_host::Plugins;
 use transom_plugin_host::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
 use transom_scheduler::bench::{MatcherKind, Outcome, Rules, Site, StoredTasks};
@@ -131,6 +132,7 @@ fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskR
             not_before: None,
             priority: 0,
             reservation: None,
+            trace: TraceContext::default(),
         })
         .collect()
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use transom_cluster::v1::{self, TaskState};
+use transom_common::trace::TraceContext;
 
 use crate::{
     AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, Member, Phase, Placement,
@@ -148,6 +149,7 @@ pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> TaskRequest {
         not_before: None,
         priority: 0,
         reservation: None,
+        trace: TraceContext::default(),
     }
 }
 

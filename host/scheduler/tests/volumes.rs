@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use support::{Cluster, Subject, reach, until};
 use transom_cluster::TaskId;
 use transom_cluster::v1::{self, TaskState};
+use transom_common::trace::TraceContext;
 use transom_scheduler::{
     Build, BuildGroup, BuildTask, DiskKind, Group, GroupPlacement, Member, Placement, Reservation, RunSpec,
     SchedulerApi, TaskRecord, TaskRequest, VolumeRequest,
@@ -113,6 +114,7 @@ fn submit(subject: &Subject, task: &str, key: &str, spec: &Arc<RunSpec>) {
         not_before: None,
         priority: 0,
         reservation: Some(key.to_owned()),
+        trace: TraceContext::default(),
     }]);
 }
 

@@ -23,6 +23,8 @@
 //! Failures: a lost race is an [`Error::Conflict`] and changed nothing. After
 //! [`Error::Unavailable`] a commit may or may not have been applied; read before trying again.
 //!
+//! [`Measured`] exports the duration and the errors of every operation.
+//!
 //! [`typed`] stores JSON records with one deadline for every call; services use it instead of the
 //! trait.
 //!
@@ -43,6 +45,7 @@ pub mod file;
 mod inspection;
 mod lease;
 pub mod limits;
+mod measured;
 pub mod redis;
 pub mod typed;
 mod watch;
@@ -61,6 +64,7 @@ pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;
 pub use inspection::{Inspection, RedisSettings};
 pub use lease::Lease;
+pub use measured::Measured;
 pub use watch::{Notice, Watch};
 
 /// One key with its value, as [`Store::get`] and [`Store::scan`] return it.

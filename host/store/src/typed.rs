@@ -8,6 +8,10 @@
 //! all. [`TypedStore::put_all`] and [`TypedStore::delete_all`] split many independent records into
 //! batches; after an error some of the batches may have been applied.
 //!
+//! Every record has a version of its form: the number under [`VERSION_KEY`], 1 where there is none. A
+//! record of a version above [`READS_VERSION`] was written by a newer daemon: it is neither decoded
+//! nor skipped silently, but [`Error::Newer`].
+//!
 //! Not here: retries, and what to do after an unknown result. After [`Error::Timeout`], as after
 //! [`crate::Error::Unavailable`], a write may or may not have been applied, or be applied later.
 
@@ -35,6 +39,14 @@ const MAX_CHUNK_BYTES: usize = 16 << 20;
 /// The key of the term number, under the prefix.
 const TERM_KEY: &str = "term";
 
+/// The key of a record's version among its fields. Records of version 1 do not have it, so that
+/// every daemon of this series reads them. A change of a record that older daemons would
+/// misunderstand raises [`READS_VERSION`] and writes this key.
+pub const VERSION_KEY: &str = "record_version";
+
+/// The highest version of records that this daemon reads; also all of them that it writes.
+pub const READS_VERSION: u64 = 1;
+
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -52,6 +64,19 @@ pub enum Error {
         /// The error of the JSON decoder or encoder.
         #[source]
         source: serde_json::Error,
+    },
+    /// A record was written by a newer daemon.
+    #[error(
+        "record `{key}` in the store has version {version}, and this daemon ({}) reads versions up to {READS_VERSION}: a \
+         newer daemon wrote it. Start that version of transom again, or restore a backup from before the upgrade; \
+         the record is unchanged",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Newer {
+        /// The whole key.
+        key: String,
+        /// The version of the record.
+        version: u64,
     },
     /// The store did not answer in time. It is unknown whether a write was applied.
     #[error("the store did not answer within {} s", .timeout.as_secs_f64())]
@@ -72,7 +97,7 @@ impl Error {
     pub fn is_unconfirmed(&self) -> bool {
         match self {
             Self::Store(error) => matches!(error, crate::Error::Unavailable { .. } | crate::Error::Closed),
-            Self::Record { .. } => false,
+            Self::Record { .. } | Self::Newer { .. } => false,
             Self::Timeout { .. } => true,
         }
     }
@@ -183,8 +208,8 @@ impl TypedStore {
         Ok(())
     }
 
-    /// The same records without those that cannot be decoded, and an [`Error::Record`] for each of
-    /// these: for records that a service can do without.
+    /// The same records without those that cannot be decoded, and an [`Error::Record`] or
+    /// [`Error::Newer`] for each of these: for records that a service can do without.
     ///
     /// # Errors
     /// [`Error::Store`] and [`Error::Timeout`].
@@ -317,12 +342,31 @@ pub async fn within<T>(timeout: Duration, call: impl Future<Output = crate::Resu
 /// Decodes the record of an entry.
 ///
 /// # Errors
-/// [`Error::Record`].
+/// [`Error::Record`] and [`Error::Newer`].
 pub fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
+    if let Some(version) = newer_version(&entry.value) {
+        return Err(Error::Newer {
+            key: entry.key.clone(),
+            version,
+        });
+    }
     serde_json::from_slice(&entry.value).map_err(|source| Error::Record {
         key: entry.key.clone(),
         source,
     })
+}
+
+/// The version of a JSON record, if it is one that this daemon does not read. Also for lines of
+/// files and other records that are not in a store.
+pub fn newer_version(record: &[u8]) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        record_version: u64,
+    }
+    // Almost no record has one: a search is much cheaper than a second pass of the decoder.
+    memchr::memmem::find(record, VERSION_KEY.as_bytes())?;
+    let versioned: Versioned = serde_json::from_slice(record).ok()?;
+    (versioned.record_version > READS_VERSION).then_some(versioned.record_version)
 }
 
 fn encode<T: Serialize + ?Sized>(key: &str, record: &T) -> Result<Bytes> {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
@@ -18,6 +18,9 @@ use crate::{WAIT_TIMEOUT, free_port};
 /// The password of servers [`with_password`](RedisServer::with_password), with characters that a
 /// URL has to escape.
 pub const PASSWORD: &str = "correct horse @/:% battery";
+
+/// The file that the server loads when it starts.
+const DUMP: &str = "dump.rdb";
 
 /// The server's program, if it is installed. Debian's `redis-tools` contains it under another name.
 pub fn program() -> Option<PathBuf> {
@@ -96,6 +99,19 @@ impl RedisServer {
             .extend(["--tls-auth-clients", "no"].map(str::to_owned));
         self.tls = true;
         self
+    }
+
+    /// The server has the data of a dump, which [`dump`](Self::dump) wrote.
+    #[must_use]
+    pub fn with_dump(self, file: &Path) -> Self {
+        std::fs::copy(file, self.dir.path().join(DUMP)).expect("the dump copied");
+        self
+    }
+
+    /// Writes its data to a file.
+    pub async fn dump(&self, file: &Path) {
+        self.command(&["SAVE"]).await;
+        std::fs::copy(self.dir.path().join(DUMP), file).expect("the dump copied");
     }
 
     /// The running server.
@@ -207,6 +223,14 @@ impl RedisServer {
         let client = Client::open(info.set_redis_settings(settings)).expect("a client");
         let connected = client.get_multiplexed_async_connection().await;
         connected.expect("a connection")
+    }
+
+    /// Sends a command to the server, and returns the texts of the reply.
+    pub async fn texts(&self, words: &[&str]) -> Vec<String> {
+        let mut connection = self.connect(0).await;
+        let mut command = ::redis::Cmd::new();
+        let reply: Result<Vec<String>, _> = command.arg(words).query_async(&mut connection).await;
+        reply.expect("texts")
     }
 
     /// Sends a command to the server.

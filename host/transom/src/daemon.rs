@@ -9,6 +9,7 @@
 
 mod discovery_only;
 mod from_settings;
+mod metrics;
 mod open_files;
 mod reserved;
 pub(crate) mod services;
@@ -107,11 +108,12 @@ impl Daemon {
         // Stops what was started if this future is dropped.
         let guard = token.clone().drop_guard();
         match Box::pin(start_all(settings, file, &token, &mut started)).await {
-            Ok((plugins, admin_port, registry, store)) => {
+            Ok((plugins, admin_port, mut registry, store)) => {
                 guard.disarm();
                 let services: Services = started.services.into();
                 let mut addresses: Vec<_> = services.iter().flat_map(|it| it.addresses()).collect();
                 addresses.push(("admin", admin_port.addr()));
+                metrics::register(&mut registry, &services);
                 let cluster = started.clusters[0].clone();
                 let admin = Admin::new(
                     registry,
@@ -217,7 +219,7 @@ async fn start_all(
     reserved::masters(&reserved, &cluster);
     let store = match bound.iter().find_map(|service| service.daemon_prefix()) {
         Some(prefix) => {
-            let store = StoreContext::open(&settings.store, prefix, token).await;
+            let store = StoreContext::open(&settings.store, prefix, &mut registry, token).await;
             Some(store.context(Unavailable)?)
         }
         None => None,

@@ -8,6 +8,8 @@ mod cli;
 mod config;
 mod daemon;
 mod exit;
+#[cfg(test)]
+mod manual;
 mod output;
 mod sources;
 mod telemetry;
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
     if command_line.is_compilation() {
         return transom_plugin_host::compile_standard_input();
     }
+    // Before there are threads: it reads and removes variables.
+    transom_web::adopt_sockets();
     // One TLS implementation for the whole process; a second call only fails because one is already
     // installed.
     let _ = rustls::crypto::ring::default_provider().install_default();

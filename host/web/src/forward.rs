@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::access::{CHECKED_HEADERS, CLIENT, Caller, USER};
-use crate::{ApiError, Error, Result};
+use crate::{ApiError, Error, Result, request_trace};
 
 /// The maximum number of daemons that forward a request.
 const MAX_HOPS: usize = 3;
@@ -143,6 +143,7 @@ impl Forwarder {
             }
         }
         headers.append(self.via.clone(), self.own.clone());
+        request_trace::pass_on(&mut headers);
         let sending = self
             .http
             .request(head.method.clone(), format!("{}://{leader}{path}", self.scheme))

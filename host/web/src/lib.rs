@@ -1,6 +1,7 @@
 //! The common part of the daemon's HTTP ports: errors, shutdown, access control.
 //!
-//! * [`Listener`] binds a port early, with a clear error; [`serve`] serves it until shutdown.
+//! * [`Listener`] binds a port early, with a clear error, or takes the socket that a supervisor has
+//!   opened ([`adopt_sockets`]); [`serve`] serves it until shutdown.
 //! * [`with_fallbacks`] adds JSON answers for unknown routes and methods.
 //! * [`Json`] parses bodies, [`ApiError`] is the error of a handler, with the body that clients of
 //!   the app API read.
@@ -35,6 +36,7 @@ mod fallbacks;
 mod folder;
 mod forward;
 mod guarded_body;
+mod inherited;
 mod json;
 mod json_errors;
 mod json_list;
@@ -42,6 +44,7 @@ mod listener;
 pub mod metrics;
 mod problems;
 mod request_metrics;
+mod request_trace;
 mod serve;
 
 pub use access::{
@@ -53,6 +56,7 @@ pub use certificate::{Certificate, TlsPem};
 pub use fallbacks::with_fallbacks;
 pub use folder::Folder;
 pub use forward::{ForwardError, Forwarder};
+pub use inherited::{adopt_sockets, unused_sockets};
 pub use json::Json;
 pub use json_errors::json_errors;
 pub use json_list::json_list;
@@ -105,6 +109,19 @@ pub enum Error {
         /// The error of the system.
         #[source]
         source: std::io::Error,
+    },
+    /// The supervisor has opened this port at another address than that of the settings.
+    #[error(
+        "`{name}` has the address {addr} in the settings, and the socket that the supervisor has opened for it \
+         (FileDescriptorName={name}) has {found}: set ListenStream={addr} in its socket unit, or disable that unit"
+    )]
+    Inherited {
+        /// The listener's name.
+        name: &'static str,
+        /// The address of the settings.
+        addr: SocketAddr,
+        /// The address of the socket.
+        found: SocketAddr,
     },
     /// The certificate or its key is invalid.
     #[error("`{key}`: {what}")]

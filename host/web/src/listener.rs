@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::{Certificate, Error, Result};
+use crate::{Certificate, Error, Result, inherited};
 
 /// A bound TCP port that is not served yet. Connections queue until [`crate::serve`] accepts them.
 #[derive(Debug)]
@@ -16,13 +16,18 @@ pub struct Listener {
 
 impl Listener {
     /// Binds a port; port 0 binds a free one. `name` is its name in `--port NAME=N`, in logs and in
-    /// errors.
+    /// errors. A socket that the supervisor has opened for this name and address is taken instead.
     ///
     /// # Errors
-    /// [`Error::Taken`] when another socket listens there, [`Error::Bind`] for everything else.
+    /// [`Error::Taken`] when another socket listens there, [`Error::Inherited`] when the supervisor
+    /// has opened this port at another address, [`Error::Bind`] for everything else.
     pub fn bind(name: &'static str, addr: SocketAddr) -> Result<Self> {
+        let inherited = inherited::take(name, addr)?;
         let bind = || -> io::Result<Self> {
-            let socket = TcpListener::bind(addr)?;
+            let socket = match inherited {
+                Some(socket) => socket,
+                None => TcpListener::bind(addr)?,
+            };
             socket.set_nonblocking(true)?;
             let addr = socket.local_addr()?;
             Ok(Self {

@@ -1,4 +1,4 @@
-//! Counts the requests of a port by route.
+//! Counts the requests of a port by route, and traces them.
 
 use std::hash::{Hash, Hasher};
 
@@ -12,6 +12,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
+use tracing::Instrument;
+use transom_common::Described;
+
+use crate::request_trace;
 
 /// The label of paths without a route. No route has this name, because routes begin with a slash.
 const UNMATCHED: &str = "unmatched";
@@ -20,6 +24,8 @@ const OTHER: &str = "other";
 
 /// The requests of a port's routes: how many by route, method and status, and how long they took
 /// until the head of the response. An event stream counts at its start. Clones share everything.
+/// While traces are on, each request has a span, below the caller's if it names one by
+/// `traceparent`.
 ///
 /// Requests that the port rejects before routing, for their host name or credentials, do not count.
 #[derive(Clone, Debug)]
@@ -38,12 +44,12 @@ impl RequestMetrics {
         registry.register(
             format!("{prefix}_api_requests"),
             "Requests to the routes of the API, by route, method and status",
-            metrics.requests.clone(),
+            Described(metrics.requests.clone()),
         );
         registry.register(
             format!("{prefix}_api_seconds"),
             "Time from a request to the head of its response, by route",
-            metrics.seconds.clone(),
+            Described(metrics.seconds.clone()),
         );
         metrics
     }
@@ -55,8 +61,10 @@ impl RequestMetrics {
             async move {
                 let route = Route(request.extensions().get().cloned());
                 let method = name(request.method());
+                let span = request_trace::span(request.method(), route.as_str(), request.headers());
                 let began = Instant::now();
-                let response = next.run(request).await;
+                let response = next.run(request).instrument(span.clone()).await;
+                request_trace::answered(&span, response.status().as_u16());
                 metrics.answered(route, method, response.status().as_u16(), began);
                 response
             }

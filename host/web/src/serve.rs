@@ -127,11 +127,7 @@ pub async fn serve(
     let listener =
         TcpListener::from_std(listener.socket).map_err(|source| Error::Bind { name, addr, source })?;
     tracing::info!(listener = name, %addr, tls = acceptor.is_some(), "listening");
-    let router = router
-        .layer(middleware::from_fn(move |request: Request, next: Next| {
-            refuse_large_body(limits.max_body, request, next)
-        }))
-        .layer(DefaultBodyLimit::max(limits.max_body));
+    let router = body_limited(router, limits.max_body);
 
     let budgets = Budgets::new(limits);
     let mut connections = JoinSet::new();
@@ -278,7 +274,6 @@ async fn connection<S>(
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(client));
         extensions.insert(LocalAddr(local));
-        extensions.insert(MaxBody(limits.max_body));
         extensions.insert(of_requests.clone());
         let (router, token, turn, slot) = (router.clone(), token.clone(), turn.clone(), slot.clone());
         turn.take();
@@ -316,6 +311,16 @@ async fn connection<S>(
     if let Err(error) = ended {
         tracing::debug!(%client, error = error_chain(&error), "connection lost");
     }
+}
+
+/// The router with a limit on the bytes of a body, whichever port receives it.
+pub(crate) fn body_limited(router: Router, max: usize) -> Router {
+    router
+        .layer(middleware::from_fn(move |mut request: Request, next: Next| {
+            request.extensions_mut().insert(MaxBody(max));
+            refuse_large_body(max, request, next)
+        }))
+        .layer(DefaultBodyLimit::max(max))
 }
 
 /// A body with a too large `Content-Length` is rejected before it is read, whether or not the

@@ -1,11 +1,14 @@
 //! The crate's metrics. Names begin with `transom_workflow_`.
 
+use std::time::Duration;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use transom_common::Described;
 
 use crate::job_state::JobState;
 
@@ -23,6 +26,8 @@ pub(crate) struct Metrics {
     pub(crate) jobs_retained: Gauge,
     /// From queueing to launch.
     pub(crate) pending_seconds: Histogram,
+    /// From launch to the end.
+    run_seconds: Histogram,
     completed: Family<StateLabel, Counter>,
 }
 
@@ -34,6 +39,8 @@ impl Metrics {
             jobs_running: Gauge::default(),
             jobs_retained: Gauge::default(),
             pending_seconds: Histogram::new(exponential_buckets(0.005, 4.0, 10)),
+            // To about 19 hours.
+            run_seconds: Histogram::new(exponential_buckets(0.25, 4.0, 10)),
             completed: Family::default(),
         };
         let Self {
@@ -42,6 +49,7 @@ impl Metrics {
             jobs_running,
             jobs_retained,
             pending_seconds,
+            run_seconds,
             completed,
         } = metrics.clone();
         let registry = registry.sub_registry_with_prefix("transom_workflow");
@@ -54,11 +62,24 @@ impl Metrics {
             "Time from queueing a job to its launch",
             pending_seconds,
         );
-        registry.register("jobs_completed", "Jobs completed, by final state", completed);
+        registry.register(
+            "job_run_seconds",
+            "Time from the launch of a job to its end, whatever its outcome",
+            run_seconds,
+        );
+        registry.register(
+            "jobs_completed",
+            "Jobs completed, by final state",
+            Described(completed),
+        );
         metrics
     }
 
-    pub(crate) fn completed(&self, state: JobState) {
+    /// A job has ended; `ran`: since its launch, if it was launched.
+    pub(crate) fn completed(&self, state: JobState, ran: Option<Duration>) {
+        if let Some(ran) = ran {
+            self.run_seconds.observe(ran.as_secs_f64());
+        }
         let label = StateLabel {
             state: state.as_str(),
         };

@@ -33,13 +33,13 @@ const HOSTILE_CALLERS: usize = 4;
 const HOSTILE_TASKS: u32 = 40;
 
 /// A probe that misbehaves and is neither disabled nor sent back for it.
-fn odd(limit: &str) -> Plugin {
+pub(crate) fn odd(limit: &str) -> Plugin {
     let mut plugin = limited(Plugin::odd("odd-probe"), limit);
     plugin.manifest.push_str("\n[probation]\nmax-faults = 1000000\n");
     plugin
 }
 
-fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
+pub(crate) fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
     Request {
         run_spec: "/bench".to_owned(),
         task: "bench.1".to_owned(),
@@ -153,7 +153,7 @@ async fn watch(plugins: &Plugins) -> Times {
 }
 
 /// Asks a hostile component without a pause.
-struct Hostile {
+pub(crate) struct Hostile {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<()>>,
@@ -161,16 +161,29 @@ struct Hostile {
 
 impl Hostile {
     fn start(plugins: &Plugins, settings: &Value, endpoint: &Endpoint) -> Hostile {
+        Hostile::asked(
+            plugins,
+            "odd",
+            &request(settings, Some(endpoint.clone())),
+            HOSTILE_CALLERS,
+        )
+    }
+
+    /// One caller of a component whose configuration says what it does.
+    pub(crate) fn one(plugins: &Plugins, name: &str, endpoint: &Endpoint) -> Hostile {
+        Hostile::asked(plugins, name, &request(&json!({}), Some(endpoint.clone())), 1)
+    }
+
+    fn asked(plugins: &Plugins, name: &str, request: &Request, callers: usize) -> Hostile {
         let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let tasks = (0..HOSTILE_CALLERS)
+        let tasks = (0..callers)
             .map(|_| {
                 let (stop, calls, plugins) = (Arc::clone(&stop), Arc::clone(&calls), plugins.clone());
-                let request = request(settings, Some(endpoint.clone()));
+                let (request, name) = (request.clone(), name.to_owned());
                 tokio::spawn(async move {
                     while !stop.load(Relaxed) {
-                        let _ = plugins
-                            .probe(Kind::Named("odd".into()), request.clone(), None)
-                            .await;
+                        let kind = Kind::Named(name.clone());
+                        let _ = plugins.probe(kind, request.clone(), None).await;
                         calls.fetch_add(1, Relaxed);
                     }
                 })
@@ -179,7 +192,7 @@ impl Hostile {
         Hostile { stop, calls, tasks }
     }
 
-    async fn stop(self) -> u64 {
+    pub(crate) async fn stop(self) -> u64 {
         self.stop.store(true, Relaxed);
         for task in self.tasks {
             task.await.unwrap();

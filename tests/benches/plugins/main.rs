@@ -11,6 +11,7 @@ mod agent_set;
 mod calls;
 mod events;
 mod figures;
+mod guests;
 mod hostile;
 mod life;
 mod recording;
@@ -67,6 +68,9 @@ fn main() {
     // This asks a daemon, over HTTP.
     if wanted("ports") {
         document["ports"] = runtime.block_on(hostile::ports());
+    }
+    if wanted("guests") {
+        document["guests"] = runtime.block_on(guests::measure());
     }
     println!("{document:#}");
 }

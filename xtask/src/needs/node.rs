@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use super::{apt, is_root};
-use crate::steps::{step, target};
+use crate::steps::{root, step, target};
 
 /// The reference implementation of a browser's `EventSource`, in the last version for Debian's Node.js 18.
 const PACKAGE: (&str, &str) = ("eventsource", "3.0.7");
@@ -14,22 +14,63 @@ const PACKAGE: (&str, &str) = ("eventsource", "3.0.7");
 /// A file in the folder once it is finished.
 const DONE: &str = "packages";
 
-/// Installs the package, unless it is there in that version.
+/// Installs what is missing.
 pub(super) fn install() -> anyhow::Result<()> {
-    let (name, version) = PACKAGE;
-    let dir = target().join("node").join(name);
+    event_source()?;
+    browser()
+}
+
+/// The packages of the tests of the dashboard, as their lock file names them.
+fn browser() -> anyhow::Result<()> {
+    let from = root().join("tests/dashboard");
+    let dir = target().join("node/dashboard");
+    let files = ["package.json", ".npmrc", "package-lock.json"];
+    let read =
+        |file: &str| fs::read_to_string(from.join(file)).with_context(|| format!("tests/dashboard/{file}"));
+    let lock = read("package-lock.json")?;
     let done = dir.join(DONE);
-    if fs::read_to_string(&done).is_ok_and(|found| found == version) && is_usable() {
+    if fs::read_to_string(&done).is_ok_and(|found| found == lock) {
         return Ok(());
     }
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    for file in files {
+        fs::write(dir.join(file), read(file)?)
+            .with_context(|| format!("writing {}/{file}", dir.display()))?;
+    }
+    step(
+        "packages for the tests of the dashboard",
+        Command::new("npm")
+            .args(["ci", "--no-audit", "--no-fund"])
+            .current_dir(&dir),
+    )?;
+    fs::write(&done, lock).with_context(|| format!("writing {}", done.display()))
+}
+
+/// Installs Node.js and npm where that is possible and they are missing.
+///
+/// # Errors
+/// They are missing; `what` takes them.
+pub(crate) fn usable(what: &str) -> anyhow::Result<()> {
     if !is_usable() && is_root() {
         apt(&["update", "-qq"])?;
         apt(&["install", "-y", "-qq", "--no-install-recommends", "nodejs", "npm"])?;
     }
     ensure!(
         is_usable(),
-        "tests run {name}, which takes Node.js 18 or later and npm: apt-get install -y nodejs npm"
+        "{what} takes Node.js 18 or later and npm: apt-get install -y nodejs npm"
     );
+    Ok(())
+}
+
+/// Installs the package, unless it is there in that version.
+fn event_source() -> anyhow::Result<()> {
+    let (name, version) = PACKAGE;
+    let dir = target().join("node").join(name);
+    let done = dir.join(DONE);
+    if fs::read_to_string(&done).is_ok_and(|found| found == version) && is_usable() {
+        return Ok(());
+    }
+    usable(&format!("{name}, which tests run,"))?;
     // Files of another version would conflict.
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;

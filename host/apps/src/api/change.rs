@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, header};
 use schemars::JsonSchema;
 use serde::Serialize;
+use transom_common::trace::TraceContext;
 use transom_web::{ApiError, Json};
 
 use super::Api;
@@ -41,6 +42,7 @@ pub(super) async fn write(
         edit,
         options,
         origin,
+        trace: TraceContext::current(),
         reply,
     };
     Ok(api.ask(command).await?)

@@ -5,6 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use transom_common::Described;
 
 /// Why an event is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl Metrics {
         registry.register(
             "transom_apps_events",
             "Events published, by kind",
-            metrics.published.clone(),
+            Described(metrics.published.clone()),
         );
         registry.register(
             "transom_apps_events_delivered",
@@ -70,7 +71,7 @@ impl Metrics {
             "transom_apps_events_dropped",
             "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
              distinct query)",
-            metrics.lost.clone(),
+            Described(metrics.lost.clone()),
         );
         registry.register(
             "transom_apps_event_streams",

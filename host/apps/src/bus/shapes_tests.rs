@@ -1,6 +1,8 @@
 //! Every supported event of the fixtures has at least the fields that clients read.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use transom_common::trace::TraceContext;
+
 use super::*;
 use crate::deploy::Change;
 use crate::deploy::plan::{Action, ActionKind};
@@ -34,6 +36,7 @@ fn deployment(id: &SpecId) -> Deployment {
         deadline: None,
         canary: None,
         held_since: None,
+        trace: TraceContext::default(),
     }
 }
 

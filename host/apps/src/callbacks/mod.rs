@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_common::{Backoff, error_chain};
+use transom_common::{Backoff, Described, error_chain};
 use transom_registry::network::{Destination, Reserved};
 use transom_store::Expect;
 use transom_store::typed::{Changes, TypedStore};
@@ -71,7 +71,7 @@ impl Metrics {
             "transom_apps_callback_events",
             "Events for callback subscribers, by outcome: delivered, failed (after all attempts), dropped (the \
              subscriber's queue was full)",
-            metrics.events.clone(),
+            Described(metrics.events.clone()),
         );
         registry.register(
             "transom_apps_callback_subscribers",

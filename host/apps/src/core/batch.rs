@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tracing::Instrument;
 use transom_common::error_chain;
+use transom_common::trace::{TARGET, TraceContext};
 use transom_framework::ActorError;
 use transom_replicas::{Condition, LaunchBackoff};
 
@@ -41,6 +43,8 @@ pub(super) struct Request {
     pub(super) origin: Option<Origin>,
     /// Instances that are removed first.
     pub(super) removals: Vec<(SpecId, InstanceId)>,
+    /// The place of the client's request.
+    pub(super) trace: TraceContext,
 }
 
 /// Prepared requests, and the definitions after them.
@@ -94,6 +98,7 @@ impl Core {
                     edit,
                     options,
                     origin,
+                    trace,
                     reply,
                 } => {
                     let origin = Some(origin).filter(|_| posts(&edit));
@@ -102,6 +107,7 @@ impl Core {
                         options,
                         origin,
                         removals: Vec::new(),
+                        trace,
                     };
                     let respond = Box::new(move |outcome| drop(reply.send(outcome)));
                     self.add(&mut batch, request, respond).await;
@@ -238,6 +244,7 @@ impl Core {
             options,
             origin,
             removals,
+            trace,
         } = request;
         // Only requests about different apps and pods share a batch: each sees what the one before
         // did.
@@ -251,8 +258,15 @@ impl Core {
             self.flush(batch).await;
         }
         let group = group_of(&edit, self);
-        let added = match self.prepare(batch, edit, options).await {
-            Ok(prepared) => self.store(batch, prepared),
+        let span = trace.child(|| {
+            let group = tracing::field::display(&group);
+            tracing::info_span!(target: TARGET, "edit", group, trace_id = tracing::field::Empty)
+        });
+        let added = match self.prepare(batch, edit, options).instrument(span).await {
+            Ok(mut prepared) => {
+                prepared.deployment.trace = trace;
+                self.store(batch, prepared)
+            }
             Err(refusal) => Err(refusal),
         };
         match added {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
+use transom_common::trace::TraceContext;
 use transom_framework::ActorError;
 use transom_scheduler::RunSpec;
 use transom_store::typed;
@@ -209,6 +210,7 @@ pub(crate) enum Command {
         edit: Edit,
         options: Options,
         origin: Origin,
+        trace: TraceContext,
         reply: Reply<Written>,
     },
     /// Plans a change without making it.

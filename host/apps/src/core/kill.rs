@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
+use transom_common::trace::TraceContext;
 use transom_replicas::{Condition, Input, LaunchBackoff};
 
 use super::Core;
@@ -118,6 +119,7 @@ impl Core {
             options: options.change,
             origin: None,
             removals: removals(&apps).collect(),
+            trace: TraceContext::default(),
         };
         let respond = move |outcome: Result<_, Refusal>| {
             let killed = outcome.map(|written| Killed {

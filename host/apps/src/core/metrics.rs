@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use transom_common::Described;
 
 use crate::deploy::Deployment;
 use crate::time::Moment;
@@ -84,7 +85,7 @@ impl Metrics {
         registry.register(
             "transom_apps_deployments",
             "Deployments that ended, by outcome; failed: by their deadline or canary",
-            metrics.deployments.clone(),
+            Described(metrics.deployments.clone()),
         );
         for (name, help, histogram) in [
             (
@@ -113,7 +114,7 @@ impl Metrics {
         registry.register(
             "transom_apps_agent_checks",
             "Changed results of checks and health checks that agents make, by purpose and outcome",
-            metrics.agent_results.clone(),
+            Described(metrics.agent_results.clone()),
         );
         metrics
     }

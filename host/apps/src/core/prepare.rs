@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use transom_common::trace::TraceContext;
 use transom_store::typed;
 use transom_web::Problems;
 use uuid::Uuid;
@@ -96,6 +97,7 @@ impl Core {
                 deadline,
                 canary: options.canary.filter(|_| !reverts),
                 held_since: None,
+                trace: TraceContext::default(),
             },
             specs: edited.specs,
             groups: edited.groups,

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tracing::Span;
 use transom_common::error_chain;
+use transom_common::trace::{TARGET, TraceContext};
 use transom_replicas::Directive;
 
 use super::Core;
@@ -30,6 +32,8 @@ pub(super) struct Running {
     waiting: BTreeSet<SpecId>,
     /// Apps and pods whose canaries are complete and healthy, with the time since when.
     pub(super) held: BTreeMap<SpecId, Moment>,
+    /// Open while the current step runs.
+    _span: Span,
 }
 
 impl Running {
@@ -67,6 +71,8 @@ impl Core {
             self.finished.insert(deployment.id.clone());
         }
         self.pending.extend(open.keys().cloned());
+        let span = deployment.trace.child(|| step_span(&deployment));
+        self.set_trace(&deployment, &TraceContext::of(&span));
         let deployment = Arc::new(deployment);
         let key = (deployment.version, deployment.id.clone());
         self.shown.deployments.insert(key, Arc::clone(&deployment));
@@ -75,14 +81,25 @@ impl Core {
             open,
             waiting,
             held: BTreeMap::new(),
+            _span: span,
         };
         self.deployments.insert(running.deployment.id.clone(), running);
+    }
+
+    /// The place of launches of the apps and pods of a deployment.
+    fn set_trace(&mut self, deployment: &Deployment, trace: &TraceContext) {
+        for id in deployment.specs() {
+            if let Some(state) = self.specs.get_mut(id) {
+                state.trace = trace.clone();
+            }
+        }
     }
 
     /// Ends a deployment and unlocks its apps and pods.
     pub(super) fn end(&mut self, id: &str, ending: Ending<'_>) -> Option<Arc<Deployment>> {
         let deployment = self.deployments.remove(id)?.deployment;
         self.metrics.ended(&deployment, ending);
+        self.set_trace(&deployment, &TraceContext::default());
         self.finished.remove(id);
         let key = (deployment.version, deployment.id.clone());
         self.shown.deployments.remove(&key);
@@ -284,6 +301,17 @@ impl Core {
             .push(shapes::deployment_step("deployment_info", &next, self.plan_form));
         self.enter_step(next);
     }
+}
+
+fn step_span(deployment: &Deployment) -> Span {
+    tracing::info_span!(
+        target: TARGET,
+        "deployment_step",
+        deployment = deployment.id,
+        step = deployment.current + 1,
+        steps = deployment.steps.len(),
+        trace_id = tracing::field::Empty,
+    )
 }
 
 /// The apps and pods that the current step removes.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use transom_cluster::{AgentId, TaskId};
+use transom_common::trace::TraceContext;
 use transom_replicas::{LaunchBackoff, Member, Policy};
 use transom_scheduler::{RunSpec, TaskRequest};
 
@@ -37,6 +38,8 @@ pub(super) struct SpecState {
     pub(super) kill_choice: Option<SelectedKills>,
     /// Shared with readers; an instance is copied when it changes.
     pub(super) instances: OrdMap<InstanceId, Arc<Instance>>,
+    /// The place of the deployment's current step, which launches belong to.
+    pub(super) trace: TraceContext,
 }
 
 impl SpecState {
@@ -52,6 +55,7 @@ impl SpecState {
             backoff: LaunchBackoff::default(),
             kill_choice: None,
             instances: OrdMap::new(),
+            trace: TraceContext::default(),
         }
     }
 
@@ -136,6 +140,7 @@ impl SpecState {
             not_before,
             priority: 0,
             reservation: self.record.spec.is_resident().then(|| instance.id.to_string()),
+            trace: self.trace.clone(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use transom_common::trace::TraceContext;
 
 use super::{Canary, Change};
 use crate::config::OnDeadline;
@@ -142,6 +143,9 @@ pub(crate) struct Deployment {
     /// Since when its restarts wait with healthy new instances. Not stored.
     #[serde(skip)]
     pub(crate) held_since: Option<Moment>,
+    /// The place of the request that it carries out. Not stored.
+    #[serde(skip)]
+    pub(crate) trace: TraceContext,
 }
 
 /// When a deployment has to be done, counted from its version.

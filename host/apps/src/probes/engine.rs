@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use tokio::sync::mpsc;
@@ -43,6 +43,7 @@ struct UnderWay {
     id: ProbeId,
     lane: Lane,
     handle: AbortHandle,
+    started: Instant,
     /// The number of replacements seen before it began.
     began: u64,
 }
@@ -144,6 +145,7 @@ impl Engine {
                     id: start.id,
                     lane: start.lane,
                     handle,
+                    started: Instant::now(),
                     began: self.plugins.last,
                 },
             );
@@ -186,7 +188,8 @@ impl Engine {
             Err(failure) if failure.reason == Reason::Plugin => Ended::PluginFailed,
             Err(_) => Ended::Failed,
         };
-        self.metrics.ended(probe.labels(), probe.outcome(&result));
+        self.metrics
+            .ended(probe.labels(), probe.outcome(&result), attempt.started.elapsed());
         if let Err(failure) = &result {
             tracing::debug!(
                 task = %probe.record.id, purpose = ?probe.purpose, reason = ?failure.reason,

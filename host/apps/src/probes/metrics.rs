@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use transom_common::Described;
 
 /// Labels of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -23,17 +24,24 @@ struct Purpose {
     purpose: &'static str,
 }
 
+/// The kind of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
 /// Counters of attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     attempts: Family<Attempt, Counter>,
     late: Family<Purpose, Histogram, fn() -> Histogram>,
+    took: Family<Kind, Histogram, fn() -> Histogram>,
     under_way: Gauge,
     scheduled: Gauge,
 }
 
 /// From a millisecond to about half a minute.
-fn lateness() -> Histogram {
+fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
@@ -41,20 +49,27 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             attempts: Family::default(),
-            late: Family::new_with_constructor(lateness),
+            late: Family::new_with_constructor(durations),
+            took: Family::new_with_constructor(durations),
             under_way: Gauge::default(),
             scheduled: Gauge::default(),
         };
         registry.register(
             "transom_apps_checks",
             "Probes of instances, by purpose, kind and outcome: passed, failed, or why there was no result",
-            metrics.attempts.clone(),
+            Described(metrics.attempts.clone()),
         );
         registry.register_with_unit(
             "transom_apps_probe_lateness",
             "From the time at which a probe is due to its start",
             Unit::Seconds,
-            metrics.late.clone(),
+            Described(metrics.late.clone()),
+        );
+        registry.register_with_unit(
+            "transom_apps_probe",
+            "Time that a probe took, by kind",
+            Unit::Seconds,
+            Described(metrics.took.clone()),
         );
         registry.register(
             "transom_apps_probes_running",
@@ -75,7 +90,15 @@ impl Metrics {
             .observe(late.as_secs_f64());
     }
 
-    pub(super) fn ended(&self, (purpose, kind): (&'static str, &'static str), outcome: &'static str) {
+    pub(super) fn ended(
+        &self,
+        (purpose, kind): (&'static str, &'static str),
+        outcome: &'static str,
+        took: Duration,
+    ) {
+        self.took
+            .get_or_create(&Kind { kind })
+            .observe(took.as_secs_f64());
         let labels = Attempt {
             purpose,
             kind,

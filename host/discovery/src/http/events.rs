@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
+use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
@@ -30,20 +31,33 @@ struct Watcher<A> {
     /// The last answer that was sent.
     last_sent: Option<Vec<u8>>,
     _permit: OwnedSemaphorePermit,
+    _watching: Watching,
+}
+
+/// Counts a watcher until it is dropped.
+struct Watching(Gauge);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// An endless response; `answer` computes the watched answer from a zone.
 pub(super) fn events<T: Serialize>(
     shared: Arc<Shared>,
     permit: OwnedSemaphorePermit,
+    watchers: &Gauge,
     answer: impl Fn(&Zone) -> Vec<T> + Send + 'static,
 ) -> Response {
+    watchers.inc();
     let watcher = Watcher {
         serials: shared.serial.subscribe(),
         shared,
         answer: move |zone: &Zone| serde_json::to_vec(&answer(zone)).unwrap_or_default(),
         last_sent: None,
         _permit: permit,
+        _watching: Watching(watchers.clone()),
     };
     let frames = stream::unfold(watcher, async |mut watcher| {
         let frame = watcher.next().await?;

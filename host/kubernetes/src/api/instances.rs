@@ -25,6 +25,27 @@ pub(crate) fn router(instances: BTreeMap<String, Router>) -> Router {
     })
 }
 
+/// The routes of the framework at `instance` (`/NAME`), without this path; all routes of the port if it
+/// is empty.
+pub(crate) fn below(port: Router, instance: &str) -> Router {
+    if instance.is_empty() {
+        return port;
+    }
+    let instance: Arc<str> = instance.into();
+    Router::new().fallback(move |mut request: Request| {
+        let (port, instance) = (port.clone(), Arc::clone(&instance));
+        async move {
+            let path = format!("{instance}{}", request.uri().path());
+            // A path that was valid remains valid behind a name.
+            if let Some(uri) = with_path(request.uri(), &path) {
+                *request.uri_mut() = uri;
+            }
+            let Ok(response) = port.oneshot(request).await;
+            response
+        }
+    })
+}
+
 /// The rules of the port: those of a framework's port.
 pub(crate) fn access_rules() -> AccessRules {
     AccessRules {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 use transom_cluster::TaskId;
 use transom_common::HostPort;
+use transom_common::trace::TraceContext;
 use transom_replicas::Condition;
 use transom_scheduler::TaskRequest;
 
@@ -348,6 +349,7 @@ impl Core {
             not_before: None,
             priority: 0,
             reservation: None,
+            trace: TraceContext::default(),
         }]);
     }
 

@@ -35,8 +35,8 @@ use crate::{
         status::{Change, Status},
     },
     runtime::{
-        engine::{CompilePriority, Compilers, Engine, worlds::events::SharedQuery},
-        executor::{self, GuestExecutor},
+        engine::{Compilers, Engine, worlds::events::SharedQuery},
+        executor::{self, GuestExecutor, Priority},
         pool::Runtime,
         shadow::calls::{Open, Prepare, Validate},
     },
@@ -82,13 +82,16 @@ impl Config {
         };
         let calls = config.recording.clone().map(|settings| {
             let (log, writer) = CallLog::new(settings, metrics.clone());
-            runtime.tracker.spawn(writer.run(runtime.token.clone()));
+            // It does not keep calls from the processor; what it cannot write in time is dropped.
+            runtime
+                .executor
+                .spawn_low(&runtime.tracker, writer.run(runtime.token.clone()));
             log
         });
         let compilers = Compilers::new(
             config.compiler.clone(),
             config.compile_timeout,
-            CompilePriority::Background,
+            Priority::Background,
         );
         let admission_context = AdmissionContext {
             runtime: runtime.clone(),

@@ -106,6 +106,7 @@ impl Manifest {
     /// Validates a manifest; `defaults` and `probation` are the default values.
     fn from_table(table: Table, defaults: &Limits, probation: Probation) -> Result<Manifest, ManifestError> {
         let mut top = Section::new("", table);
+        check_version(&mut top)?;
         let world = top.string("world")?.ok_or(ManifestError::Missing("world"))?;
         let world = WorldName::parse(&world).ok_or_else(|| {
             top.wrong(
@@ -177,6 +178,22 @@ pub fn check_manifest(text: &str) -> Result<(), String> {
 }
 
 /// The keys and values of a manifest's text.
+/// The form of manifests: `manifest-version`, 1 where it is missing. Only a form that older daemons
+/// would misunderstand has a higher one.
+const VERSION: i64 = 1;
+
+fn check_version(top: &mut Section) -> Result<(), ManifestError> {
+    match top.take("manifest-version") {
+        None | Some(Value::Integer(VERSION)) => Ok(()),
+        Some(Value::Integer(found)) => Err(top.wrong(
+            "manifest-version",
+            found,
+            format!("{VERSION}, which is what this daemon reads; a higher one needs a newer transom"),
+        )),
+        Some(other) => Err(top.mistyped("manifest-version", &other, "a whole number")),
+    }
+}
+
 fn table(text: &str) -> Result<Table, ManifestError> {
     text.parse().map_err(|error: toml::de::Error| {
         let line = error

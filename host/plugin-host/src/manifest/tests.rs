@@ -318,6 +318,10 @@ fn manifest_errors_name_key_and_expectation() {
         ("world = 1", "`world` is of type integer; expected a string"),
         ("world = \"x\"", "check-probe, attribute-matcher"),
         (
+            "manifest-version = 2\nworld = \"event-filter\"",
+            "`manifest-version` is 2; expected 1, which is what this daemon reads",
+        ),
+        (
             "wrld = \"event-filter\"\nworld = \"event-filter\"",
             "unknown key `wrld`; did you mean `world`?",
         ),

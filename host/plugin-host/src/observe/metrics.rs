@@ -8,6 +8,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+use transom_common::Described;
 
 use super::{
     status::{Recorded, RolloutKind},
@@ -109,52 +110,60 @@ impl Metrics {
             recording: Family::default(),
         };
         registry.register_collector(Box::new(it.versions.clone()));
-        registry.register("refusals", "Components refused at admission", it.refusals.clone());
-        registry.register("admissions", "Versions activated", it.admissions.clone());
+        registry.register(
+            "refusals",
+            "Components refused at admission",
+            Described(it.refusals.clone()),
+        );
+        registry.register(
+            "admissions",
+            "Versions activated",
+            Described(it.admissions.clone()),
+        );
         registry.register(
             "swaps",
             "Versions that replaced another one, rollbacks included",
-            it.swaps.clone(),
+            Described(it.swaps.clone()),
         );
         registry.register(
             "rollbacks",
             "Rollbacks to an earlier version, by probation or by an operator",
-            it.rollbacks.clone(),
+            Described(it.rollbacks.clone()),
         );
         registry.register(
             "promotions",
             "Shadows and canaries that took the place of the serving version",
-            it.promotions.clone(),
+            Described(it.promotions.clone()),
         );
         registry.register(
             "returns",
             "Shadows and canaries that were stopped, by the host or by an operator",
-            it.returns.clone(),
+            Described(it.returns.clone()),
         );
         registry.register(
             "disabled",
             "1 while the plugin is disabled after repeated faults",
-            it.disabled.clone(),
+            Described(it.disabled.clone()),
         );
         registry.register(
             "shadow_answers",
             "Answers of a shadow version: same, different, failed, or dropped before the comparison",
-            it.shadow.clone(),
+            Described(it.shadow.clone()),
         );
         registry.register(
             "canary_answers",
             "Calls of a canary: failed, or repeated on the serving version: same, different, or dropped before the comparison",
-            it.canary.clone(),
+            Described(it.canary.clone()),
         );
         registry.register(
             "recorded_calls",
             "Calls chosen for the call log: recorded, dropped (the queue was full), too-large, or failed (not written)",
-            it.recording.clone(),
+            Described(it.recording.clone()),
         );
         registry.register(
             "compiled_cache",
             "Lookups of compiled components on disk: hit, miss, or rejected as untrusted (also a miss)",
-            it.cache.clone(),
+            Described(it.cache.clone()),
         );
         it
     }

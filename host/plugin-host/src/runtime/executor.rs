@@ -27,7 +27,7 @@ pub(crate) const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_millis(2)
 /// Short polls at low priority after which a task returns to normal priority.
 const QUICK_POLLS_BEFORE_RETURN: u32 = 16;
 /// Added to the daemon's niceness: about a tenth of its weight under contention.
-const NICENESS: i32 = 10;
+pub(crate) const NICENESS: i32 = 10;
 
 thread_local! {
     /// Whether the guest that is being polled has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] in
@@ -62,6 +62,15 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
             BlockingTaskError::Stopped
         }
     })
+}
+
+/// Whether admissions take precedence over other work of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// Beside calls: they and their compilations run at low priority.
+    Background,
+    /// For an operator who waits, or a daemon that does not serve yet.
+    Interactive,
 }
 
 /// Runs guest tasks at two priorities. Cheap to clone; the low-priority runtime ends with the last
@@ -128,6 +137,13 @@ impl GuestExecutor {
                 low_priority: low_priority.handle().clone(),
             }
             .run_at_normal_priority(work);
+        }
+    }
+
+    /// Runs a task at low priority throughout, with what it runs on blocking threads.
+    pub(crate) fn spawn_low(&self, tracker: &TaskTracker, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(low_priority) = &self.low_priority.0 {
+            tracker.spawn_on(work, low_priority.handle());
         }
     }
 }

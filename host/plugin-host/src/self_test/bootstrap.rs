@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use transom_common::text::hex;
 
 use super::{
-    Answer, PreparedCase, Testable, answer, ask,
+    Answer, CaseAgents, PreparedCase, Testable, answer, ask,
     forms::{Bytes, Pairs},
 };
 use crate::{
@@ -131,7 +131,7 @@ impl Testable for Bootstrap {
     type Question = Question;
     type Found = Result<Prepared, Refusal>;
 
-    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
+    fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let expected = if case.refused.is_none() {
             answer("expect", &case.expect)
         } else {

@@ -18,7 +18,7 @@ use std::sync::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Answer, PreparedCase, Testable, answer, ask};
+use super::{Answer, CaseAgents, PreparedCase, Testable, answer, ask};
 use crate::{
     runtime::engine::{
         Instance,
@@ -109,7 +109,7 @@ impl Testable for Filter {
     /// Or the text with which it refused the query.
     type Found = Result<Vec<Decision>, String>;
 
-    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
+    fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let expected = match case.expect {
             _ if case.refused => Some(answer("refused", true)),
             // A query that is taken.

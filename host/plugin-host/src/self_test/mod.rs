@@ -19,13 +19,14 @@ mod running;
 
 use std::sync::Arc;
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use transom_common::text::one_line;
 
 use crate::runtime::engine::{Instance, Reply, World};
 
+pub(crate) use matcher::CaseAgents;
 pub use probe::Awaited;
 pub(crate) use probe::awaited;
 pub(crate) use probe::recorded::{answer_form, outcome_form, step_form};
@@ -47,8 +48,10 @@ pub(crate) trait Testable: World {
     /// The instance's result.
     type Found: Send;
 
-    /// Parses a case. The error names the mistake in it.
-    fn prepare_case(case: Self::Case) -> Result<PreparedCase<Self>, String>;
+    /// Parses a case. `agents`: those of a recorded call, if the case does not list them. The error
+    /// names the mistake in it.
+    fn prepare_case(case: Self::Case, agents: Option<&Arc<CaseAgents>>)
+    -> Result<PreparedCase<Self>, String>;
 
     /// Executes the case on an instance, as its task would. The error is the reason why there is no
     /// answer.
@@ -77,11 +80,26 @@ pub(crate) struct PreparedCase<W: Testable> {
 impl<W: Testable> PreparedCase<W> {
     /// Parses a case, without its `name`.
     pub(crate) fn read(case: &Value) -> Result<PreparedCase<W>, String> {
+        PreparedCase::read_with(case, None)
+    }
+
+    /// The same of a recorded call, whose agents are not part of the case.
+    pub(crate) fn recorded(
+        case: &Map<String, Value>,
+        agents: Option<&Arc<CaseAgents>>,
+    ) -> Result<PreparedCase<W>, String> {
+        PreparedCase::read_with(case, agents)
+    }
+
+    fn read_with<'a>(
+        case: impl Deserializer<'a, Error = serde_json::Error>,
+        agents: Option<&Arc<CaseAgents>>,
+    ) -> Result<PreparedCase<W>, String> {
         let case = serde_path_to_error::deserialize(case).map_err(|error| {
             let path = error.path().to_string();
             format!("`{path}`: {}", error.into_inner())
         })?;
-        W::prepare_case(case)
+        W::prepare_case(case, agents)
     }
 
     /// Executes it for its duration alone.

@@ -147,7 +147,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
-    use crate::{config::Compiler, observe::metrics::Metrics, runtime::engine::CompilePriority};
+    use crate::{config::Compiler, observe::metrics::Metrics, runtime::executor::Priority};
 
     struct Rig {
         root: tempfile::TempDir,
@@ -160,11 +160,7 @@ mod tests {
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
     fn compilers() -> Compilers {
-        Compilers::new(
-            Compiler::InProcess,
-            Duration::from_mins(1),
-            CompilePriority::Interactive,
-        )
+        Compilers::new(Compiler::InProcess, Duration::from_mins(1), Priority::Interactive)
     }
 
     impl Rig {

@@ -171,7 +171,9 @@ impl History {
         let (found, invalid) = store.load_valid(&format!("{name}/")).await?;
         let stored: Vec<AdmissionRecord> = found.into_iter().map(|record| record.value).collect();
         let of_invalid = invalid.iter().filter_map(|error| match error {
-            typed::Error::Record { key, .. } => key.rsplit('/').next()?.parse().ok(),
+            typed::Error::Record { key, .. } | typed::Error::Newer { key, .. } => {
+                key.rsplit('/').next()?.parse().ok()
+            }
             _ => None,
         });
         let in_use = stored.iter().map(|it| it.sequence).chain(of_invalid);

@@ -32,10 +32,10 @@ use crate::{
     observe::{metrics::Metrics, version_metrics::VersionMetrics},
     runtime::{
         engine::{
-            CompilePriority, Compilers, Engine,
+            Compilers, Engine,
             worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
         },
-        executor::GuestExecutor,
+        executor::{GuestExecutor, Priority},
         pool::Runtime,
     },
     self_test::Testable,
@@ -192,7 +192,7 @@ impl TrialHost {
         let compilers = Compilers::new(
             config.compiler.clone(),
             config.compile_timeout,
-            CompilePriority::Interactive,
+            Priority::Interactive,
         );
         Ok(TrialHost {
             admission_context: AdmissionContext {

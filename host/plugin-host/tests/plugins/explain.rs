@@ -11,6 +11,7 @@ use transom_plugin_host::{
 };
 
 use crate::{
+    canary::{CANARYS, MANUAL, OTHERS, probe, started},
     chain::agent,
     recording::record,
     support::{Server, Site, request, response, until},
@@ -346,5 +347,63 @@ async fn attempt_is_shown_step_by_step_and_counts_nowhere() {
         ("absent", &None, 0)
     );
     assert!(shown.failure.unwrap().message.contains("absent"));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn canary_answer_is_explained_beside_that_of_the_serving_version() {
+    let source = "tests/odd-probe";
+    let site = Site::with(&[(source, "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    started(&site, source, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    let explain = async |task: &str| {
+        let mut request = request(None);
+        request.task = task.to_owned();
+        let kind = Kind::Named("odd".to_owned());
+        site.plugins.explain_probe(&kind, request, None).await
+    };
+    let mark = |outcome: &Option<Value>| outcome.as_ref().unwrap()["custom"]["mark"].clone();
+    let before = counts(&site, "odd");
+    let shown = explain(CANARYS[0]).await;
+    let canary = shown.canary.unwrap();
+    assert_eq!(
+        (mark(&shown.outcome), mark(&canary.answer.outcome)),
+        (json!("v1"), json!("v2"))
+    );
+    assert_eq!(canary.versions[0].plugin, "odd");
+    assert_eq!(explain(OTHERS[0]).await.canary, None);
+    assert_eq!(counts(&site, "odd"), before);
+    site.stop().await;
+}
+
+/// A canary with nearly all calls: those about the app `/web`, and the query of everything, are in it.
+const MOST: &str = "rollout = \"canary-manual\"\ncanary = { percent = 99 }\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_and_agents_are_explained_by_a_canary_too() {
+    let odd = filter("mark = \"v1\"");
+    let installed = [
+        ("tests/odd-events", "first", Some(&*odd)),
+        ("attributes", "attributes", None),
+    ];
+    let site = Site::with_config(&installed, |config| {
+        config.bindings.filters = vec!["first".to_owned()];
+    })
+    .await;
+    let next = filter("mark = \"v1\"\ndrop = [\"a\"]").replacen('\n', &format!("\n{MOST}"), 1);
+    started(&site, "tests/odd-events", "first", &next).await;
+    let explanation = explain(&site, &[event(1, "a", &json!({})), event(2, "b", &json!({}))]).await;
+    let canary = explanation.canary.unwrap();
+    assert_eq!((explanation.events, explanation.dropped), (2, 0));
+    assert_eq!((canary.answer.events, canary.answer.dropped), (2, 1));
+
+    let manifest = format!("world = \"attribute-matcher\"\n{MOST}");
+    started(&site, "attributes", "attributes", &manifest).await;
+    let mut agents = site.plugins.agent_set(None);
+    agents.update(vec![agent(1, "a")], vec![]);
+    let explanation = agents.explain(task(&[])).await;
+    let canary = explanation.canary.unwrap();
+    assert_eq!((explanation.accepted, canary.answer.accepted), (1, 1));
+    assert_eq!(canary.versions[0].plugin, "attributes");
+    assert_eq!(canary.answer.canary, None);
     site.stop().await;
 }

@@ -13,6 +13,7 @@
 
 mod admission;
 mod attestations;
+mod bundles;
 mod canary;
 mod canary_limits;
 mod chain;

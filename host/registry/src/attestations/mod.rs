@@ -1,7 +1,8 @@
 //! Attestations of an image: what its builder says of it, and its software bill of materials
 //! (SBOM). Pure rules, without a registry.
 //!
-//! An attestation is an in-toto statement in a DSSE envelope, as `cosign attest` attaches it. An
+//! An attestation is an in-toto statement in a DSSE envelope, as `cosign attest` attaches it: under a
+//! tag, or in a sigstore bundle ([`crate::bundles`]). An
 //! SBOM may also be attached as it is, without a signature (`cosign attach sbom`). Only a summary is
 //! kept. Attestations are for people: none of them decides whether a component is admitted.
 
@@ -44,6 +45,10 @@ pub struct Attestation {
     /// How many packages an SBOM lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<u64>,
+    /// The parts of a sigstore bundle that are not verified: `certificate`, `transparency log`,
+    /// `timestamp`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_verified: Vec<String>,
 }
 
 /// The attestations of an image.
@@ -69,16 +74,17 @@ pub(crate) enum AttestationError {
     OtherImage,
 }
 
-#[derive(Deserialize)]
+/// A DSSE envelope.
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope {
+pub(crate) struct Envelope {
     payload_type: String,
     payload: String,
     #[serde(default)]
     signatures: Vec<EnvelopeSignature>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct EnvelopeSignature {
     sig: String,
 }
@@ -95,21 +101,24 @@ pub(crate) fn from_envelope(
     image: &str,
     signer: impl Fn(&[u8], &[u8]) -> Option<String>,
 ) -> Result<Attestation, AttestationError> {
-    let wrong = |error: &dyn std::fmt::Display| AttestationError::Envelope(one_line(&error.to_string()));
-    let envelope: Envelope = serde_json::from_slice(envelope).map_err(|error| wrong(&error))?;
-    if envelope.payload_type != STATEMENT {
-        return Err(AttestationError::Payload(text(&envelope.payload_type)));
-    }
-    let payload = BASE64_STANDARD
-        .decode(&envelope.payload)
-        .map_err(|error| wrong(&error))?;
+    let envelope: Envelope = serde_json::from_slice(envelope)
+        .map_err(|error| AttestationError::Envelope(one_line(&error.to_string())))?;
+    from_statement(&envelope, image, signer)
+}
+
+/// The same of a parsed envelope.
+pub(crate) fn from_statement(
+    envelope: &Envelope,
+    image: &str,
+    signer: impl Fn(&[u8], &[u8]) -> Option<String>,
+) -> Result<Attestation, AttestationError> {
+    let payload = payload(envelope)?;
+    let statement = parse_statement(&payload)?;
     let message = pre_authentication_encoding(&envelope.payload_type, &payload);
     let signed_by = envelope.signatures.iter().find_map(|it| {
         let signature = BASE64_STANDARD.decode(&it.sig).ok()?;
         signer(&message, &signature)
     });
-    let statement: Value = serde_json::from_slice(&payload)
-        .map_err(|error| AttestationError::Statement(one_line(&error.to_string())))?;
     let is_statement = statement["_type"]
         .as_str()
         .is_some_and(|it| it.starts_with(STATEMENT_TYPE));
@@ -134,6 +143,24 @@ pub(crate) fn from_envelope(
         signed_by,
         ..summary(kind, &statement["predicate"])
     })
+}
+
+/// The statement of an envelope.
+pub(crate) fn statement(envelope: &Envelope) -> Result<Value, AttestationError> {
+    parse_statement(&payload(envelope)?)
+}
+
+fn payload(envelope: &Envelope) -> Result<Vec<u8>, AttestationError> {
+    if envelope.payload_type != STATEMENT {
+        return Err(AttestationError::Payload(text(&envelope.payload_type)));
+    }
+    BASE64_STANDARD
+        .decode(&envelope.payload)
+        .map_err(|error| AttestationError::Envelope(one_line(&error.to_string())))
+}
+
+fn parse_statement(payload: &[u8]) -> Result<Value, AttestationError> {
+    serde_json::from_slice(payload).map_err(|error| AttestationError::Statement(one_line(&error.to_string())))
 }
 
 /// Reads an SBOM that is attached as it is.
@@ -167,11 +194,12 @@ fn summary(kind: &str, predicate: &Value) -> Attestation {
             "/materials/0/uri",
         ]),
         packages,
+        not_verified: Vec::new(),
     }
 }
 
 /// On one line and of bounded length: a registry controls it.
-fn text(of: &str) -> String {
+pub(crate) fn text(of: &str) -> String {
     one_line(of).chars().take(MAX_TEXT).collect()
 }
 

@@ -139,6 +139,7 @@ mod tests {
                 source: source.to_string(),
                 manifest: manifest.to_string(),
                 signatures: Vec::new(),
+                bundles: Vec::new(),
                 attestations: Attestations::default(),
             }),
             component: Arc::new(component.to_vec()),

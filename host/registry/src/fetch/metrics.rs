@@ -5,6 +5,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
+use transom_common::Described;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Label {
@@ -26,7 +27,7 @@ impl FetchMetrics {
         registry.sub_registry_with_prefix("transom_plugins").register(
             "fetches",
             "Fetches from registries: done (changed or not) or failed",
-            Family::clone(&fetches),
+            Described(Family::clone(&fetches)),
         );
         FetchMetrics(fetches)
     }

@@ -7,8 +7,9 @@
 //! (`image_cache`), so that plugins stay available while a registry is not.
 //!
 //! * `schedule`: when a source is fetched again, a pure rule; `fetcher`: the fetch task
-//! * `pull`: one fetch, with the verification of digests and sizes
+//! * `pull`: one fetch, with the verification of digests and sizes; `bundles`: sigstore bundles
 
+mod bundles;
 mod fetcher;
 mod image_cache;
 mod metrics;

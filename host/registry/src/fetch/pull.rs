@@ -11,6 +11,7 @@ use transom_common::text::hex;
 use super::image_cache::ImageCache;
 use crate::{
     attestations::{self, Attestation, Attestations},
+    bundles::Bundle,
     error::Error,
     network::Reserved,
     oci::{
@@ -20,6 +21,11 @@ use crate::{
     settings::Registries,
     signatures::Trust,
 };
+
+/// Whether a sigstore bundle is a signature; others are attestations.
+fn is_signature(bundle: &str) -> bool {
+    Bundle::read(bundle.as_bytes()).is_ok_and(|it| it.is_signature())
+}
 
 /// What a plugin's manifest asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,17 +100,29 @@ impl Puller {
             Some(have) => have,
             None => self.component(request, manifest).await?,
         };
+        let bundles = tokio::time::timeout(ATTESTATIONS_TIMEOUT, self.bundle_manifests(source, &digest));
+        let bundles = bundles
+            .await
+            .unwrap_or(Err(FetchError::TimedOut(ATTESTATIONS_TIMEOUT)));
         if self.trust.is_enabled() && self.trust.of_image(&fetched.image).is_err() {
-            let signatures = self.signatures(source, &digest).await?;
-            if fetched.image.signatures != signatures {
-                let mut image = Image::clone(&fetched.image);
-                image.signatures = signatures;
+            let mut image = Image::clone(&fetched.image);
+            image.signatures = self.signatures(source, &digest).await?;
+            image.bundles = Vec::new();
+            if self.trust.of_image(&image).is_err() {
+                let manifests = match &bundles {
+                    Ok(manifests) => manifests.as_slice(),
+                    Err(error) if error.passes() => return Err(error.clone()),
+                    // The registry lists none.
+                    Err(_) => &[],
+                };
+                let found = self.bundles(source, &digest, manifests).await?;
+                image.bundles = found.into_iter().filter(|it| is_signature(it)).collect();
+            }
+            if *fetched.image != image {
                 fetched.image = Arc::new(image);
             }
         }
-        let attestations = self
-            .attestations(source, &digest, &fetched.image.attestations)
-            .await;
+        let attestations = self.attestations(source, &fetched.image, &bundles).await;
         if fetched.image.attestations != attestations {
             let mut image = Image::clone(&fetched.image);
             image.attestations = attestations;
@@ -116,7 +134,11 @@ impl Puller {
         Ok(fetched)
     }
 
-    async fn manifest(
+    pub(super) fn client(&self) -> &RegistryClient {
+        &self.client
+    }
+
+    pub(super) async fn manifest(
         &self,
         source: &Source,
         version: &str,
@@ -164,13 +186,14 @@ impl Puller {
                 source: request.source.to_string(),
                 manifest,
                 signatures: Vec::new(),
+                bundles: Vec::new(),
                 attestations: Attestations::default(),
             }),
             component: Arc::new(component.into()),
         })
     }
 
-    async fn blob(
+    pub(super) async fn blob(
         &self,
         source: &Source,
         layer: &Layer,
@@ -252,17 +275,29 @@ impl Puller {
         }
     }
 
-    /// The attestations of an image; `have`, if the registry has no others or does not answer. None
-    /// of them decides anything, so that an error is only logged.
-    async fn attestations(&self, source: &Source, digest: &str, have: &Attestations) -> Attestations {
+    /// The attestations of an image; those that it has, if the registry has no others or does not
+    /// answer. None of them decides anything, so that an error is only logged. `bundles`: the
+    /// manifests of its sigstore bundles.
+    async fn attestations(
+        &self,
+        source: &Source,
+        image: &Image,
+        bundles: &Result<Vec<String>, FetchError>,
+    ) -> Attestations {
+        let (digest, have) = (&image.digest(), &image.attestations);
         let read = async {
             let mut manifests = Vec::new();
+            let bundles = bundles.as_deref().unwrap_or_else(|error| {
+                tracing::warn!(%source, "the sigstore bundles of a component could not be listed: {error}");
+                &[]
+            });
             for kind in ATTESTATION_TAGS {
                 let attached = self.attached(source, digest, kind, "the attestations' manifest");
                 manifests.extend(attached.await?);
             }
             let keys = self.trust.labels().map(str::to_owned);
-            let read_from: Vec<String> = manifests.iter().cloned().chain(keys).collect();
+            let read_from = manifests.iter().chain(bundles).cloned();
+            let read_from: Vec<String> = read_from.chain(keys).collect();
             let read_from = oci::digest_of(read_from.join("\n").as_bytes());
             if read_from == have.read_from {
                 return Ok(have.clone());
@@ -270,6 +305,9 @@ impl Puller {
             let mut list = Vec::new();
             for manifest in &manifests {
                 list.extend(self.attestations_of(source, digest, manifest).await?);
+            }
+            for bundle in self.bundles(source, digest, bundles).await? {
+                list.extend(self.attestation_of(source, image, &bundle));
             }
             list.drain(..list.len().saturating_sub(MAX_ATTESTATIONS));
             Ok::<_, FetchError>(Attestations { read_from, list })
@@ -280,6 +318,27 @@ impl Puller {
             tracing::warn!(%source, "the attestations of a component could not be fetched: {error}");
             have.clone()
         })
+    }
+
+    /// What a sigstore bundle says. Not a signature by a configured key, which is shown as the
+    /// component's.
+    fn attestation_of(&self, source: &Source, image: &Image, bundle: &str) -> Option<Attestation> {
+        let signer = |message: &[u8], signature: &[u8]| self.trust.signer(message, signature);
+        let read = Bundle::read(bundle.as_bytes())
+            .and_then(|bundle| Ok((bundle.is_signature(), bundle.attestation(image, signer)?)));
+        match read {
+            Ok((
+                true,
+                Attestation {
+                    signed_by: Some(_), ..
+                },
+            )) => None,
+            Ok((_, attestation)) => Some(attestation),
+            Err(error) => {
+                tracing::warn!(%source, "a sigstore bundle is not shown: {error}");
+                None
+            }
+        }
     }
 
     /// The attestations that a manifest lists. `digest`: of the image.

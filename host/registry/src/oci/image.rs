@@ -29,6 +29,9 @@ pub struct Image {
     pub manifest: String,
     /// Looked for where keys are configured.
     pub signatures: Vec<Signature>,
+    /// Sigstore bundles that are signatures, as the registry has them; likewise.
+    #[serde(default)]
+    pub bundles: Vec<String>,
     /// What the registry had when the image was fetched.
     #[serde(default)]
     pub attestations: Attestations,

@@ -16,7 +16,9 @@ pub use fetch_error::FetchError;
 pub(crate) use image::text;
 pub use image::{Fetched, Image, MAX_COMPONENT_SIZE, Signature};
 pub use image_manifest::{CONFIG, LAYER, Layer, NoComponent, digest_of};
-pub(crate) use image_manifest::{MAX_IMAGE_MANIFEST, component_layer, described, image_manifest};
+pub(crate) use image_manifest::{
+    MAX_IMAGE_MANIFEST, component_layer, described, image_manifest, parse_digest,
+};
 pub(crate) use registry_client::{RegistryClient, Wanted};
 pub use source::Source;
 

@@ -7,8 +7,9 @@
 //!
 //! A file's signature is in `NAME.wasm.sig` and covers the component's bytes, as `cosign sign-blob`
 //! and `openssl` write it. An image has a cosign signature: over a document with the digest of the
-//! image manifest, which contains the digest of the component. Not supported: certificates,
-//! transparency logs and signing times.
+//! image manifest, which contains the digest of the component. cosign 3 puts such a signature into a
+//! sigstore bundle ([`crate::bundles`]). Not supported: certificates, transparency logs and signing
+//! times.
 
 mod key;
 
@@ -16,6 +17,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
 use crate::{
+    attestations::Attestation,
+    bundles::Bundle,
     error::Error,
     oci::{Image, digest_of},
     origin::Origin,
@@ -120,7 +123,7 @@ impl Trust {
 
     /// The key that signed an image, as [`Trust::check`] returns it for its component.
     pub fn of_image(&self, image: &Image) -> Result<Option<String>, SignatureError> {
-        if image.signatures.is_empty() {
+        if image.signatures.is_empty() && image.bundles.is_empty() {
             return self.unsigned(SignatureError::NoneThere);
         }
         let digest = digest_of(image.manifest.as_bytes());
@@ -132,6 +135,19 @@ impl Trust {
                 Some(signer) if names(&it.payload, &digest) => return Ok(Some(signer)),
                 Some(_) => why = SignatureError::Wrong("it signs another image"),
                 None => {}
+            }
+        }
+        let signer = |message: &[u8], signature: &[u8]| self.signer(message, signature);
+        for bundle in &image.bundles {
+            let bundle = Bundle::read(bundle.as_bytes()).ok().filter(Bundle::is_signature);
+            let Some(bundle) = bundle else { continue };
+            match bundle.attestation(image, signer) {
+                Ok(Attestation {
+                    signed_by: Some(signer),
+                    ..
+                }) => return Ok(Some(signer)),
+                Ok(_) => {}
+                Err(_) => why = SignatureError::Wrong("it signs another image"),
             }
         }
         Err(why)

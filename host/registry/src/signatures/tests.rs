@@ -148,6 +148,7 @@ fn an_image_needs_a_signature_that_names_it() {
             source: "oci://r.example/probe:1".to_owned(),
             manifest: manifest.clone(),
             signatures,
+            bundles: Vec::new(),
             attestations: Attestations::default(),
         })),
         ..file(component, None)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
+use tracing::Instrument;
 use transom_cluster::v1;
 use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
 use transom_common::error_chain;
@@ -76,8 +77,10 @@ impl Actor {
         for batch in left.by_ref() {
             self.queue.tried(batch);
             let planned = round.planned();
+            let span = self.queue.round_span(batch);
             let failure = if batch.spec.volumes.is_empty() {
-                round.place(batch, &mut self.matcher, &mut self.rng).await
+                let placing = round.place(batch, &mut self.matcher, &mut self.rng);
+                placing.instrument(span.clone()).await
             } else {
                 let keys = self.queue.reservation_keys(&batch.ids);
                 let residents = Residents {
@@ -86,8 +89,10 @@ impl Actor {
                     framework: caller.framework_id().map_or("", FrameworkId::as_str),
                 };
                 let (matcher, rng) = (&mut self.matcher, &mut self.rng);
-                round.place_residents(batch, &residents, matcher, rng).await
+                let placing = round.place_residents(batch, &residents, matcher, rng);
+                placing.instrument(span.clone()).await
             };
+            span.record("placed", round.planned() - planned);
             if round.planned() > planned {
                 self.queue.note_used(&batch.spec.id, now);
             }
@@ -117,6 +122,10 @@ impl Actor {
         } else {
             self.end_pass(next.is_some());
         }
+        self.metrics
+            .round_seconds
+            .0
+            .observe(begun.elapsed().as_secs_f64());
     }
 
     /// Takes the agents in maintenance out of the matcher's agent set.
@@ -331,7 +340,9 @@ impl Actor {
             .remove_all(&accepts.iter().map(|(offer, _)| offer.clone()).collect());
         let answered_by = Instant::now() + self.times.launch;
         for intent in intents {
-            self.queue.remove(intent.request_id());
+            if let Some(request) = self.queue.remove(intent.request_id()) {
+                self.starts.begin(intent, &request.trace);
+            }
             self.reconcile_schedule.at(intent.id.clone(), answered_by);
         }
         let mut calls = Vec::with_capacity(accepts.len());
@@ -362,6 +373,7 @@ impl Actor {
                 Err(error) => {
                     // The master may have accepted them: reconcile.
                     self.metrics.call_failed("ACCEPT");
+                    self.starts.accepted(&tasks, false);
                     tracing::warn!(
                         tasks = tasks.len(),
                         error = error_chain(&error),
@@ -378,6 +390,7 @@ impl Actor {
 
     fn launched(&mut self, tasks: &[TaskId]) {
         self.metrics.launches.inc_by(tasks.len() as u64);
+        self.starts.accepted(tasks, true);
         let now = Timestamp::now();
         for task in tasks {
             let Some(record) = self.ledger.get(task) else {

@@ -24,6 +24,7 @@ mod maintenance;
 mod requests;
 mod reservations;
 mod start;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod updates;
@@ -59,6 +60,7 @@ use crate::subscription::roles::Roles;
 use crate::subscription::{NewSubscription, SubscriptionEvent};
 use crate::{Error, Event, KillChoice, Reason, SubscriptionStatus};
 use reservations::HeldReservations;
+use starts::Starts;
 
 pub(crate) use start::Dependencies;
 
@@ -144,6 +146,8 @@ struct Actor {
     ledger: Ledger,
     reservations: HeldReservations,
     queue: Queue,
+    /// Spans of launches.
+    starts: Starts,
     pending_changed: bool,
     next_ready: Option<Timestamp>,
     pool: Pool,
@@ -192,6 +196,8 @@ impl Actor {
             &self.metrics.connected,
             &self.metrics.pending_tasks,
             &self.metrics.tasks,
+            &self.metrics.held_offers,
+            &self.metrics.known_agents,
         ] {
             gauge.set(0);
         }
@@ -416,6 +422,8 @@ impl Actor {
                 .pending
                 .store(Arc::new(self.queue.snapshot(self.blocked_by(), now)));
         }
+        self.metrics.held_offers.set(count(self.pool.offers().len()));
+        self.metrics.known_agents.set(count(self.agents.len()));
         self.outbox.extend(self.after_publish.drain(..));
     }
 

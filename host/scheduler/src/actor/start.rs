@@ -15,6 +15,7 @@ use transom_cluster::{Client, v1};
 use transom_store::Store;
 
 use super::reservations::HeldReservations;
+use super::starts::Starts;
 use super::{Actor, QUEUE, Timeouts};
 use crate::api::handle::Shared;
 use crate::api::request_queue::{RequestQueue, Requests};
@@ -124,6 +125,7 @@ impl Dependencies {
             ledger,
             reservations: HeldReservations::new(reservations),
             queue: Queue::default(),
+            starts: Starts::default(),
             pending_changed: false,
             next_ready: None,
             pool: Pool::default(),

@@ -25,6 +25,8 @@ struct Outcome {
     returned: Vec<TaskId>,
     /// Tasks reported as `TASK_UNKNOWN` shortly after a subscription: reconciled again.
     unconfirmed_unknown: HashSet<TaskId>,
+    /// Records whose state changed, and whether they run for the first time.
+    states: Vec<(Arc<TaskRecord>, bool)>,
     duplicates: u64,
     unknown: u64,
 }
@@ -56,6 +58,13 @@ impl Actor {
         self.store_succeeded();
         self.metrics.duplicate_status_updates.inc_by(outcome.duplicates);
         self.metrics.unknown_status_updates.inc_by(outcome.unknown);
+        for (record, first_run) in &outcome.states {
+            self.metrics.changed(record);
+            self.starts.changed(record);
+            if *first_run {
+                self.metrics.started(record);
+            }
+        }
         for record in outcome.changed.values() {
             self.after_change(record);
         }
@@ -113,7 +122,12 @@ impl Actor {
                     {
                         outcome.returned.push(next.id.clone());
                     }
+                    let first_run = record.started_at.is_none() && next.started_at.is_some();
+                    let state_changed = record.state != next.state;
                     let next = Arc::new(*next);
+                    if state_changed {
+                        outcome.states.push((Arc::clone(&next), first_run));
+                    }
                     if launched {
                         outcome.events.push(Event::Launched(Arc::clone(&next)));
                     }

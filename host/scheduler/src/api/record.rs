@@ -1,6 +1,5 @@
 //! A task that was accepted for launch, as it is stored.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +10,9 @@ use transom_cluster::v1::{self, TaskState};
 
 use crate::{AgentLocation, InGroup};
 
-/// All records by task id: one immutable snapshot.
-pub type Tasks = BTreeMap<TaskId, Arc<TaskRecord>>;
+/// All records by task id: one immutable snapshot. Snapshots share what did not change, so that a
+/// change costs the same with a million records.
+pub type Tasks = imbl::OrdMap<TaskId, Arc<TaskRecord>>;
 
 /// One task, from the intent to launch it until the service purges it. Stored as JSON under
 /// `<prefix>/tasks/<task id>`.

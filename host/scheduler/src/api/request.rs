@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use transom_cluster::{AgentId, ExecutorId, TaskId, v1};
 use transom_common::HostPort;
+use transom_common::trace::TraceContext;
 use transom_plugin_host::matcher;
 
 use crate::{TaskRecord, VolumeRequest};
@@ -32,6 +33,8 @@ pub struct TaskRequest {
     /// The key of the reservation, if the run spec has volumes: requests with the same key run one
     /// after another on the same agent with the same volumes. `None`: the id of this request.
     pub reservation: Option<String>,
+    /// The place in a trace that its launch belongs to.
+    pub trace: TraceContext,
 }
 
 /// The question which instances of a run spec to kill when it is scaled down.

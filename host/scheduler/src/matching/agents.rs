@@ -133,6 +133,11 @@ impl Agents {
     }
 
     /// Location and attributes, as stored in records.
+    /// How many are known.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
     pub(crate) fn get(&self, handle: u32) -> Option<(&Arc<AgentLocation>, &Arc<[v1::Attribute]>)> {
         let known = self.by_id.get(self.by_handle.get(&handle)?)?;
         Some((&known.place, &known.attributes))

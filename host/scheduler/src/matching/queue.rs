@@ -17,12 +17,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tracing::Span;
 use transom_cluster::TaskId;
+use transom_common::trace;
 
 use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest, UnusedOffer};
 
 /// One of this many passes with launches goes by age if a task is starved.
 const AGING_PASS_INTERVAL: u32 = 4;
+/// Rounds with one task that are traced.
+const MAX_TRACED_ROUNDS: u32 = 32;
+/// Traced tasks that one round is linked with.
+const MAX_LINKS: usize = 16;
 /// A task of a lower priority counts as starved after this time.
 const STARVATION_AGE: Duration = Duration::from_mins(1);
 
@@ -40,6 +46,8 @@ struct Queued {
     position: QueuePosition,
     /// The last pass that matched it.
     last_pass: u64,
+    /// Rounds with it that are in its trace.
+    traced_rounds: u32,
 }
 
 /// The queue. Tasks that share a specification and a priority are matched together, at the position
@@ -125,6 +133,7 @@ impl Queue {
                 since: now,
                 position,
                 last_pass: 0,
+                traced_rounds: 0,
             },
         );
         self.next += 1;
@@ -144,6 +153,44 @@ impl Queue {
                 self.specs.remove(run_spec);
             }
         }
+    }
+
+    /// The span of a round with these tasks, below the first one that is traced and linked with some
+    /// others. Later rounds with a task that does not fit have none.
+    pub(crate) fn round_span(&mut self, batch: &TaskBatch) -> Span {
+        if !trace::is_on() {
+            return Span::none();
+        }
+        let mut places = Vec::new();
+        for id in &batch.ids {
+            if places.len() >= MAX_LINKS {
+                break;
+            }
+            if let Some(queued) = self.tasks.get_mut(id)
+                && queued.wanted.trace.is_recorded()
+                && queued.traced_rounds < MAX_TRACED_ROUNDS
+            {
+                queued.traced_rounds += 1;
+                places.push(queued.wanted.trace.clone());
+            }
+        }
+        let Some((first, others)) = places.split_first() else {
+            return Span::none();
+        };
+        let span = first.child(|| {
+            tracing::info_span!(
+                target: trace::TARGET,
+                "match",
+                run_spec = batch.spec.id,
+                tasks = batch.ids.len(),
+                placed = tracing::field::Empty,
+                trace_id = tracing::field::Empty,
+            )
+        });
+        for place in others {
+            place.link(&span);
+        }
+        span
     }
 
     pub(crate) fn get(&self, task: &TaskId) -> Option<&TaskRequest> {

@@ -1,7 +1,7 @@
 //! Retries with exponential, jittered backoff, for one operation or for many tasks. Takes `now` as
 //! an argument and reads no clock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::Instant;
 use transom_cluster::TaskId;
@@ -69,6 +69,9 @@ impl Retry {
 pub(crate) struct Schedule {
     backoff: Backoff,
     entries: HashMap<TaskId, Entry>,
+    /// The same tasks by their times: all tasks of a framework may be scheduled while they are
+    /// answered one after the other.
+    by_due: BTreeSet<(Instant, TaskId)>,
 }
 
 #[derive(Debug)]
@@ -82,19 +85,27 @@ impl Schedule {
         Self {
             backoff,
             entries: HashMap::new(),
+            by_due: BTreeSet::new(),
         }
     }
 
     /// Schedules the first attempt at `due`; a task that is scheduled already starts over, but no
     /// later than before.
     pub(crate) fn at(&mut self, task: TaskId, due: Instant) {
-        let entry = self.entries.entry(task).or_insert(Entry { due, attempt: 0 });
+        let entry = self.entries.entry(task.clone());
+        let entry = entry.or_insert(Entry { due, attempt: 0 });
+        let mut timed = (entry.due, task);
+        self.by_due.remove(&timed);
         entry.due = entry.due.min(due);
         entry.attempt = 0;
+        timed.0 = entry.due;
+        self.by_due.insert(timed);
     }
 
     pub(crate) fn remove(&mut self, task: &TaskId) {
-        self.entries.remove(task);
+        if let Some(entry) = self.entries.remove(task) {
+            self.by_due.remove(&(entry.due, task.clone()));
+        }
     }
 
     pub(crate) fn contains(&self, task: &TaskId) -> bool {
@@ -104,11 +115,14 @@ impl Schedule {
     /// The tasks that are due, each rescheduled.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<TaskId> {
         let mut due = Vec::new();
-        for (task, entry) in &mut self.entries {
-            if entry.due <= now {
+        while self.by_due.first().is_some_and(|(at, _)| *at <= now) {
+            due.extend(self.by_due.pop_first().map(|(_, task)| task));
+        }
+        for task in &due {
+            if let Some(entry) = self.entries.get_mut(task) {
                 entry.due = now + self.backoff.jittered(entry.attempt);
                 entry.attempt = entry.attempt.saturating_add(1);
-                due.push(task.clone());
+                self.by_due.insert((entry.due, task.clone()));
             }
         }
         due.sort_unstable();
@@ -117,7 +131,7 @@ impl Schedule {
 
     /// When the next task is due.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.entries.values().map(|entry| entry.due).min()
+        self.by_due.first().map(|(due, _)| *due)
     }
 }
 

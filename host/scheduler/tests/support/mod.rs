@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1::{self, TaskState};
 use transom_cluster::{Client, TaskId};
+use transom_common::trace::TraceContext;
 use transom_minicluster::{AgentConfig, Minicluster};
 use transom_plugin_host::Plugins;
 use transom_scheduler::{
@@ -343,6 +344,7 @@ impl Job {
             not_before: None,
             priority: 0,
             reservation: None,
+            trace: TraceContext::default(),
         };
         self.scheduler.submit(vec![wanted]);
     }

@@ -185,3 +185,38 @@ async fn term_numbers_count_from_one_for_each_prefix() {
     assert_eq!(one.next_term().await.unwrap(), 2);
     assert_eq!(other.next_term().await.unwrap(), 1);
 }
+
+#[test]
+fn records_of_a_newer_daemon_are_neither_decoded_nor_damaged() {
+    let entry = |value: &str| Entry {
+        key: "apps/specs/web".to_owned(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        version: 1,
+    };
+    for (value, newer) in [
+        (r#"{"a": 1}"#, None),
+        (r#"{"a": 1, "record_version": 1}"#, None),
+        (r#"{"a": 1, "record_version": 2}"#, Some(2)),
+        (r#"{"record_version": 7, "b": []}"#, Some(7)),
+        // The text elsewhere is no version of the record.
+        (r#"{"a": "record_version", "env": {"record_version": 9}}"#, None),
+        (r#"["record_version"]"#, None),
+    ] {
+        let found = decode::<serde_json::Value>(&entry(value));
+        match (found, newer) {
+            (Ok(_), None) => {}
+            (Err(error @ Error::Newer { .. }), Some(version)) => {
+                let text = error.to_string();
+                for expected in [
+                    "`apps/specs/web`",
+                    &format!("version {version}"),
+                    "up to 1",
+                    "restore a backup",
+                ] {
+                    assert!(text.contains(expected), "{text}");
+                }
+            }
+            (other, _) => panic!("{value}: {other:?}"),
+        }
+    }
+}

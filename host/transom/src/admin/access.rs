@@ -24,6 +24,8 @@ const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
 pub(super) const RULES: AccessRules = AccessRules {
     requirement,
     rejection,
+    // Of the apps service: audit events name the deployment.
+    audited_header: Some("marathon-deployment-id"),
     ..AccessRules::DEFAULT
 };
 

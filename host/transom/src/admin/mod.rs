@@ -1,12 +1,19 @@
-//! The admin port: health, readiness, metrics and plugins. On loopback by default; [`access`]
+//! The admin port: dashboard, health, readiness, metrics and plugins. On loopback by default; [`access`]
 //! controls access.
 //!
 //! | path | answer |
 //! |---|---|
+//! | `GET /`, `GET /ui/` | the dashboard ([`ui`]) |
 //! | `GET /health` | 200 while the process serves |
 //! | `GET /ready` | 200 when every service can answer, else 503; the body has the state of each service and framework |
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /v1/overview` | services, cluster, store, plugins and process in one document, and what is wrong |
+//! | `GET /v1/overview/stream` | the overview as server-sent events ([`stream`]) |
+//! | `GET /v1/user` | the user as the port knows it: `{"user": "ann", "read_only": false}` |
+//! | `/v1/services/{service}/…` | the API of a service ([`services`]) |
+//! | `GET /v1/cluster/agents` | the agents with attributes, resources and state |
+//! | `GET /v1/cluster/log?agent=A&framework=F&task=T&stream=stdout` | the end of a task's output, or a piece of it
+//! from `offset`; `Transom-Next-Offset` is where to continue |
 //! | `GET /v1/plugins` | every plugin with its state, and the plugin directory |
 //! | `GET /v1/plugins/{name}` | one of them |
 //! | `GET /v1/plugins/{name}/log?after=N` | the newest lines of its log |
@@ -23,9 +30,13 @@
 //! | `POST /v1/plugins/rescan` | scans the plugin directory now; returns the changes |
 
 mod access;
+mod cluster;
 mod explain;
 pub(crate) mod overview;
 mod plugins;
+mod services;
+mod stream;
+mod ui;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,14 +45,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
 use transom_plugin_host::Plugins;
-use transom_web::BoundPort;
+use transom_web::{BoundPort, Caller, RequestMetrics};
 
 pub(crate) use self::overview::ObservedStore;
 use self::overview::Overviews;
@@ -54,23 +65,27 @@ pub(crate) struct Admin {
     /// None where no plugins are hosted.
     plugins: Option<Plugins>,
     services: Services,
+    cluster: Client,
     overviews: Overviews,
+    requests: RequestMetrics,
 }
 
 impl Admin {
     /// `cluster`: the cluster manager; `store`: none where no service needs one.
     pub(crate) fn new(
-        registry: Registry,
+        mut registry: Registry,
         plugins: Option<Plugins>,
         services: Services,
         cluster: Client,
         store: Option<ObservedStore>,
     ) -> Admin {
         Admin {
-            overviews: Overviews::new(Arc::clone(&services), plugins.clone(), cluster, store),
+            overviews: Overviews::new(Arc::clone(&services), plugins.clone(), cluster.clone(), store),
+            requests: RequestMetrics::register(&mut registry, "transom_admin"),
             registry: Arc::new(registry),
             plugins,
             services,
+            cluster,
         }
     }
 }
@@ -81,7 +96,9 @@ pub(crate) fn serve(
     admin: Admin,
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
-    let plugins = admin.plugins.clone();
+    let (plugins, requests) = (admin.plugins.clone(), admin.requests.clone());
+    let cluster = admin.cluster.clone();
+    let services = Arc::clone(&admin.services);
     let overviews = admin.overviews.clone();
     let explainer = admin
         .services
@@ -91,14 +108,19 @@ pub(crate) fn serve(
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
+        .route("/v1/user", get(user))
         .with_state(admin)
-        .merge(overview::routes(overviews.clone()));
+        .merge(ui::routes())
+        .merge(cluster::routes(cluster))
+        .merge(overview::routes(overviews.clone()))
+        .merge(stream::routes(overviews.clone()));
     if let Some(plugins) = plugins {
         router = router
             .merge(plugins::routes().with_state(plugins))
             .merge(explain::routes(explainer));
     }
-    let router = transom_web::json_errors(transom_web::with_fallbacks(router));
+    let router = requests.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
+    let router = services::beside(router, &services);
     tokio::spawn(async move {
         tokio::select! {
             served = port.serve(router, access::RULES, token) => served,
@@ -109,6 +131,22 @@ pub(crate) fn serve(
 
 async fn health() -> Json<serde_json::Value> {
     Json(serde_json::json!({"status": "ok"}))
+}
+
+/// The user of a request.
+#[derive(Serialize)]
+struct User {
+    /// Null without credentials.
+    user: Option<String>,
+    read_only: bool,
+}
+
+async fn user(caller: Option<Extension<Caller>>) -> Json<User> {
+    let Extension(caller) = caller.unwrap_or_default();
+    Json(User {
+        user: caller.user,
+        read_only: caller.read_only,
+    })
 }
 
 /// The readiness of the daemon: that of all its services.

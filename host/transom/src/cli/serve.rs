@@ -1,13 +1,15 @@
 //! `transom serve`: the daemon.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
 
 use super::ports::{self, Port};
 use super::signals::stop_on_signal;
+use crate::config::Settings;
 use crate::daemon::Daemon;
 use crate::exit::Misconfigured;
 use crate::{config, telemetry};
@@ -29,11 +31,38 @@ impl Serve {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let (settings, _) =
             config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
-        telemetry::start(&settings.log.level, settings.log.format).context(Misconfigured)?;
+        let traces = telemetry::start_traced(&settings.log, &settings.telemetry).context(Misconfigured)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;
-        let daemon = Box::pin(Daemon::start(settings, &self.config, token.clone())).await?;
-        tracing::info!(addresses = %daemon.addresses(), "serving");
-        daemon.run(token).await
+        let served = Box::pin(serve(settings, &self.config, token)).await;
+        traces.stop().await;
+        served
+    }
+}
+
+async fn serve(settings: Settings, file: &Path, token: CancellationToken) -> anyhow::Result<()> {
+    let daemon = Daemon::start(settings, file, token.clone()).await?;
+    tracing::info!(addresses = %daemon.addresses(), "serving");
+    for (name, addr) in transom_web::unused_sockets() {
+        tracing::warn!(
+            socket = name,
+            %addr,
+            "socket of the supervisor unused: no HTTP port of an enabled service has this name"
+        );
+    }
+    notify(NotifyState::Ready);
+    let mut run = Box::pin(daemon.run(token.clone()));
+    tokio::select! {
+        biased;
+        outcome = &mut run => return outcome,
+        () = token.cancelled() => notify(NotifyState::Stopping),
+    }
+    run.await
+}
+
+/// Tells the supervisor, if it asked by `NOTIFY_SOCKET`, as systemd does for `Type=notify`.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "cannot notify the supervisor");
     }
 }

@@ -15,7 +15,7 @@ use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
 use super::kubernetes::{self, INSTANCES, Inheritance, Variables as KubernetesVariables, WithInstances};
 use super::plugin_bindings::Bindings;
-use super::settings::{Admin, SECTIONS, Settings};
+use super::settings::{Admin, SECTIONS, Settings, SettingsVersion};
 use super::skip_ssl::DefaultOfSkipSsl;
 use super::{limits, marathon, renamed, report};
 
@@ -127,6 +127,12 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     let inheritance = Inheritance::of(&figment);
     faults.extend(inheritance.faults.iter().cloned());
     let figment = figment.join(&inheritance);
+    // First: newer settings have keys that are unknown here.
+    if figment.contains("settings_version")
+        && let Err(error) = figment.extract_inner::<SettingsVersion>("settings_version")
+    {
+        bail!("{}", explain(&error));
+    }
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
             inheritance.identify(&mut settings);
@@ -138,6 +144,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
                 section.default_hostname(std::env::var("HOSTNAME").ok());
             }
             faults.extend(kubernetes::problems(&settings));
+            faults.extend(settings.telemetry.problems());
             if !faults.is_empty() {
                 bail!("{}", faults.join("\n"));
             }

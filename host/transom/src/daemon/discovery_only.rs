@@ -12,7 +12,7 @@ use transom_cluster::Client;
 use transom_web::PortConfig;
 
 use super::services::Services;
-use super::{SHUTDOWN_TIMEOUT, from_settings};
+use super::{SHUTDOWN_TIMEOUT, from_settings, metrics};
 use crate::admin::{self, Admin};
 use crate::config::Import;
 
@@ -46,6 +46,7 @@ pub(crate) async fn serve_discovery(
         .await?;
     let admin = admin.map(|port| {
         let services: Services = Arc::new([Box::new(discovery.clone())]);
+        metrics::register(&mut registry, &services);
         admin::serve(
             port,
             Admin::new(registry, None, services, cluster.clone(), None),

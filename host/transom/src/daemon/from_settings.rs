@@ -227,9 +227,8 @@ pub(super) fn plugins_config(
     let bindings = section.bindings;
     let (store, prefix) = store.unzip();
     let recording = section.recording;
-    let calls = recording
-        .dir
-        .unwrap_or_else(|| section.dir.join(".transom").join("calls"));
+    let state_dir = section.state_dir.unwrap_or_else(|| section.dir.join(".transom"));
+    let calls = recording.dir.unwrap_or_else(|| state_dir.join("calls"));
     Ok(transom_plugin_host::Config {
         recording: recording.enabled.then(|| transom_plugin_host::Recording {
             sample_percent: recording.sample_percent,
@@ -256,6 +255,7 @@ pub(super) fn plugins_config(
             arguments: COMPILE_COMMAND.map(Into::into).to_vec(),
             memory: section.compile_memory_bytes,
         }),
+        private: Some(state_dir),
         ..transom_plugin_host::Config::new(section.dir)
     })
 }

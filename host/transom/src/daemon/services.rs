@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Serialize;
-use transom_framework::{FrameworkStatus, ServiceHandle};
+use transom_framework::{FrameworkStatus, Routes, ServiceHandle};
 
 use super::Addresses;
 use super::reserved::ReservedPort;
@@ -96,6 +96,11 @@ pub(crate) trait Service: Send + Sync {
         None
     }
 
+    /// The routes of its HTTP port for the admin port, which checks access itself.
+    fn routes(&self) -> Option<Routes> {
+        None
+    }
+
     /// Returns when its port and its framework have ended.
     async fn stopped(&self);
 }
@@ -172,6 +177,10 @@ impl Service for ServiceHandle {
             framework: Some(self.framework().into()),
             source: None,
         }
+    }
+
+    fn routes(&self) -> Option<Routes> {
+        Some(ServiceHandle::routes(self).clone())
     }
 
     async fn stopped(&self) {

@@ -13,6 +13,7 @@ use super::networks::loopback;
 use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, Origin, guarded};
 use crate::compression::compressed;
 use crate::concurrency::limited;
+use crate::serve::body_limited;
 use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, TlsPem, serve};
 
 /// The ALPN protocol.
@@ -225,6 +226,19 @@ impl BoundPort {
     /// Host and port under which clients and other daemons reach this one.
     pub fn advertised(&self) -> String {
         format!("{}:{}", self.config.hostname, self.addr().port())
+    }
+
+    /// The router behind the port's limits on the number of requests and on their bodies. Whoever
+    /// calls the returned router without this port shares the limits with its clients; for these,
+    /// [`Self::serve`] does not count requests a second time.
+    #[must_use = "the port no longer limits the number of requests"]
+    pub fn limited(&mut self, router: Router, rules: AccessRules) -> Router {
+        let limits = &mut self.config.limits;
+        let router = body_limited(router, limits.max_body);
+        match limits.max_requests.take() {
+            Some(max) => limited(router, max, rules.is_stream),
+            None => router,
+        }
     }
 
     /// `https` with a certificate, otherwise `http`.

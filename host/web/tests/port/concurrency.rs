@@ -5,10 +5,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use http::Request;
 use tokio::sync::{Semaphore, mpsc};
+use tower::ServiceExt;
 use transom_web::{AccessRules, Origin, PortConfig};
 
 use super::Port;
@@ -83,5 +85,39 @@ async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
     }
     let answer = port.ask("GET", "/fast").send().await.unwrap();
     assert_eq!(answer.text().await.unwrap(), "fast");
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn callers_of_a_limited_router_share_the_limits_of_the_port() {
+    let (began, mut starts) = mpsc::unbounded_channel();
+    let slow = move || {
+        let began = began.clone();
+        async move {
+            began.send(()).unwrap();
+            std::future::pending::<()>().await;
+        }
+    };
+    let router = Router::new()
+        .route("/slow", get(slow))
+        .route("/echo", post(async |body: Bytes| body));
+    let mut config = PortConfig::new("apps", 0);
+    config.limits.max_requests = Some(1);
+    config.limits.max_body = 10;
+    let mut bound = config.bind().await.unwrap();
+    let limited = bound.limited(router, AccessRules::default());
+    let port = Port::serve(bound, limited.clone(), AccessRules::default());
+    let echo = async |bytes: usize| {
+        let request = Request::post("/echo").body(Body::from("x".repeat(bytes)));
+        let response = limited.clone().oneshot(request.unwrap()).await.unwrap();
+        response.status().as_u16()
+    };
+
+    assert_eq!(echo(10).await, 200);
+    assert_eq!(echo(11).await, 413);
+    let pending = tokio::spawn(port.ask("GET", "/slow").send());
+    starts.recv().await.unwrap();
+    assert_eq!(echo(1).await, 503);
+    pending.abort();
     port.stop().await;
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 use transom_common::error_chain;
+use transom_common::trace::TraceContext;
 use transom_plugin_host::matcher::Constraint;
 use transom_web::{ApiError, Json, Problems};
 
@@ -35,7 +36,13 @@ pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response
     }
     check_constraints(&api, &request).await?;
     let request = Box::new(request);
-    api.ask(|reply| Command::Queue { request, reply }).await?;
+    let trace = TraceContext::current();
+    api.ask(|reply| Command::Queue {
+        request,
+        trace,
+        reply,
+    })
+    .await?;
     Ok(plain("Ok"))
 }
 

@@ -1,5 +1,6 @@
 //! The requests to the core, and why it rejects them.
 
+use transom_common::trace::TraceContext;
 use transom_framework::ActorError;
 
 use crate::ids::JobId;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     /// Answered when the job is stored.
     Queue {
         request: Box<Request>,
+        trace: TraceContext,
         reply: Reply<JobId>,
     },
     /// Kills a job's newest run; answers its present state.

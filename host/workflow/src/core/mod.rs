@@ -25,6 +25,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
+use transom_common::trace::TraceContext;
 use transom_framework::ActorError;
 use transom_scheduler::{Events, SchedulerApi, TaskRequest, Tasks};
 use transom_store::Store;
@@ -220,7 +221,7 @@ impl Core {
     fn resume(&mut self, record: JobRecord, tasks: &Tasks) -> Option<TaskRequest> {
         let spec = record.spec.clone()?;
         let (task, killed) = (record.task.clone(), record.killed);
-        let request = self.admit(Run::new(record, Arc::clone(&spec)), spec);
+        let request = self.admit(Run::new(record, Arc::clone(&spec)), spec, TraceContext::default());
         match tasks.get(&task) {
             Some(known) => {
                 if killed && !known.killing {
@@ -248,7 +249,11 @@ impl Core {
         let mut next = Some(first);
         while let Some(command) = next {
             match command {
-                Command::Queue { request, reply } => jobs.push((request, reply)),
+                Command::Queue {
+                    request,
+                    trace,
+                    reply,
+                } => jobs.push((request, trace, reply)),
                 Command::Kill { id, reply } => kills.push((id, reply)),
             }
             next = if jobs.len() + kills.len() < MAX_BATCH {
@@ -282,12 +287,13 @@ impl Core {
         });
     }
 
-    async fn queue(&mut self, jobs: Vec<(Box<Request>, Reply<JobId>)>) {
+    async fn queue(&mut self, jobs: Vec<(Box<Request>, TraceContext, Reply<JobId>)>) {
         let (mut records, mut replies): (Vec<JobRecord>, Vec<Vec<Reply<JobId>>>) = (Vec::new(), Vec::new());
         // In this batch: the index of the newest run of each id, and all task ids.
         let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
         let known_tasks = self.scheduler.tasks();
-        for (request, reply) in jobs {
+        let mut traces = Vec::new();
+        for (request, trace, reply) in jobs {
             let number = self.next_seq();
             let id = match request.id {
                 Some(id) => id,
@@ -340,14 +346,15 @@ impl Core {
                 end: None,
             });
             replies.push(vec![reply]);
+            traces.push(trace);
         }
         match self.repository.put(&records).await {
             Ok(()) => {
                 let mut requests = Vec::with_capacity(records.len());
-                for (record, replies) in records.into_iter().zip(replies) {
+                for ((record, replies), trace) in records.into_iter().zip(replies).zip(traces) {
                     let id = record.id.clone();
                     if let Some(spec) = record.spec.clone() {
-                        requests.push(self.admit(Run::new(record, Arc::clone(&spec)), spec));
+                        requests.push(self.admit(Run::new(record, Arc::clone(&spec)), spec, trace));
                         self.metrics.jobs_queued.inc();
                     }
                     for reply in replies {
@@ -374,7 +381,7 @@ impl Core {
     }
 
     /// Publishes a pending run and makes it available for the launch. Returns its request.
-    fn admit(&mut self, run: Run, spec: Arc<crate::model::Spec>) -> TaskRequest {
+    fn admit(&mut self, run: Run, spec: Arc<crate::model::Spec>, trace: TraceContext) -> TaskRequest {
         let number = self.next_seq();
         let task = run.record.task.clone();
         let request = TaskRequest {
@@ -383,6 +390,7 @@ impl Core {
             not_before: None,
             priority: spec.priority,
             reservation: None,
+            trace,
         };
         let job = ActiveJob {
             id: run.record.id.clone(),

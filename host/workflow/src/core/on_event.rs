@@ -109,7 +109,10 @@ impl Core {
     /// here: after a crash it must not be another one.
     pub(super) fn finish(&mut self, task: &TaskId, state: JobState, message: Option<String>) {
         let Some(run) = self.runs.remove(task) else { return };
-        self.metrics.completed(state);
+        let launched = run.cluster.as_ref().and_then(|record| record.staged_at);
+        let ran = launched.map(|at| Timestamp::now().duration_since(at));
+        let ran = ran.map(|ran| Duration::try_from(ran).unwrap_or_default());
+        self.metrics.completed(state, ran);
         let terminal = run.cluster.as_ref().map(|record| record.is_terminal());
         if terminal == Some(false) {
             // The task may still be running.

@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use transom_common::Described;
 
 use crate::dns::Transport;
 
@@ -80,7 +81,7 @@ impl Metrics {
         registry.register(
             "transom_discovery_forward_requests",
             "DNS queries for external names, by result: cache hit, miss, coalesced with an equal query in flight, or overloaded",
-            metrics.questions.clone(),
+            Described(metrics.questions.clone()),
         );
         registry.register(
             "transom_discovery_forward_inflight",
@@ -90,18 +91,18 @@ impl Metrics {
         registry.register(
             "transom_discovery_upstream_queries",
             "Queries sent to resolvers, by outcome",
-            metrics.asked.clone(),
+            Described(metrics.asked.clone()),
         );
         registry.register_with_unit(
             "transom_discovery_upstream_latency",
             "Time until resolvers answered",
             Unit::Seconds,
-            metrics.latency.clone(),
+            Described(metrics.latency.clone()),
         );
         registry.register(
             "transom_discovery_upstream_healthy",
             "Whether the last query to a resolver was answered",
-            metrics.healthy.clone(),
+            Described(metrics.healthy.clone()),
         );
         metrics
     }

@@ -51,6 +51,14 @@ async fn each_framework_has_the_requests_below_its_path() {
 }
 
 #[tokio::test]
+async fn routes_of_one_instance_are_called_without_its_path() {
+    let (mut a, b) = two(&Config::default_port());
+    a.router = instances::below(a.router.clone(), "/b");
+    assert_eq!(a.put("/api/fw/v0/agent/scale/4").await.status, 200);
+    assert_eq!((a.got().len(), b.got().len()), (0, 1));
+}
+
+#[tokio::test]
 async fn request_to_no_instance_gets_the_list_of_them() {
     let right = authorization("user");
     let headers = [("authorization", right.as_str())];

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use transom_cluster::v1::TaskState;
 use transom_cluster::{FrameworkId, TaskId};
 use transom_common::error_chain;
+use transom_common::trace::TraceContext;
 use transom_scheduler::{AgentLocation, TaskRecord, TaskRequest};
 
 use crate::backup::phase::Ending;
@@ -72,6 +73,7 @@ impl Core {
             not_before: None,
             priority: 0,
             reservation: None,
+            trace: TraceContext::default(),
         }]);
         Ok(())
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use transom_common::text::clip;
 
-use super::{PluginFailure, masked, masked_text};
+use super::{CanaryAnswer, CanaryVersion, PluginFailure, masked, masked_text};
 use crate::{
     api::extension_points::ExtensionPoints,
     error::CallError,
@@ -18,6 +18,7 @@ use crate::{
         },
         pool::{InstanceHandle, Version},
         recording::is_fault,
+        shadow::calls::query_key,
     },
     worlds::events::{Decision, Event, Query},
 };
@@ -49,6 +50,9 @@ pub struct FilterExplanation {
     /// A filter that gave no answer: later events were not decided, and no stream with this query
     /// continues.
     pub failure: Option<PluginFailure>,
+    /// What the canaries decide, if the query is in the share of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryAnswer<FilterExplanation>>,
 }
 
 /// What became of the events of one kind.
@@ -108,6 +112,13 @@ pub struct EventExample {
 
 /// Asks the filters about past events, batch by batch.
 pub struct FilterExplainer {
+    serving: FilterChain,
+    /// The same with the canaries in whose share the query is.
+    canary: Option<(Vec<CanaryVersion>, FilterChain)>,
+}
+
+/// The filters that are asked, and what they have decided.
+struct FilterChain {
     filters: Vec<AsideFilter>,
     view: Arc<SharedQuery>,
     explanation: FilterExplanation,
@@ -120,7 +131,7 @@ type Endings = BTreeMap<(Ending, Option<usize>), (u64, Vec<EventExample>)>;
 impl std::fmt::Debug for FilterExplainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FilterExplainer")
-            .field("query", &self.view.query)
+            .field("query", &self.serving.view.query)
             .finish_non_exhaustive()
     }
 }
@@ -146,6 +157,15 @@ enum End {
 }
 
 impl AsideFilter {
+    fn of(name: &str, version: &Version<Filter>) -> AsideFilter {
+        let version = version.aside_per_call();
+        AsideFilter {
+            name: name.to_owned(),
+            instance: version.least_loaded(),
+            version,
+        }
+    }
+
     fn failure(&self, error: &CallError) -> PluginFailure {
         PluginFailure {
             message: masked_text(error.to_string(), &[&self.version.masks]),
@@ -177,57 +197,116 @@ impl AsideFilter {
 }
 
 impl FilterExplainer {
-    /// Opens the query in each filter; the error is the refusal of one of them.
+    /// Opens the query in each filter; the error is the refusal of one that serves.
     pub(crate) async fn open(
         extension_points: &ExtensionPoints,
         query: Query,
     ) -> Result<FilterExplainer, String> {
-        let mut explanation = FilterExplanation {
-            filters: extension_points.config.bindings.filters.clone(),
-            ..FilterExplanation::default()
-        };
+        let names = &extension_points.config.bindings.filters;
+        let mut failure = None;
         let filters = extension_points.filters().unwrap_or_else(|error| {
-            explanation.failure = Some(PluginFailure::from(&error));
+            failure = Some(PluginFailure::from(&error));
             Vec::new()
         });
-        let aside = filters.iter().map(|(name, active)| {
-            let version = active.primary().aside_per_call();
-            AsideFilter {
-                name: (*name).to_owned(),
-                instance: version.least_loaded(),
-                version,
-            }
-        });
-        let mut explainer = FilterExplainer {
-            filters: aside.collect(),
-            // No other view exists in these instances.
-            view: Arc::new(SharedQuery { id: 0, query }),
-            explanation,
-            kinds: BTreeMap::new(),
-        };
+        let aside = filters
+            .iter()
+            .map(|(name, active)| AsideFilter::of(name, active.primary()));
+        let mut serving = FilterChain::new(names, aside.collect(), query.clone());
+        serving.explanation.failure = failure;
         // A refusal is told before any event, as a subscriber gets it.
-        for filter in &mut explainer.filters {
-            match filter.open(&explainer.view).await {
-                Ok(Ok(())) => {}
-                Ok(Err(refusal)) => {
-                    return Err(format!("{}: {refusal}", filter.name));
-                }
-                Err(error) => {
-                    explainer.explanation.failure = Some(filter.failure(&error));
-                    break;
-                }
+        if let Some((filter, refusal)) = serving.open().await {
+            return Err(format!("{filter}: {refusal}"));
+        }
+        let canaries = filters
+            .iter()
+            .map(|(_, active)| active.canary(|hash| query_key(&query, hash)));
+        let canaries: Vec<_> = canaries.collect();
+        let versions: Vec<CanaryVersion> = canaries
+            .iter()
+            .flatten()
+            .map(|it| CanaryVersion::of(it))
+            .collect();
+        let mut explainer = FilterExplainer {
+            serving,
+            canary: None,
+        };
+        if !versions.is_empty() {
+            let beside = filters.iter().zip(&canaries).map(|((name, active), canary)| {
+                AsideFilter::of(name, canary.map_or(active.primary(), |it| &it.version))
+            });
+            let mut chain = FilterChain::new(names, beside.collect(), query);
+            if let Some((plugin, refusal)) = chain.open().await {
+                chain.explanation.failure = Some(PluginFailure {
+                    plugin: Some(plugin),
+                    message: format!("the query is rejected: {refusal}"),
+                });
             }
+            explainer.canary = Some((versions, chain));
         }
         Ok(explainer)
     }
 
     /// Whether a filter gave no answer, so that further events are not decided.
     pub fn has_failed(&self) -> bool {
-        self.explanation.failure.is_some()
+        let canary = self.canary.as_ref();
+        self.serving.has_failed() && canary.is_none_or(|(_, chain)| chain.has_failed())
     }
 
     /// Decides a batch, whose events follow those decided before.
     pub async fn decide(&mut self, events: &[Event]) {
+        self.serving.decide(events).await;
+        if let Some((_, chain)) = &mut self.canary {
+            chain.decide(events).await;
+        }
+    }
+
+    /// The explanation of all events.
+    pub fn finish(self) -> FilterExplanation {
+        let canary = self.canary.map(|(versions, chain)| CanaryAnswer {
+            versions,
+            answer: Box::new(chain.finish()),
+        });
+        FilterExplanation {
+            canary,
+            ..self.serving.finish()
+        }
+    }
+}
+
+impl FilterChain {
+    fn new(names: &[String], filters: Vec<AsideFilter>, query: Query) -> FilterChain {
+        FilterChain {
+            filters,
+            // No other view exists in these instances.
+            view: Arc::new(SharedQuery { id: 0, query }),
+            explanation: FilterExplanation {
+                filters: names.to_vec(),
+                ..FilterExplanation::default()
+            },
+            kinds: BTreeMap::new(),
+        }
+    }
+
+    /// Opens the query in each filter; the name of one that refuses it, and its refusal.
+    async fn open(&mut self) -> Option<(String, String)> {
+        for filter in &mut self.filters {
+            match filter.open(&self.view).await {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => return Some((filter.name.clone(), refusal)),
+                Err(error) => {
+                    self.explanation.failure = Some(filter.failure(&error));
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    fn has_failed(&self) -> bool {
+        self.explanation.failure.is_some()
+    }
+
+    async fn decide(&mut self, events: &[Event]) {
         if self.has_failed() {
             return;
         }
@@ -248,8 +327,7 @@ impl FilterExplainer {
         }
     }
 
-    /// The explanation of all events.
-    pub fn finish(self) -> FilterExplanation {
+    fn finish(self) -> FilterExplanation {
         let mut explanation = self.explanation;
         let names = &explanation.filters;
         let kinds = self.kinds.into_iter().map(|(kind, outcomes)| {

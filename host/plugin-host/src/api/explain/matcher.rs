@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use transom_common::text::clip;
 
-use super::{MAX_TEXT, PluginFailure};
+use super::{CanaryAnswer, CanaryVersion, MAX_TEXT, PluginFailure};
 use crate::{
     api::{
         extension_points::ExtensionPoints,
@@ -17,9 +17,13 @@ use crate::{
     },
     error::CallError,
     runtime::{
+        candidate::share::KeyHash,
         engine::worlds::matcher::{Matcher, Question},
         pool::Version,
-        shadow::{calls::Evaluate, repeat},
+        shadow::{
+            calls::{Evaluate, evaluate_key},
+            repeat,
+        },
     },
     worlds::{
         agent_mirror::{AgentMirror, AgentSnapshot},
@@ -51,6 +55,9 @@ pub struct MatcherExplanation {
     pub refusals: Vec<Refusals>,
     /// A matcher that gave no answer: nothing is launched then.
     pub failure: Option<PluginFailure>,
+    /// What the canaries answer, if the task is in the share of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryAnswer<MatcherExplanation>>,
 }
 
 /// The agents that one condition refuses.
@@ -88,6 +95,15 @@ struct AsideMatcher {
     version: Version<Matcher>,
 }
 
+impl AsideMatcher {
+    fn of(name: &str, version: &Version<Matcher>) -> AsideMatcher {
+        AsideMatcher {
+            name: name.to_owned(),
+            version: version.aside_per_call(),
+        }
+    }
+}
+
 impl Judge for AsideMatcher {
     fn evaluate(&self, question: Question) -> impl Future<Output = Result<Vec<Verdict>, CallError>> + Send {
         repeat(&self.version, Evaluate(question))
@@ -100,7 +116,7 @@ pub(crate) async fn explain(
     mut task: Task,
 ) -> MatcherExplanation {
     task.placed.retain(|agent| agents.get(*agent).is_some());
-    let mut explanation = MatcherExplanation {
+    let question = MatcherExplanation {
         matchers: extension_points.config.bindings.matchers.clone(),
         constraints: task.constraints.iter().map(condition).collect(),
         agents: agents.len(),
@@ -110,15 +126,47 @@ pub(crate) async fn explain(
     let matchers = match extension_points.matchers() {
         Ok(matchers) => matchers,
         Err(error) => {
-            explanation.failure = Some(PluginFailure::from(&error));
-            return explanation;
+            return MatcherExplanation {
+                failure: Some(PluginFailure::from(&error)),
+                ..question
+            };
         }
     };
-    let aside = matchers.iter().map(|(name, active)| AsideMatcher {
-        name: (*name).to_owned(),
-        version: active.primary().aside_per_call(),
+    let serving = matchers
+        .iter()
+        .map(|(name, active)| AsideMatcher::of(name, active.primary()));
+    let explanation = asked(question.clone(), &serving.collect::<Vec<_>>(), agents, &task).await;
+    let in_share = |hash: &mut KeyHash| evaluate_key(&task, hash);
+    let canaries = matchers.iter().map(|(_, active)| active.canary(in_share));
+    let canaries: Vec<_> = canaries.collect();
+    let versions: Vec<CanaryVersion> = canaries
+        .iter()
+        .flatten()
+        .map(|it| CanaryVersion::of(it))
+        .collect();
+    if versions.is_empty() {
+        return explanation;
+    }
+    let beside = matchers.iter().zip(&canaries).map(|((name, active), canary)| {
+        AsideMatcher::of(name, canary.map_or(active.primary(), |it| &it.version))
     });
-    let aside: Vec<AsideMatcher> = aside.collect();
+    let answer = asked(question, &beside.collect::<Vec<_>>(), agents, &task).await;
+    MatcherExplanation {
+        canary: Some(CanaryAnswer {
+            versions,
+            answer: Box::new(answer),
+        }),
+        ..explanation
+    }
+}
+
+/// Completes an explanation with the answers of these matchers.
+async fn asked(
+    mut explanation: MatcherExplanation,
+    aside: &[AsideMatcher],
+    agents: &AgentSnapshot,
+    task: &Task,
+) -> MatcherExplanation {
     let asked: Vec<&Agent> = agents.iter().collect();
     let candidates: Vec<Candidate> = asked
         .iter()
@@ -128,11 +176,11 @@ pub(crate) async fn explain(
         })
         .collect();
     let copy = Arc::new(AgentMirror::of(agents));
-    match judge(&aside, &copy, &task, &candidates).await {
+    match judge(aside, &copy, task, &candidates).await {
         Ok(judged) => {
             let names: Vec<&str> = aside.iter().map(|it| it.name.as_str()).collect();
             explanation.accepted = judged.iter().filter(|it| it.refused_by.is_none()).count();
-            explanation.refusals = group(&names, &task, &asked, &judged);
+            explanation.refusals = group(&names, task, &asked, &judged);
         }
         Err(error) => explanation.failure = Some(PluginFailure::from(&error)),
     }

@@ -13,10 +13,46 @@ use serde::Serialize;
 use serde_json::Value;
 use transom_common::text::clip;
 
-use crate::{error::CallError, manifest::masks::Masks};
+use crate::{
+    error::CallError,
+    manifest::masks::Masks,
+    runtime::{candidate::Candidate, shadow::Comparable},
+};
 
 /// Bytes of one text in an explanation.
 const MAX_TEXT: usize = 1024;
+
+/// What canaries answer to a question that is in their share: in service they are asked, and the
+/// versions that they are compared with only if they fail.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CanaryAnswer<T> {
+    /// The canaries.
+    pub versions: Vec<CanaryVersion>,
+    /// The same explanation with them in place of the versions that serve.
+    pub answer: Box<T>,
+}
+
+/// A canary that is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CanaryVersion {
+    /// The plugin.
+    pub plugin: String,
+    /// Its own version.
+    pub version: String,
+    /// `sha256:` and the component's digest.
+    pub digest: String,
+}
+
+impl CanaryVersion {
+    fn of<W: Comparable>(canary: &Candidate<W>) -> CanaryVersion {
+        let info = &canary.version.info;
+        CanaryVersion {
+            plugin: canary.version.context.name.clone(),
+            version: info.version.clone(),
+            digest: info.digest.clone(),
+        }
+    }
+}
 
 /// A plugin that gave no answer: its failure is the explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

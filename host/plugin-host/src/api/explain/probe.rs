@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{masked, masked_text};
+use super::{CanaryAnswer, CanaryVersion, masked, masked_text};
 use crate::{
     api::{
         attempt,
@@ -13,6 +13,7 @@ use crate::{
         extension_points::ExtensionPoints,
     },
     error::CallError,
+    runtime::{engine::worlds::probe::Probe, pool::Version},
     self_test::{answer_form, outcome_form, step_form},
     worlds::probe::{Failure, Kind, Outcome, Request, Runner},
 };
@@ -43,6 +44,9 @@ pub struct ProbeTranscript {
     pub cpu_micros: u64,
     /// Peak linear memory of the component: bytes.
     pub memory: u64,
+    /// An attempt of the canary, made after this one, if the task is in its share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryAnswer<ProbeTranscript>>,
 }
 
 /// A step that the component has requested, and the host's answer.
@@ -69,11 +73,32 @@ pub(crate) async fn explain(
     request: Request,
     runner: Option<Arc<dyn Runner>>,
 ) -> ProbeTranscript {
-    let version = match extension_points.prober(kind) {
-        Ok(active) => active.primary().aside_per_call(),
+    let active = match extension_points.prober(kind) {
+        Ok(active) => active,
         // The failure is the explanation.
         Err(error) => return ProbeTranscript::unanswered(extension_points.prober_of(kind).1, &error),
     };
+    let canary = active.canary(|key| key.part(&request.task));
+    let own = (request.clone(), runner.clone());
+    let mut transcript = attempt_on(extension_points, active.primary(), own.0, own.1).await;
+    if let Some(canary) = canary {
+        let answer = attempt_on(extension_points, &canary.version, request, runner).await;
+        transcript.canary = Some(CanaryAnswer {
+            versions: vec![CanaryVersion::of(canary)],
+            answer: Box::new(answer),
+        });
+    }
+    transcript
+}
+
+/// Makes one attempt on an instance of its own.
+async fn attempt_on(
+    extension_points: &ExtensionPoints,
+    version: &Version<Probe>,
+    request: Request,
+    runner: Option<Arc<dyn Runner>>,
+) -> ProbeTranscript {
+    let version = version.aside_per_call();
     let log = AttemptLog::new();
     let result = attempt::run_logged(
         &version,
@@ -114,6 +139,7 @@ pub(crate) async fn explain(
         took_micros: micros(took),
         cpu_micros: micros(metrics.cpu()),
         memory: metrics.memory_peak(),
+        canary: None,
     }
 }
 
@@ -133,6 +159,7 @@ impl ProbeTranscript {
             took_micros: 0,
             cpu_micros: 0,
             memory: 0,
+            canary: None,
         }
     }
 }

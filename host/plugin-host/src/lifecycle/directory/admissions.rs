@@ -18,7 +18,10 @@ use crate::{
     },
     manifest::files::Files,
     observe::status::Change,
-    runtime::{executor::BlockingTaskError, version_context::seconds_now},
+    runtime::{
+        executor::{BlockingTaskError, Priority},
+        version_context::seconds_now,
+    },
     storage::admission_record::{AdmissionRecord, Outcome},
 };
 
@@ -56,8 +59,13 @@ impl Directory {
             Origin::File { .. } => Origin::File { signature: None },
             image @ Origin::Image(_) => image.clone(),
         };
+        let (admission_context, priority) = if self.starting {
+            (&self.interactive_context, Priority::Interactive)
+        } else {
+            (&self.admission_context, Priority::Background)
+        };
         let pending = PendingAdmission {
-            admission_context: self.admission_context.clone(),
+            admission_context: admission_context.clone(),
             version_store: self.version_store.clone(),
             name: name.to_owned(),
             files,
@@ -67,7 +75,9 @@ impl Directory {
             metrics: [self.metrics.trial(name), self.metrics.trial(name)],
         };
         let work = async { Completion::Admission(pending.run().await) };
-        let task = self.tasks.spawn(&self.admission_context.runtime, name, work);
+        let task = self
+            .tasks
+            .spawn(&self.admission_context.runtime, name, priority, work);
         let admission = Admission {
             task,
             files: found,
@@ -281,14 +291,16 @@ impl Directory {
             drop(earlier.answer.send(Err(CommandError::Overtaken { name })));
         }
         let sequence = record.sequence;
-        let (admission_context, version_store) = (self.rollback_context.clone(), self.version_store.clone());
+        let (admission_context, version_store) =
+            (self.interactive_context.clone(), self.version_store.clone());
         let (owned, metrics) = (name.to_owned(), self.metrics.trial(name));
         let work = async move {
             Completion::Rollback(
                 admit_record(&admission_context, &version_store, &owned, &record, metrics).await,
             )
         };
-        let task = self.tasks.spawn(&self.admission_context.runtime, name, work);
+        let runtime = &self.admission_context.runtime;
+        let task = self.tasks.spawn(runtime, name, Priority::Interactive, work);
         let rollback = PendingRollback {
             task,
             record: sequence,

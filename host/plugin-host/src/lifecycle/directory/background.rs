@@ -2,8 +2,9 @@
 //!
 //! A plugin has at most one admission in progress. New files and rollbacks cancel it, its
 //! compilation included. At most [`MAX_ADMISSIONS`] admissions run at a time over all plugins; the
-//! others wait, and their files are read again when their turn comes. Rollbacks do not wait and use
-//! their own compiler slots.
+//! others wait, and their files are read again when their turn comes. Once the host serves they run at
+//! low priority, so that calls do not wait for them. Rollbacks do not wait, run at normal priority and
+//! use their own compiler slots.
 
 use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::DropGuard;
@@ -13,7 +14,11 @@ use super::{
     files::Fingerprint,
     pending_admission::{AdmissionResult, RecordedVersion},
 };
-use crate::{error::CommandError, observe::status::Change, runtime::pool::Runtime};
+use crate::{
+    error::CommandError,
+    observe::status::Change,
+    runtime::{executor::Priority, pool::Runtime},
+};
 
 /// Maximum number of concurrent admissions.
 pub(super) const MAX_ADMISSIONS: usize = 4;
@@ -84,6 +89,7 @@ impl BackgroundTasks {
         &mut self,
         runtime: &Runtime,
         name: &str,
+        priority: Priority,
         work: impl Future<Output = Completion> + Send + 'static,
     ) -> Task {
         self.last += 1;
@@ -91,13 +97,17 @@ impl BackgroundTasks {
         let token = runtime.token.child_token();
         let stop = token.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
-        // It calls guests.
-        runtime.executor.spawn(&runtime.tracker, async move {
+        let work = async move {
             if let Some(completion) = token.run_until_cancelled(work).await {
                 // The directory's task may have ended.
                 drop(sender.send(completion));
             }
-        });
+        };
+        // It calls guests.
+        match priority {
+            Priority::Background => runtime.executor.spawn_low(&runtime.tracker, work),
+            Priority::Interactive => runtime.executor.spawn(&runtime.tracker, work),
+        }
         let name = name.to_owned();
         self.running.spawn(async move {
             let completion = receiver.await.ok();

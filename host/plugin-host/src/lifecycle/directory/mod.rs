@@ -48,7 +48,8 @@ use crate::{
     observe::{health::HealthEvent, metrics::Metrics, status::Change},
     runtime::{
         candidate::{CandidateJudged, Verdict},
-        engine::{CompilePriority, Compilers},
+        engine::Compilers,
+        executor::Priority,
         pool::Runtime,
     },
     storage::{history::History, version_store::VersionStore},
@@ -101,8 +102,10 @@ pub(crate) struct DirectoryHandle {
 pub(crate) struct Directory {
     config: Arc<Config>,
     admission_context: AdmissionContext,
-    /// For rollbacks: with its own compiler slots.
-    rollback_context: AdmissionContext,
+    /// For rollbacks, and at the start: with its own compiler slots, at normal priority.
+    interactive_context: AdmissionContext,
+    /// No version serves yet.
+    starting: bool,
     /// Components from registries.
     sources: Sources,
     table: Arc<ArcSwap<Table>>,
@@ -181,16 +184,17 @@ impl Directory {
         let compilers = Compilers::new(
             config.compiler.clone(),
             config.compile_timeout,
-            CompilePriority::Interactive,
+            Priority::Interactive,
         );
-        let rollback_context = AdmissionContext {
+        let interactive_context = AdmissionContext {
             cache: admission_context.cache.with(compilers),
             ..admission_context.clone()
         };
         let mut directory = Directory {
             config,
             admission_context,
-            rollback_context,
+            interactive_context,
+            starting: true,
             sources,
             table: Arc::default(),
             metrics,
@@ -217,6 +221,7 @@ impl Directory {
         while let Some(finished) = directory.tasks.next().await {
             directory.on_task_finished(finished).await;
         }
+        directory.starting = false;
         let handle = DirectoryHandle {
             table: Arc::clone(&directory.table),
             commands: command_sender,

@@ -20,7 +20,7 @@ use crate::{
     manifest::masks::Masks,
     observe::version_metrics::{Times, VersionMetrics},
     runtime::{engine::Engine, version_context::VersionContext},
-    self_test::{Answer, PreparedCase, Running, Testable},
+    self_test::{Answer, CaseAgents, PreparedCase, Running, Testable},
     storage::call_log::{CallRecord, RecordedCalls},
     worlds::WorldName,
 };
@@ -51,6 +51,7 @@ pub(crate) async fn replay<W: Testable>(
     let mut replay = Replay {
         candidate,
         running: None,
+        agents: ParsedAgents::default(),
         report: ReplayReport::default(),
         times: (Times::default(), Times::default()),
         cpu: Duration::ZERO,
@@ -75,11 +76,38 @@ pub(crate) async fn replay<W: Testable>(
 struct Replay<'a, W: Testable> {
     candidate: Candidate<'a, W>,
     running: Option<Running<W>>,
+    agents: ParsedAgents,
     report: ReplayReport,
     /// Of the recorded calls, and of the candidate.
     times: (Times, Times),
     cpu: Duration,
     asked: u32,
+}
+
+/// The agents of the last call: many calls in a row share a set, which is parsed once.
+#[derive(Default)]
+struct ParsedAgents(Option<(u64, Result<Arc<CaseAgents>, String>)>);
+
+impl ParsedAgents {
+    /// The agents of a call; none if it is about none.
+    fn of(
+        &mut self,
+        record: &CallRecord,
+        sets: &BTreeMap<u64, Arc<Value>>,
+    ) -> Result<Option<Arc<CaseAgents>>, String> {
+        let Some(number) = record.agents else {
+            return Ok(None);
+        };
+        let parsed = match self.0.take() {
+            Some((known, parsed)) if known == number => parsed,
+            _ => match sets.get(&number) {
+                Some(set) => CaseAgents::read(set).map(Arc::new),
+                None => Err("its agents are missing".to_owned()),
+            },
+        };
+        self.0 = Some((number, parsed.clone()));
+        parsed.map(Some)
+    }
 }
 
 /// Why there is no answer.
@@ -107,10 +135,10 @@ impl<W: Testable> Replay<'_, W> {
             skipped.masked += 1;
             return;
         }
-        let case = record
-            .full_case(agents)
-            .ok_or_else(|| "its agents are missing".to_owned());
-        let prepared = case.and_then(|case| PreparedCase::<W>::read(&case));
+        let prepared = self
+            .agents
+            .of(record, agents)
+            .and_then(|agents| PreparedCase::<W>::recorded(&record.case, agents.as_ref()));
         let prepared = match prepared {
             Ok(prepared) if prepared.expected.is_some() || record.fault.is_some() => prepared,
             other => {

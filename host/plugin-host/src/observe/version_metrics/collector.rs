@@ -32,9 +32,6 @@ impl Collector for Versions {
             .into_iter()
             .map(|((plugin, version), totals)| (VersionLabels { plugin, version }, totals))
             .collect();
-        if series.is_empty() {
-            return Ok(());
-        }
         let mut encoder = SeriesEncoder { encoder, series };
         encoder.calls()?;
         encoder.histogram(

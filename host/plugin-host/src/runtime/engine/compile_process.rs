@@ -15,12 +15,11 @@ use std::{
 };
 
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getpriority_process, getrlimit, prlimit, setpriority_pgrp,
+    Pid, Resource, Rlimit, Signal, getpid, getpriority_process, getrlimit, prlimit, setpriority_pgrp,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
-    time::sleep,
 };
 use transom_common::text::one_line;
 
@@ -28,14 +27,13 @@ use super::{
     ArtifactKey, CompileError, CompiledArtifact, compiled,
     precompile::{compiling_engine, precompile},
 };
-use crate::config::CompileProcess;
+use crate::{
+    config::CompileProcess,
+    runtime::executor::{NICENESS, Priority},
+};
 
 /// Exit code: the component does not compile.
 const INVALID: u8 = 3;
-/// After this time a compilation for the directory continues at low priority.
-const TIME_BEFORE_LOW_PRIORITY: Duration = Duration::from_secs(5);
-/// Added to the daemon's niceness.
-const NICENESS: i32 = 10;
 /// Maximum threads for one component.
 const THREADS: u64 = 4;
 /// How many threads the compiler starts.
@@ -44,15 +42,6 @@ const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
 const MAX_MESSAGE: u64 = 4096;
 /// What Rust's runtime, and the system, say when memory is exhausted.
 const OUT_OF_MEMORY: [&str; 2] = ["memory allocation of", "(os error 12)"];
-
-/// Whether compiling takes precedence over other work of the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CompilePriority {
-    /// For the directory: at low priority if it takes long.
-    Background,
-    /// For an operator who waits.
-    Interactive,
-}
 
 /// The work of the process: compiles standard input to standard output.
 pub fn compile_standard_input() -> ExitCode {
@@ -97,7 +86,7 @@ pub(super) async fn compile(
     component: &[u8],
     key: &ArtifactKey,
     time: Duration,
-    priority: CompilePriority,
+    priority: Priority,
 ) -> Result<CompiledArtifact, CompileError> {
     let threads = available_parallelism().map_or(1, |it| (it.get() as u64).min(THREADS));
     let mut child = Command::new(&process.program)
@@ -124,18 +113,10 @@ pub(super) async fn compile(
     ] {
         restrict(pid, resource, limit).map_err(|error| not_started(process, &error))?;
     }
-    let exchange = exchange(&mut child, component, process.memory);
-    let lower = async {
-        if priority == CompilePriority::Background {
-            sleep(TIME_BEFORE_LOW_PRIORITY).await;
-            lower_priority(pid);
-        }
-        std::future::pending().await
-    };
-    let (output, message) = tokio::select! {
-        exchanged = exchange => exchanged.map_err(|error| CompileError::Ended(error.to_string()))?,
-        never = lower => never,
-    };
+    set_priority(pid, priority);
+    let (output, message) = exchange(&mut child, component, process.memory)
+        .await
+        .map_err(|error| CompileError::Ended(error.to_string()))?;
     let status = child
         .wait()
         .await
@@ -190,11 +171,16 @@ async fn exchange(child: &mut Child, component: &[u8], max_output: u64) -> io::R
     Ok((compiled, String::from_utf8_lossy(&message).into_owned()))
 }
 
-fn lower_priority(group: Option<Pid>) {
-    let own = getpriority_process(None).unwrap_or(0);
-    // Not fatal: other work of the machine waits a little longer.
-    if let Err(error) = setpriority_pgrp(group, own + NICENESS) {
-        tracing::debug!(%error, "cannot lower the priority of a compilation");
+/// Relative to the daemon, whatever the priority of the thread that started the process.
+fn set_priority(group: Option<Pid>, priority: Priority) {
+    let own = getpriority_process(Some(getpid())).unwrap_or(0);
+    let niceness = match priority {
+        Priority::Background => own + NICENESS,
+        Priority::Interactive => own,
+    };
+    // Not fatal: calls, or the operator, wait a little longer.
+    if let Err(error) = setpriority_pgrp(group, niceness) {
+        tracing::debug!(%error, "cannot set the priority of a compilation");
     }
 }
 

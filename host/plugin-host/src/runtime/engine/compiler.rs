@@ -2,8 +2,8 @@
 //!
 //! The daemon compiles each component in a process of its own ([`Compiler::Process`]), which has
 //! limits of wall-clock time, processor time and memory, and is killed when its caller is gone. At
-//! most [`MAX_CONCURRENT`] components are compiled at a time. A compilation for the directory that
-//! takes long continues at low priority.
+//! most [`MAX_CONCURRENT`] components are compiled at a time, those for a directory that serves already
+//! at low priority.
 //!
 //! Tools and tests compile in their own process ([`Compiler::InProcess`]). The engine cannot
 //! interrupt its compiler, so that a compilation without a caller runs to its end there, and keeps
@@ -21,12 +21,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    ArtifactKey, CompileError, CompiledArtifact,
-    compile_process::{self, CompilePriority},
-    precompile::precompile,
-};
-use crate::config::Compiler;
+use super::{ArtifactKey, CompileError, CompiledArtifact, compile_process, precompile::precompile};
+use crate::{config::Compiler, runtime::executor::Priority};
 
 /// Maximum number of concurrent compilations.
 const MAX_CONCURRENT: usize = 4;
@@ -37,11 +33,11 @@ pub(crate) struct Compilers {
     how: Arc<Compiler>,
     limit: Duration,
     places: Arc<Semaphore>,
-    priority: CompilePriority,
+    priority: Priority,
 }
 
 impl Compilers {
-    pub(crate) fn new(how: Compiler, limit: Duration, priority: CompilePriority) -> Compilers {
+    pub(crate) fn new(how: Compiler, limit: Duration, priority: Priority) -> Compilers {
         Compilers {
             how: Arc::new(how),
             limit,
@@ -110,7 +106,7 @@ mod tests {
     const LONG: Duration = Duration::from_mins(1);
 
     fn compilers(limit: Duration) -> Compilers {
-        Compilers::new(Compiler::InProcess, limit, CompilePriority::Background)
+        Compilers::new(Compiler::InProcess, limit, Priority::Background)
     }
 
     /// Work that nothing interrupts; it ends when the sender is dropped.

@@ -7,7 +7,10 @@ use std::{
 };
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use transom_common::text::one_line;
+use transom_common::{
+    text::one_line,
+    trace::{TARGET, TraceContext},
+};
 use wasmtime::{
     Store,
     component::{InstancePre, ResourceAny},
@@ -280,6 +283,7 @@ impl<W: World> Instance<W> {
         let (began, used) = self.began;
         let time = began.elapsed();
         let cpu = self.meter.usage().1.saturating_sub(used);
+        tracing::Span::current().record(CPU, cpu.as_secs_f64());
         self.context.metrics.took(time, cpu);
     }
 
@@ -292,14 +296,32 @@ impl<W: World> Instance<W> {
 /// The field of a call's span with its outcome.
 const OUTCOME: &str = "outcome";
 
-/// The span of a call.
-pub(crate) fn span(context: &VersionContext) -> tracing::Span {
+/// The field of a call's span with its processor time, in seconds.
+const CPU: &str = "cpu_seconds";
+
+/// The span of a call: one that is exported if the caller is traced, otherwise one for the log.
+pub(crate) fn span(context: &VersionContext, caller: &TraceContext) -> tracing::Span {
+    if caller.is_recorded() {
+        return caller.child(|| {
+            tracing::info_span!(
+                target: TARGET,
+                "plugin_call",
+                plugin = context.name,
+                version = context.label(),
+                world = context.world.short(),
+                outcome = tracing::field::Empty,
+                cpu_seconds = tracing::field::Empty,
+                trace_id = tracing::field::Empty,
+            )
+        });
+    }
     tracing::debug_span!(
         "plugin_call",
         plugin = context.name,
         version = context.label(),
         world = context.world.short(),
         outcome = tracing::field::Empty,
+        cpu_seconds = tracing::field::Empty,
     )
 }
 

@@ -34,7 +34,6 @@ use crate::{
 };
 use guest::Guest;
 
-pub(crate) use compile_process::CompilePriority;
 pub use compile_process::compile_standard_input;
 pub(crate) use compiled::{ArtifactKey, CompiledArtifact};
 pub(crate) use compiler::Compilers;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
+use transom_common::trace::TraceContext;
 
 use super::{Envelope, InstanceFactory, busy, enter};
 use crate::{
@@ -56,7 +57,7 @@ impl<W: World> InstanceTask<W> {
                     W::refuse(envelope.call, busy(&self.factory.context));
                 } else {
                     envelope.queued.served();
-                    self.serve(envelope.call).await;
+                    self.serve(envelope.call, &envelope.trace).await;
                 }
             }
         };
@@ -85,12 +86,12 @@ impl<W: World> InstanceTask<W> {
         }
     }
 
-    async fn serve(&mut self, call: W::Call) {
+    async fn serve(&mut self, call: W::Call, trace: &TraceContext) {
         match self.place(&call) {
             Target::Gone => W::lost(call),
-            Target::Draining => self.serve_draining(call).await,
+            Target::Draining => self.serve_draining(call, trace).await,
             Target::Active => match self.ready().await {
-                Ok(()) => self.serve_active(call).await,
+                Ok(()) => self.serve_active(call, trace).await,
                 Err(error) => W::refuse(call, error),
             },
         }
@@ -114,12 +115,12 @@ impl<W: World> InstanceTask<W> {
         }
     }
 
-    async fn serve_active(&mut self, call: W::Call) {
+    async fn serve_active(&mut self, call: W::Call, trace: &TraceContext) {
         // Taken out during the call: a cancelled call drops its instance.
         let Some(instance) = self.instance.take() else {
             return W::lost(call);
         };
-        let Some(mut instance) = enter(instance, &self.shared, call).await else {
+        let Some(mut instance) = enter(instance, &self.shared, call, trace).await else {
             return;
         };
         if !instance.should_recycle() {
@@ -129,11 +130,11 @@ impl<W: World> InstanceTask<W> {
         }
     }
 
-    async fn serve_draining(&mut self, call: W::Call) {
+    async fn serve_draining(&mut self, call: W::Call, trace: &TraceContext) {
         let Some(instance) = self.draining.take() else {
             return W::lost(call);
         };
-        if let Some(mut instance) = enter(instance, &self.shared, call).await
+        if let Some(mut instance) = enter(instance, &self.shared, call, trace).await
             && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
             && instance.has_open_resources()
         {

@@ -20,6 +20,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
+use transom_common::trace::TraceContext;
 use transom_registry::Provenance;
 
 use crate::{
@@ -103,6 +104,8 @@ struct Envelope<W: World> {
     /// After this the caller is gone.
     deadline: Instant,
     queued: Queued,
+    /// The caller's place.
+    trace: TraceContext,
     _load: Load,
 }
 
@@ -184,8 +187,9 @@ async fn enter<W: World>(
     mut instance: Instance<W>,
     shared: &Arc<W::Shared>,
     call: W::Call,
+    trace: &TraceContext,
 ) -> Option<Instance<W>> {
-    let span = span(instance.context());
+    let span = span(instance.context(), trace);
     instance.begin();
     let done = W::run(&mut instance, shared, call).instrument(span).await;
     done.is_ok().then_some(instance)
@@ -317,6 +321,7 @@ impl<W: World> Version<W> {
             call: call(reply),
             deadline,
             queued: self.context.queued(),
+            trace: TraceContext::current(),
             _load: Load::of(&slot.load),
         };
         match timeout_at(deadline, slot.queue.send(envelope)).await {
@@ -349,6 +354,7 @@ impl<W: World> Version<W> {
         }
         let (reply, answer) = oneshot::channel();
         let (call, factory, queued) = (call(reply), self.factory.clone(), self.context.queued());
+        let trace = TraceContext::current();
         // In a task, so that a long call leaves the caller's thread. Dropping the task drops the
         // instance.
         let mut dedicated_now = std::mem::replace(dedicated, DedicatedInstance::new());
@@ -356,7 +362,7 @@ impl<W: World> Version<W> {
         let token = self.runtime.token.clone();
         self.runtime.executor.spawn(&self.runtime.tracker, async move {
             let asked = async {
-                dedicated_now.ask(&factory, queued, call).await;
+                dedicated_now.ask(&factory, queued, call, &trace).await;
                 // The caller may be gone.
                 drop(give_back.send(dedicated_now));
             };
@@ -380,7 +386,13 @@ impl<W: World> DedicatedInstance<W> {
         }
     }
 
-    async fn ask(&mut self, factory: &InstanceFactory<W>, queued: Queued, call: W::Call) {
+    async fn ask(
+        &mut self,
+        factory: &InstanceFactory<W>,
+        queued: Queued,
+        call: W::Call,
+        trace: &TraceContext,
+    ) {
         if !self.made {
             self.made = true;
             match factory.make(1).await {
@@ -390,7 +402,7 @@ impl<W: World> DedicatedInstance<W> {
         }
         queued.served();
         match self.instance.take() {
-            Some(instance) => self.instance = enter(instance, &self.shared, call).await,
+            Some(instance) => self.instance = enter(instance, &self.shared, call, trace).await,
             None => W::lost(call),
         }
     }

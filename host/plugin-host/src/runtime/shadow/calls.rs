@@ -20,7 +20,7 @@ use crate::{
     worlds::{
         bootstrap::{Context, Prepared, Refusal, Role},
         events::{Decision, Event, Query},
-        matcher::{Constraint, ConstraintError, Verdict},
+        matcher::{Constraint, ConstraintError, Task, Verdict},
         probe::Request,
         step::{Answer, Step},
     },
@@ -105,6 +105,11 @@ impl RepeatableCall<Matcher> for Validate {
     }
 }
 
+/// What a question about a task's agents is about.
+pub(crate) fn evaluate_key(task: &Task, hash: &mut KeyHash) {
+    hash.part(&task.run_spec);
+}
+
 impl RepeatableCall<Matcher> for Evaluate {
     type Answer = Vec<Verdict>;
 
@@ -113,7 +118,7 @@ impl RepeatableCall<Matcher> for Evaluate {
     }
 
     fn key(&self, hash: &mut KeyHash) {
-        hash.part(&self.0.task.run_spec);
+        evaluate_key(&self.0.task, hash);
     }
 
     fn call(self, reply: Reply<Self::Answer>) -> MatcherCall {
@@ -232,7 +237,7 @@ fn has_agent_set_loaded(question: &Question) -> usize {
 }
 
 /// A query and its view are asked about on one version.
-fn query_key(query: &Query, hash: &mut KeyHash) {
+pub(crate) fn query_key(query: &Query, hash: &mut KeyHash) {
     for kind in &query.event_types {
         hash.part(kind);
     }

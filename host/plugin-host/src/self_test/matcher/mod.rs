@@ -27,6 +27,7 @@
 //! `expect = [2]` the killed instances as indices into `placed`.
 
 mod agents;
+mod case_agents;
 pub(super) mod recorded;
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
@@ -39,12 +40,10 @@ use crate::{
         Instance,
         worlds::matcher::{Call, Matcher, Question},
     },
-    worlds::{
-        agent_mirror::AgentMirror,
-        matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
-    },
+    worlds::matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
 };
 pub(crate) use agents::GivenAgent;
+pub(crate) use case_agents::CaseAgents;
 
 /// One question.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -127,10 +126,10 @@ impl GivenVerdict {
     }
 }
 
-/// A question that stays the same, and the agents' names by their handles.
+/// A question that stays the same, and its agents.
 pub(crate) struct PreparedQuestion {
     question: Question,
-    names: Vec<String>,
+    agents: Arc<CaseAgents>,
     asked: CaseCall,
     /// Whether the answer is wanted with verdicts or indices, and not only with names.
     exact: bool,
@@ -165,32 +164,7 @@ impl Case {
     }
 }
 
-/// The handles of a case's agents: from 1, in their order.
-struct Handles {
-    names: Vec<String>,
-    by_name: BTreeMap<String, u32>,
-}
-
-impl Handles {
-    fn of(agents: &[GivenAgent]) -> Handles {
-        let names: Vec<String> = agents.iter().map(|it| it.name().to_owned()).collect();
-        let mut by_name = BTreeMap::new();
-        for (name, handle) in names.iter().zip(1..) {
-            // The first of those with one name.
-            by_name.entry(name.clone()).or_insert(handle);
-        }
-        Handles { names, by_name }
-    }
-
-    fn get(&self, name: &str) -> Result<u32, String> {
-        let found = self.by_name.get(name).copied();
-        found.ok_or_else(|| format!("no agent has the id or hostname {name:?}"))
-    }
-
-    fn all(&self, names: &[String]) -> Result<Vec<u32>, String> {
-        names.iter().map(|name| self.get(name)).collect()
-    }
-
+impl CaseAgents {
     fn candidates(&self, given: Option<Vec<GivenCandidate>>) -> Result<Vec<Candidate>, String> {
         let Some(given) = given else {
             let everywhere = (1..=self.names.len() as u32).map(|agent| Candidate { agent, capacity: 1 });
@@ -201,7 +175,7 @@ impl Handles {
                 GivenCandidate::Agent(name) => (name, 1),
                 GivenCandidate::Detailed { agent, capacity } => (agent, capacity.get()),
             };
-            let agent = self.get(&name)?;
+            let agent = self.handle(&name)?;
             Ok(Candidate { agent, capacity })
         };
         given.into_iter().map(candidate).collect()
@@ -219,14 +193,14 @@ impl Handles {
         let exact = !matches!(expected, Expected::Names(_));
         let answer = match expected {
             Expected::Names(mut names) => {
-                self.all(&names)?;
+                self.handles(&names)?;
                 if !matches!(asked, CaseCall::Place(_)) {
                     names.sort();
                 }
                 answer("expect", names)
             }
             Expected::Verdicts(verdicts) => {
-                verdicts.keys().try_for_each(|name| self.get(name).map(drop))?;
+                verdicts.keys().try_for_each(|name| self.handle(name).map(drop))?;
                 answer("expect", verdicts)
             }
             Expected::Indices(indices) => answer("expect", indices),
@@ -240,17 +214,17 @@ impl Testable for Matcher {
     type Question = PreparedQuestion;
     type Found = Found;
 
-    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
+    fn prepare_case(case: Case, shared: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let asked = case.asked()?;
-        let agents = match case.agents {
-            Some(agents) => agents,
-            None if asked == CaseCall::Validate => Vec::new(),
-            None => return Err("`agents` is missing".to_owned()),
+        let agents = match (case.agents, shared) {
+            (Some(agents), _) => Arc::new(CaseAgents::of(agents)),
+            (None, Some(shared)) => Arc::clone(shared),
+            (None, None) if asked == CaseCall::Validate => Arc::new(CaseAgents::of(Vec::new())),
+            (None, None) => return Err("`agents` is missing".to_owned()),
         };
-        let handles = Handles::of(&agents);
-        let placed = handles.all(&case.placed)?;
-        let ending = handles.all(&case.ending)?;
-        let (expected, exact) = handles.expected(case.expect, asked)?;
+        let placed = agents.handles(&case.placed)?;
+        let ending = agents.handles(&case.ending)?;
+        let (expected, exact) = agents.expected(case.expect, asked)?;
         let instances = match asked {
             CaseCall::Kill(kill) if kill as usize > placed.len() => {
                 return Err(format!(
@@ -266,13 +240,7 @@ impl Testable for Matcher {
             let handles: Vec<String> = ending.iter().map(u32::to_string).collect();
             extensions.push((Task::ENDING.to_owned(), handles.join(" ")));
         }
-        let candidates = handles.candidates(case.candidates)?;
-        let agent_set = AgentMirror::new(case.home_region);
-        let agents = agents
-            .into_iter()
-            .zip(1..)
-            .map(|(agent, handle)| agent.into_agent(handle));
-        agent_set.update(agents.collect(), Vec::new());
+        let candidates = agents.candidates(case.candidates)?;
         let constraints = case.constraints.into_iter().map(constraint);
         let task = Task {
             run_spec: case.run_spec.unwrap_or_else(|| "/self-test".to_owned()),
@@ -282,14 +250,14 @@ impl Testable for Matcher {
             extensions,
         };
         let question = Question {
-            agent_set: Arc::new(agent_set),
+            agent_set: agents.mirror(case.home_region),
             task,
             candidates,
         };
         Ok(PreparedCase {
             question: PreparedQuestion {
                 question,
-                names: handles.names,
+                agents,
                 asked,
                 exact,
             },
@@ -335,7 +303,7 @@ impl Testable for Matcher {
     fn to_answer(asked: &PreparedQuestion, found: Found) -> Answer {
         let name = |handle: u32| {
             let at = (handle as usize).checked_sub(1)?;
-            asked.names.get(at).cloned()
+            asked.agents.names.get(at).cloned()
         };
         let mut agents: Vec<String> = match found {
             Found::Errors(errors) => return answer("expect", invalid(&errors)),
@@ -404,7 +372,7 @@ mod tests {
 
     fn prepared(text: &str) -> Result<PreparedCase<Matcher>, String> {
         let case = toml::from_str::<Case>(text).map_err(|error| error.to_string())?;
-        Matcher::prepare_case(case)
+        Matcher::prepare_case(case, None)
     }
 
     #[test]

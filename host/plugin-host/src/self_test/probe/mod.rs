@@ -24,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Answer as Keys, PreparedCase, Testable, answer as keys, ask};
+use super::{Answer as Keys, CaseAgents, PreparedCase, Testable, answer as keys, ask};
 use crate::{
     network::own_header,
     runtime::engine::{
@@ -110,7 +110,7 @@ impl Testable for Probe {
     type Question = Recorded;
     type Found = Expected;
 
-    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
+    fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let request = Arc::new(request(&case)?);
         if let Some(steps) = case.steps.as_ref().filter(|it| it.len() != case.answers.len()) {
             let (steps, answers) = (steps.len(), case.answers.len());

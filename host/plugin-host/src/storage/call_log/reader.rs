@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
+use transom_store::typed;
 
 use super::{
     record::{CallRecord, Line, RecordedCalls},
@@ -74,6 +75,14 @@ impl Segment {
             let bytes = lines.read_until(b'\n', &mut line)?;
             if bytes == 0 {
                 return Ok(segment);
+            }
+            if let Some(version) = typed::newer_version(&line) {
+                let why = format!(
+                    "a record has version {version}, and this daemon reads versions up to {}: a newer daemon wrote it; \
+                     remove the directory of recorded calls to begin again",
+                    typed::READS_VERSION
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
             match serde_json::from_slice(&line) {
                 Ok(Line::Call(call)) => segment.add(bytes, *call, wanted),
@@ -180,6 +189,18 @@ mod tests {
 
     fn times(calls: &RecordedCalls) -> Vec<u64> {
         calls.calls.iter().map(|it| it.at).collect()
+    }
+
+    #[test]
+    fn a_record_of_a_newer_daemon_is_an_error_and_not_a_damaged_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let newer = call(1, None).replacen('{', "{\"record_version\":2,", 1);
+        fs::write(dir.path().join("1.jsonl"), call(1, None) + &newer).unwrap();
+        let error = read(dir.path(), ALL).unwrap_err().to_string();
+        assert!(
+            error.contains("version 2") && error.contains("a newer daemon"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -33,6 +33,7 @@ fn fetched(mark: &str) -> Fetched {
             source: "oci://r.example/probe:1".to_owned(),
             manifest: mark.to_owned(),
             signatures: Vec::new(),
+            bundles: Vec::new(),
             attestations: Attestations::default(),
         }),
         component: Arc::default(),

@@ -73,7 +73,8 @@ impl Overviews {
         observed.keep_current(cluster, store.as_ref()).await
     }
 
-    fn read(&self) -> Overview {
+    /// The present state.
+    pub(super) fn read(&self) -> Overview {
         let sources = &*self.0;
         let now = Timestamp::now();
         let uptime = now.duration_since(sources.started).as_secs();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1::{self, CapabilityType};
-use transom_framework::ServiceHandle;
+use transom_framework::{Routes, ServiceHandle};
 use transom_scheduler::MaintenanceMode;
 use transom_web::{BoundPort, Folder};
 
@@ -175,6 +175,10 @@ impl Service for RunningApps {
 
     fn explainer(&self) -> Option<&transom_apps::Explainer> {
         Some(&self.explainer)
+    }
+
+    fn routes(&self) -> Option<Routes> {
+        Service::routes(&self.service)
     }
 
     async fn stopped(&self) {

@@ -9,7 +9,7 @@ use transom_cluster::{Client, v1};
 use transom_framework::{Framework, FrameworkService, ServiceHandle};
 use transom_plugin_host::{Plugins, Reserved};
 use transom_scheduler::{MaintenanceMode, Metrics};
-use transom_store::{Election, Store};
+use transom_store::{Election, Measured, Store};
 
 use crate::daemon::from_settings;
 use crate::{config, daemon::reserved};
@@ -27,10 +27,12 @@ impl StoreContext {
     pub(crate) async fn open(
         section: &config::Store,
         daemon_prefix: String,
+        registry: &mut Registry,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
+        let store = from_settings::open_store(section, token).await?;
         Ok(Self {
-            store: from_settings::open_store(section, token).await?,
+            store: Arc::new(Measured::new(store, registry)),
             lease: Duration::from_secs(section.lease_seconds),
             daemon_prefix,
         })

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use async_trait::async_trait;
 
+use transom_framework::Routes;
+use transom_web::AccessRules;
+
 use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
 use crate::admin::overview::document::ServiceState;
 use crate::config::{self, Settings};
@@ -115,6 +118,12 @@ impl Service for transom_discovery::Discovery {
             framework: None,
             source: Some(self.source().as_str()),
         }
+    }
+
+    fn routes(&self) -> Option<Routes> {
+        let router = transom_discovery::Discovery::routes(self)?;
+        let rules = AccessRules::DEFAULT;
+        Some(Routes { router, rules })
     }
 
     fn summary(&self) -> Option<ServiceState> {

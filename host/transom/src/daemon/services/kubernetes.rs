@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
-use transom_framework::ServiceHandle;
+use transom_framework::{Routes, ServiceHandle};
 use transom_kubernetes::{Instance, Resources, config as service};
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
@@ -187,6 +187,10 @@ impl Service for RunningKubernetes {
             waiting: waiting.collect(),
             ..ServiceState::default()
         })
+    }
+
+    fn routes(&self) -> Option<Routes> {
+        Service::routes(&self.service)
     }
 
     async fn stopped(&self) {

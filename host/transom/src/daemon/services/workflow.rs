@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
-use transom_framework::ServiceHandle;
+use transom_framework::{Routes, ServiceHandle};
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
@@ -133,6 +133,10 @@ impl Service for RunningWorkflow {
             waiting: shown_waiting(waiting),
             ..ServiceState::default()
         })
+    }
+
+    fn routes(&self) -> Option<Routes> {
+        Service::routes(&self.service)
     }
 
     async fn stopped(&self) {

@@ -20,21 +20,16 @@ pub(super) fn matcher(document: &Value) -> String {
         number(&document["instances"])
     )];
     let refusals = items(&document["refusals"]);
-    let rows: Vec<Vec<String>> = refusals
-        .iter()
-        .map(|refusal| {
-            vec![
-                text(&refusal["plugin"]),
-                text(&refusal["condition"]),
-                number(&refusal["agents"]).to_string(),
-                values(refusal),
-                names(&refusal["examples"]),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        let headings = ["plugin", "condition", "agents", "their values", "for example"];
-        blocks.push(output::table(&headings, rows));
+    blocks.push(refusal_table(refusals));
+    if let Some((canaries, answer)) = canary(document) {
+        blocks.push(format!(
+            "This is the answer of the versions that serve. {id} is in the share of a canary, which is asked first: \
+             {canaries}. With it {} of {} agents may run one more instance.{}",
+            number(&answer["accepted"]),
+            number(&answer["agents"]),
+            canary_failure(answer)
+        ));
+        blocks.push(refusal_table(items(&answer["refusals"])));
     }
     let mut notes = Vec::new();
     if let Some(failure) = failure(document) {
@@ -62,6 +57,45 @@ pub(super) fn matcher(document: &Value) -> String {
     }
     blocks.push(notes.join("\n"));
     finish(&blocks)
+}
+
+/// Which condition refuses how many agents.
+fn refusal_table(refusals: &[Value]) -> String {
+    let rows: Vec<Vec<String>> = refusals
+        .iter()
+        .map(|refusal| {
+            vec![
+                text(&refusal["plugin"]),
+                text(&refusal["condition"]),
+                number(&refusal["agents"]).to_string(),
+                values(refusal),
+                names(&refusal["examples"]),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    output::table(
+        &["plugin", "condition", "agents", "their values", "for example"],
+        rows,
+    )
+}
+
+/// The canaries whose share the question is in, and what they answer.
+fn canary(explanation: &Value) -> Option<(String, &Value)> {
+    let canary = explanation["canary"].as_object()?;
+    let versions = items(&canary["versions"]).iter();
+    let versions = versions.map(|it| format!("{} {}", text(&it["plugin"]), text(&it["version"])));
+    Some((versions.collect::<Vec<_>>().join(", "), &canary["answer"]))
+}
+
+/// That a canary gives no answer; in service the version that serves is asked then.
+fn canary_failure(answer: &Value) -> String {
+    match answer["failure"]["message"].as_str() {
+        Some(message) => format!(" It gives no answer: {message}"),
+        None => String::new(),
+    }
 }
 
 /// The values of refused agents, and how many agents have each.
@@ -131,6 +165,19 @@ pub(super) fn filter(document: &Value) -> String {
         ));
     }
     blocks.push(examples.join("\n"));
+    if let Some((canaries, answer)) = canary(document) {
+        let count = |key: &str| number(&answer[key]);
+        blocks.push(format!(
+            "This is what the versions that serve decide. The query is in the share of a canary, which is asked first: \
+             {canaries}. With it {} pass, {} are replaced, {} are dropped, {} are dropped because a filter fails on \
+             them.{}",
+            count("passed"),
+            count("replaced"),
+            count("dropped"),
+            count("failed"),
+            canary_failure(answer)
+        ));
+    }
     let mut notes = Vec::new();
     if let Some(failure) = failure(document) {
         notes.push(format!(
@@ -177,37 +224,8 @@ pub(super) fn probe(document: &Value) -> String {
         text(&document["kind"]),
         text(&transcript["plugin"]),
     )];
-    let steps = items(&transcript["steps"]);
-    let rows = steps.iter().enumerate().map(|(index, step)| {
-        let mut answer = compact(&step["answer"]);
-        if let Some(denied) = step["denied"].as_str() {
-            answer = format!("{answer}: {denied}");
-        }
-        vec![
-            (index + 1).to_string(),
-            time(&step["at_micros"]),
-            time(&step["took_micros"]),
-            compact(&step["step"]),
-            answer,
-        ]
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    blocks.push(if rows.is_empty() {
-        "The component has requested no step.".to_owned()
-    } else {
-        output::table(&["step", "at", "took", "asked", "answer"], rows)
-    });
-    let mut lines = Vec::new();
-    let omitted = number(&transcript["omitted_steps"]);
-    if omitted > 0 {
-        lines.push(format!("{omitted} further steps are not listed."));
-    }
-    let runs = number(&transcript["runs"]);
-    if runs > 1 {
-        lines.push(format!(
-            "The attempt began {runs} times, because its instance was lost."
-        ));
-    }
+    blocks.push(steps(transcript));
+    let mut lines = remarks(transcript);
     let verdict = text(&document["verdict"]);
     lines.push(match transcript["failure"]["message"].as_str() {
         Some(message) => format!("Verdict: no result ({verdict}): {message}"),
@@ -219,7 +237,61 @@ pub(super) fn probe(document: &Value) -> String {
         time(&transcript["cpu_micros"])
     ));
     blocks.push(lines.join("\n"));
+    if let Some((canaries, answer)) = canary(transcript) {
+        blocks.push(format!(
+            "This is an attempt of the version that serves. The task is in the share of a canary, which is asked first: \
+             {canaries}. Its attempt:"
+        ));
+        blocks.push(steps(answer));
+        let mut lines = remarks(answer);
+        lines.push(match answer["failure"]["message"].as_str() {
+            Some(message) => format!("No result: {message}"),
+            None => format!("Result: {}", compact(&answer["outcome"])),
+        });
+        blocks.push(lines.join("\n"));
+    }
     finish(&blocks)
+}
+
+/// The steps of an attempt.
+fn steps(transcript: &Value) -> String {
+    let rows = items(&transcript["steps"])
+        .iter()
+        .enumerate()
+        .map(|(index, step)| {
+            let mut answer = compact(&step["answer"]);
+            if let Some(denied) = step["denied"].as_str() {
+                answer = format!("{answer}: {denied}");
+            }
+            vec![
+                (index + 1).to_string(),
+                time(&step["at_micros"]),
+                time(&step["took_micros"]),
+                compact(&step["step"]),
+                answer,
+            ]
+        });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return "The component has requested no step.".to_owned();
+    }
+    output::table(&["step", "at", "took", "asked", "answer"], rows)
+}
+
+/// What the list of steps does not show.
+fn remarks(transcript: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    let omitted = number(&transcript["omitted_steps"]);
+    if omitted > 0 {
+        lines.push(format!("{omitted} further steps are not listed."));
+    }
+    let runs = number(&transcript["runs"]);
+    if runs > 1 {
+        lines.push(format!(
+            "The attempt began {runs} times, because its instance was lost."
+        ));
+    }
+    lines
 }
 
 /// A document on one line, shortened.
@@ -300,6 +372,36 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("Relax one of these"), "{text}");
+    }
+
+    #[test]
+    fn canary_answer_stands_beside_that_of_the_serving_version() {
+        let versions = json!([{"plugin": "attributes", "version": "2.0.0", "digest": "sha256:00"}]);
+        let text = matcher(&json!({
+            "id": "/web", "agents": 9, "accepted": 9, "canary": {"versions": versions, "answer": {
+                "agents": 9, "accepted": 4, "refusals": [{"plugin": "attributes", "condition": "rack UNIQUE", "agents": 5}],
+            }},
+        }));
+        assert!(
+            text.contains("asked first: attributes 2.0.0. With it 4 of 9 agents")
+                && text.contains("rack UNIQUE"),
+            "{text}"
+        );
+        let text = probe(
+            &json!({"transcript": {"outcome": {"http": 200}, "canary": {"versions": versions, "answer": {
+                "steps": [], "failure": {"message": "it trapped"},
+            }}}}),
+        );
+        assert!(
+            text.contains("asked first: attributes 2.0.0. Its attempt")
+                && text.contains("No result: it trapped"),
+            "{text}"
+        );
+        let text = filter(&json!({"canary": {"versions": versions, "answer": {"dropped": 3}}}));
+        assert!(
+            text.contains("attributes 2.0.0. With it 0 pass, 0 are replaced, 3 are dropped"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,0 +1,91 @@
+/** Requests to the daemon that the page comes from; there are no others. */
+
+/** Why a request failed, for people. */
+export class Failure extends Error {
+  constructor(
+    /** The status; 0: the daemon did not answer. */
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Time for an answer to begin. */
+const TIMEOUT = 20_000;
+
+/** The path of a service's API on this port. */
+export function service(name: string, path: string): string {
+  return `/v1/services/${encodeURIComponent(name)}${path}`;
+}
+
+/** A path segment for each part of an app's id. */
+export function appPath(id: string): string {
+  return id.split("/").map(encodeURIComponent).join("/");
+}
+
+async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), TIMEOUT);
+  const stop = () => late.abort();
+  signal?.addEventListener("abort", stop);
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method,
+      signal: late.signal,
+      credentials: "same-origin",
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    const text = late.signal.aborted ? `no answer within ${TIMEOUT / 1000} s` : "the daemon cannot be reached";
+    throw new Failure(0, text);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", stop);
+  }
+  if (response.ok) return response;
+  throw new Failure(response.status, await reason(response));
+}
+
+/** The message of an error: that of the JSON body, or the text. */
+async function reason(response: Response): Promise<string> {
+  const text = await response.text().catch(() => "");
+  try {
+    const body: unknown = JSON.parse(text);
+    if (body && typeof body === "object") {
+      const { message, details, error } = body as Record<string, unknown>;
+      const said = message ?? error;
+      if (typeof said === "string") {
+        return details === undefined ? said : `${said} ${JSON.stringify(details)}`;
+      }
+    }
+  } catch {
+    // Not JSON: the text is the message.
+  }
+  return text.slice(0, 500) || `status ${response.status}`;
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const response = await send("GET", path, undefined, signal);
+  return (await response.json()) as T;
+}
+
+export async function text(path: string, signal?: AbortSignal): Promise<{ text: string; next: number | undefined }> {
+  const response = await send("GET", path, undefined, signal);
+  const next = response.headers.get("Transom-Next-Offset");
+  return { text: await response.text(), next: next === null ? undefined : Number(next) };
+}
+
+/** A request that changes something; the answer as far as it is JSON. */
+export async function change(method: string, path: string, body?: unknown): Promise<unknown> {
+  const response = await send(method, path, body);
+  const answer = await response.text();
+  try {
+    return JSON.parse(answer) as unknown;
+  } catch {
+    return answer;
+  }
+}

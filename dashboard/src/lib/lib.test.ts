@@ -1,0 +1,113 @@
+import { describe, expect, test } from "vitest";
+import { duration, megabytes, micros, shown, since } from "./format";
+import { Series, samples } from "./metrics";
+import { Parser } from "./sse";
+import { type App, health, rows } from "./tree";
+import { type QueueItem, conditions, summary } from "./why";
+
+function app(id: string, more: Partial<App> = {}): App {
+  return {
+    id, instances: 1, cpus: 1, mem: 1, disk: 0, gpus: 0, tasksStaged: 0, tasksRunning: 1, tasksHealthy: 0,
+    tasksUnhealthy: 0, deployments: [], ...more,
+  };
+}
+
+describe("format", () => {
+  test("hidden characters are made visible and markup stays text", () => {
+    expect(shown("<script>alert(1)</script>")).toBe("<script>alert(1)</script>");
+    expect(shown("\u001b[31mred")).toBe("\\u001b[31mred");
+    expect(shown("a\u202eb")).toBe("a\\u202eb");
+    expect(shown("x".repeat(10), 3)).toBe("xxx…");
+    expect(shown(null)).toBe("");
+  });
+
+  test("amounts have the unit that people read", () => {
+    expect([megabytes(512), megabytes(1536), megabytes(3 * 1024 * 1024)]).toEqual(["512 MB", "1.5 GB", "3 TB"]);
+    expect([duration(59), duration(61), duration(3700), duration(90000)]).toEqual([
+      "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h",
+    ]);
+    expect([micros(null), micros(114), micros(1500)]).toEqual(["–", "114 µs", "1.5 ms"]);
+    expect(since("2026-01-01T00:00:00Z", Date.parse("2026-01-01T00:01:00Z"))).toBe("1 min 0 s");
+    expect(since("nonsense")).toBe("");
+  });
+});
+
+describe("tree", () => {
+  const apps = [app("/shop/web", { instances: 3 }), app("/shop/db/main"), app("/alone")];
+
+  test("groups come first, with sums of everything below them", () => {
+    const found = rows(apps, new Set(), "");
+    expect(found.map((row) => `${row.depth} ${row.kind} ${row.name}`)).toEqual([
+      "0 group shop", "1 group db", "2 app main", "1 app web", "0 app alone",
+    ]);
+    expect(found[0]?.kind === "group" && found[0].sums).toEqual({ apps: 2, instances: 4, running: 2, unhealthy: 0 });
+  });
+
+  test("a closed group hides what is in it unless a filter asks for it", () => {
+    expect(rows(apps, new Set(["/shop"]), "").map((row) => row.name)).toEqual(["shop", "alone"]);
+    expect(rows(apps, new Set(["/shop"]), "MAIN").map((row) => row.name)).toEqual(["shop", "db", "main"]);
+  });
+
+  test("state names what an operator looks for first", () => {
+    expect(health(app("/a", { tasksUnhealthy: 1 }))).toBe("unhealthy");
+    expect(health(app("/a", { instances: 0 }))).toBe("suspended");
+    expect(health(app("/a", { instances: 2 }))).toBe("waiting");
+    expect(health(app("/a", { instances: 2, tasksStaged: 1 }))).toBe("deploying");
+    expect(health(app("/a", { healthChecks: [{}] }))).toBe("healthy");
+    expect(health(app("/a"))).toBe("running");
+  });
+});
+
+describe("why", () => {
+  const item = (more: Partial<QueueItem>): QueueItem => ({
+    count: 1, since: "", delay: { timeLeftSeconds: 0, overdue: true },
+    processedOffersSummary: { processedOffersCount: 3, unusedOffersCount: 3, rejectSummaryLastOffers: [] },
+    ...more,
+  });
+
+  test("summary names the conditions on which offers failed", () => {
+    const waiting = item({
+      processedOffersSummary: {
+        processedOffersCount: 3, unusedOffersCount: 3,
+        rejectSummaryLastOffers: [
+          { reason: "UnfulfilledConstraint", declined: 1, processed: 3 },
+          { reason: "InsufficientCpus", declined: 2, processed: 2 },
+          { reason: "Other", declined: 0, processed: 0 },
+        ],
+      },
+    });
+    expect(summary(waiting)).toBe("constraints: 1 of 3 offers; CPUs: 2 of 2 offers");
+    expect(conditions(waiting)).toHaveLength(3);
+  });
+
+  test("a delay and missing offers are reasons of their own", () => {
+    expect(summary(item({ delay: { timeLeftSeconds: 7, overdue: false } }))).toContain("7 s left");
+    const none = { processedOffersCount: 0, unusedOffersCount: 0, rejectSummaryLastOffers: [] };
+    expect(summary(item({ processedOffersSummary: none }))).toContain("no offer");
+  });
+});
+
+describe("sse", () => {
+  test("events are put together from pieces", () => {
+    const parser = new Parser();
+    expect(parser.push("event: a\nda")).toEqual([]);
+    expect(parser.push("ta: 1\ndata: 2\n\n:comment\n\ndata: x\r\n\r\n")).toEqual([
+      { type: "a", data: "1\n2" }, { type: "message", data: "x" },
+    ]);
+  });
+});
+
+describe("metrics", () => {
+  test("samples are read with their labels, and of no metric with a longer name", () => {
+    const text = 'q_total{kind="A",name="a\\"b"} 3 # {} 1\nq_total_seconds 9\nq_total 2\n# EOF';
+    expect(samples(text, "q_total")).toEqual([
+      { labels: { kind: "A", name: 'a"b' }, value: 3 }, { labels: {}, value: 2 },
+    ]);
+  });
+
+  test("rates survive a restart of the counter and the length is bounded", () => {
+    const series = new Series(3);
+    [[10, 0], [20, 1000], [5, 2000], [6, 3000], [8, 4000]].forEach(([value, at]) => series.counter(value!, at!));
+    expect(series.values).toEqual([5, 1, 2]);
+  });
+});

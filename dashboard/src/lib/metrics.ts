@@ -1,0 +1,48 @@
+/** The few numbers of `/metrics` that are plotted. */
+
+export interface Sample {
+  labels: Record<string, string>;
+  value: number;
+}
+
+/** The samples of one metric, by its full name. */
+export function samples(text: string, name: string): Sample[] {
+  const found: Sample[] = [];
+  for (const line of text.split("\n")) {
+    if (!line.startsWith(name)) continue;
+    const match = /^([A-Za-z0-9_:]+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S+)/.exec(line);
+    if (!match || match[1] !== name) continue;
+    const labels: Record<string, string> = {};
+    for (const [, key, value] of (match[2] ?? "").matchAll(/([A-Za-z0-9_]+)="((?:[^"\\]|\\.)*)"/g)) {
+      if (key) labels[key] = (value ?? "").replace(/\\(.)/g, (_, c: string) => (c === "n" ? "\n" : c));
+    }
+    found.push({ labels, value: Number(match[3]) });
+  }
+  return found;
+}
+
+export function sum(list: Sample[]): number {
+  return list.reduce((total, { value }) => total + value, 0);
+}
+
+/** Values of the last samples, as rates per second where asked. */
+export class Series {
+  readonly values: number[] = [];
+  private last: { at: number; value: number } | undefined;
+
+  constructor(private readonly length = 90) {}
+
+  value(value: number): void {
+    this.values.push(value);
+    if (this.values.length > this.length) this.values.shift();
+  }
+
+  /** Adds the rate since the last reading of a counter. A counter that fell was restarted. */
+  counter(value: number, at: number): void {
+    const last = this.last;
+    this.last = { at, value };
+    if (!last || at <= last.at) return;
+    const grown = value < last.value ? value : value - last.value;
+    this.value(grown / ((at - last.at) / 1000));
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * Server-sent events. Unlike `EventSource`, every type of event arrives, and a refusal has its status.
+ * A stream is closed while the page is hidden, because browsers allow six connections to one address.
+ */
+
+export interface ServerEvent {
+  type: string;
+  data: string;
+}
+
+/** Splits a stream into events; `push` takes the next piece of text. */
+export class Parser {
+  private rest = "";
+  private type = "";
+  private data: string[] = [];
+
+  push(piece: string): ServerEvent[] {
+    const events: ServerEvent[] = [];
+    const lines = (this.rest + piece).split(/\r\n|\n/);
+    this.rest = lines.pop() ?? "";
+    for (const line of lines) {
+      if (line === "") {
+        if (this.data.length > 0) events.push({ type: this.type || "message", data: this.data.join("\n") });
+        this.type = "";
+        this.data = [];
+      } else if (line.startsWith("event:")) {
+        this.type = line.slice(6).trim();
+      } else if (line.startsWith("data:")) {
+        this.data.push(line.slice(line.startsWith("data: ") ? 6 : 5));
+      }
+    }
+    return events;
+  }
+}
+
+export interface Subscriber {
+  event(event: ServerEvent): void;
+  /** Called with an error when the stream ends or cannot be opened, and with nothing when it is open. */
+  state(error?: string, status?: number): void;
+}
+
+/** The longest pause between two attempts. */
+const MAX_PAUSE = 10_000;
+
+/** Follows a stream until the returned function is called. */
+export function follow(path: string, subscriber: Subscriber): () => void {
+  let stopped = false;
+  let pause = 500;
+  let current: AbortController | undefined;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  const open = async () => {
+    current = new AbortController();
+    try {
+      const response = await fetch(path, {
+        headers: { Accept: "text/event-stream" },
+        credentials: "same-origin",
+        signal: current.signal,
+      });
+      if (!response.ok || !response.body) {
+        subscriber.state(`status ${response.status}`, response.status);
+      } else {
+        subscriber.state();
+        pause = 500;
+        const parser = new Parser();
+        const decoder = new TextDecoder();
+        const reader = response.body.getReader();
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (done) break;
+          parser.push(decoder.decode(value, { stream: true })).forEach((event) => subscriber.event(event));
+        }
+        subscriber.state("the stream has ended", response.status);
+      }
+    } catch {
+      if (!current.signal.aborted) subscriber.state("the daemon cannot be reached", 0);
+    }
+    current = undefined;
+    if (!stopped && !document.hidden) {
+      timer = setTimeout(() => void open(), pause);
+      pause = Math.min(pause * 2, MAX_PAUSE);
+    }
+  };
+  const visibility = () => {
+    clearTimeout(timer);
+    if (document.hidden) current?.abort();
+    else if (!current) void open();
+  };
+  document.addEventListener("visibilitychange", visibility);
+  if (!document.hidden) void open();
+  return () => {
+    stopped = true;
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", visibility);
+    current?.abort();
+  };
+}

@@ -1,0 +1,94 @@
+/** Apps as a tree of groups, flattened into the rows that are shown. */
+
+export interface App {
+  id: string;
+  cmd?: string;
+  instances: number;
+  cpus: number;
+  mem: number;
+  disk: number;
+  gpus: number;
+  tasksStaged: number;
+  tasksRunning: number;
+  tasksHealthy: number;
+  tasksUnhealthy: number;
+  deployments: { id: string }[];
+  healthChecks?: unknown[];
+  container?: { docker?: { image?: string } };
+  version?: string;
+}
+
+export interface Sums {
+  apps: number;
+  instances: number;
+  running: number;
+  unhealthy: number;
+}
+
+export type Row =
+  | { kind: "group"; id: string; name: string; depth: number; open: boolean; sums: Sums }
+  | { kind: "app"; id: string; name: string; depth: number; app: App };
+
+interface Group {
+  id: string;
+  groups: Map<string, Group>;
+  apps: App[];
+  sums: Sums;
+}
+
+function empty(id: string): Group {
+  return { id, groups: new Map(), apps: [], sums: { apps: 0, instances: 0, running: 0, unhealthy: 0 } };
+}
+
+function add(sums: Sums, app: App): void {
+  sums.apps += 1;
+  sums.instances += app.instances;
+  sums.running += app.tasksRunning;
+  sums.unhealthy += app.tasksUnhealthy;
+}
+
+/** The rows: groups that are not in `closed` with what is in them. `filter` selects apps by their ids. */
+export function rows(apps: App[], closed: ReadonlySet<string>, filter: string): Row[] {
+  const root = empty("");
+  const wanted = filter.toLowerCase();
+  for (const app of apps) {
+    if (wanted && !app.id.toLowerCase().includes(wanted)) continue;
+    const parts = app.id.split("/").filter((part) => part !== "");
+    let group = root;
+    for (const part of parts.slice(0, -1)) {
+      let next = group.groups.get(part);
+      if (!next) group.groups.set(part, (next = empty(`${group.id}/${part}`)));
+      add(next.sums, app);
+      group = next;
+    }
+    group.apps.push(app);
+  }
+  const out: Row[] = [];
+  const walk = (group: Group, depth: number) => {
+    for (const [name, child] of [...group.groups].sort(([a], [b]) => compare(a, b))) {
+      const open = wanted !== "" || !closed.has(child.id);
+      out.push({ kind: "group", id: child.id, name, depth, open, sums: child.sums });
+      if (open) walk(child, depth + 1);
+    }
+    for (const app of group.apps.sort((a, b) => compare(a.id, b.id))) {
+      out.push({ kind: "app", id: app.id, name: app.id.split("/").pop() ?? app.id, depth, app });
+    }
+  };
+  walk(root, 0);
+  return out;
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+export type Health = "healthy" | "unhealthy" | "waiting" | "suspended" | "deploying" | "running";
+
+/** The state of an app in one word. */
+export function health(app: App): Health {
+  if (app.tasksUnhealthy > 0) return "unhealthy";
+  if (app.instances === 0) return "suspended";
+  if (app.tasksRunning < app.instances) return app.tasksStaged > 0 ? "deploying" : "waiting";
+  if (app.deployments.length > 0) return "deploying";
+  return app.healthChecks?.length ? "healthy" : "running";
+}

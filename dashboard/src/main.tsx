@@ -1,0 +1,6 @@
+import { render } from "preact";
+import { App } from "./app";
+import "./style.css";
+
+const place = document.getElementById("app");
+if (place) render(<App />, place);

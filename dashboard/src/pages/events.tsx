@@ -1,0 +1,122 @@
+/** The events of the apps service while they happen. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { service } from "../lib/api";
+import { shown } from "../lib/format";
+import { follow } from "../lib/sse";
+import { Badge, Panel, type Tone } from "../parts/basics";
+import { type Column, Table } from "../parts/table";
+
+interface Shown {
+  id: number;
+  at: string;
+  type: string;
+  data: string;
+}
+
+/** Events that are kept. */
+const MAX = 2000;
+/** Between two updates of the page. */
+const PAUSE = 250;
+
+const KINDS: [string, RegExp][] = [
+  ["all", /./],
+  ["deployments", /deployment|group_change/],
+  ["tasks", /status_update|instance_changed|unknown_instance/],
+  ["health", /health/],
+  ["pods", /pod_/],
+  ["API", /api_post|subscribe|stream/],
+  ["plugins", /plugin/],
+];
+
+function tone(type: string): Tone {
+  if (/failed|refused|unhealthy|terminated/.test(type)) return "bad";
+  if (/success|admitted/.test(type)) return "good";
+  return "info";
+}
+
+export function Events() {
+  const [events, setEvents] = useState<Shown[]>([]);
+  const [state, setState] = useState("connecting");
+  const [kind, setKind] = useState("all");
+  const [filter, setFilter] = useState("");
+  const [paused, setPaused] = useState(false);
+  const [selected, setSelected] = useState<Shown>();
+  const buffer = useRef<Shown[]>([]);
+  const stopped = useRef(false);
+  stopped.current = paused;
+
+  useEffect(() => {
+    let next = 0;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const stop = follow(service("apps", "/v2/events?plan-format=light"), {
+      event: ({ type, data }) => {
+        next += 1;
+        buffer.current.push({ id: next, at: new Date().toLocaleTimeString("en-GB"), type, data });
+        if (buffer.current.length > 2 * MAX) buffer.current = buffer.current.slice(-MAX);
+        timer ??= setTimeout(() => {
+          timer = undefined;
+          if (!stopped.current) setEvents(buffer.current.slice(-MAX).reverse());
+        }, PAUSE);
+      },
+      state: (error) => setState(error ?? "live"),
+    });
+    return () => {
+      stop();
+      clearTimeout(timer);
+    };
+  }, []);
+
+  const pattern = KINDS.find(([name]) => name === kind)?.[1] ?? /./;
+  const wanted = filter.toLowerCase();
+  const list = events.filter(({ type, data }) => pattern.test(type) && `${type} ${data}`.toLowerCase().includes(wanted));
+  const columns: Column<Shown>[] = [
+    { title: "Time", width: "5.5rem", cell: ({ at }) => at },
+    {
+      title: "Event",
+      width: "15rem",
+      cell: (event) => (
+        <button type="button" class="plain" onClick={() => setSelected(event)}>
+          <Badge tone={tone(event.type)}>{shown(event.type, 60)}</Badge>
+        </button>
+      ),
+    },
+    { title: "About", width: "1fr", cell: ({ data }) => <code>{shown(data, 300)}</code> },
+  ];
+  return (
+    <>
+      <Panel
+        title="Events"
+        aside={
+          <span class="buttons">
+            <Badge tone={state === "live" ? "good" : "warn"}>{shown(state, 60)}</Badge>
+            <select aria-label="Kind of events" value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+              {KINDS.map(([name]) => (
+                <option key={name}>{name}</option>
+              ))}
+            </select>
+            <input type="search" placeholder="Filter by text" aria-label="Filter events by text" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+            <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>
+              {paused ? "Continue" : "Pause"}
+            </button>
+          </span>
+        }
+      >
+        <Table label="Events" rows={list} columns={columns} id={({ id }) => String(id)} selected={String(selected?.id)} height={18} empty={events.length ? "No event matches." : "No event has happened since the page was opened."} />
+      </Panel>
+      {selected && (
+        <Panel title={selected.type} aside={<button type="button" class="plain" aria-label="Close the event" onClick={() => setSelected(undefined)}>✕</button>}>
+          <pre tabIndex={0}>{shown(pretty(selected.data), 20_000)}</pre>
+        </Panel>
+      )}
+    </>
+  );
+}
+
+function pretty(data: string): string {
+  try {
+    return JSON.stringify(JSON.parse(data), null, 2);
+  } catch {
+    return data;
+  }
+}

@@ -1,0 +1,149 @@
+/** Jobs of the workflow engine: what waits and why, states, output. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Failure, change, get, service } from "../lib/api";
+import { duration, megabytes, shown, time, trim } from "../lib/format";
+import { useLive } from "../lib/live";
+import { Action } from "../parts/actions";
+import { Badge, Panel, type Tone } from "../parts/basics";
+import { Log } from "../parts/log";
+import { type Column, Table } from "../parts/table";
+
+const api = (path: string) => service("workflow", path);
+
+interface Queued {
+  task_id: string;
+  waited: number;
+  cpus: number;
+  mem: number;
+  priority: number;
+  reason: { message?: string; reason?: string } | string | null;
+}
+
+interface Job {
+  task_id: string;
+  state: string;
+  message: string;
+  at: string;
+}
+
+/** Jobs that are kept: those that changed last. */
+const MAX = 20_000;
+
+/** The last state of each job, followed by the feed of changes. */
+function useJobs(): { jobs: Job[] | undefined; error: Failure | undefined } {
+  const [jobs, setJobs] = useState<Job[]>();
+  const [error, setError] = useState<Failure>();
+  const known = useRef(new Map<string, Job>());
+  useEffect(() => {
+    const control = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let since = 0;
+    const ask = async (wait: number) => {
+      let pause = 250;
+      try {
+        const path = api(`/v0/events?since=${since}&wait=${wait}&limit=10000`);
+        const page = await get<{ events: Job[]; next: number; reset: boolean }>(path, control.signal);
+        if (page.reset) known.current.clear();
+        for (const job of page.events) {
+          known.current.delete(job.task_id);
+          known.current.set(job.task_id, job);
+        }
+        for (const id of known.current.keys()) {
+          if (known.current.size <= MAX) break;
+          known.current.delete(id);
+        }
+        since = page.next;
+        setError(undefined);
+        setJobs([...known.current.values()].reverse());
+      } catch (failure) {
+        if (control.signal.aborted) return;
+        setError(failure instanceof Failure ? failure : new Failure(-1, String(failure)));
+        pause = 3000;
+      }
+      if (!control.signal.aborted) timer = setTimeout(() => void ask(document.hidden ? 0 : 15), document.hidden ? 5000 : pause);
+    };
+    void ask(0);
+    return () => {
+      control.abort();
+      clearTimeout(timer);
+    };
+  }, []);
+  return { jobs, error };
+}
+
+const ENDED = /FINISHED|FAILED|KILLED|ERROR|LOST|DROPPED|GONE/;
+
+function tone(state: string): Tone {
+  if (state.includes("FINISHED")) return "good";
+  if (/FAILED|ERROR|LOST|DROPPED|GONE/.test(state)) return "bad";
+  if (state.includes("KILL")) return "dull";
+  return "info";
+}
+
+function why(reason: Queued["reason"]): string {
+  if (reason === null) return "";
+  return shown(typeof reason === "string" ? reason : (reason.message ?? reason.reason ?? reason), 500);
+}
+
+export function Workflow({ selected }: { selected: string }) {
+  const queue = useLive("queue", (signal) =>
+    get<{ count: number; queue: Queued[] }>(api("/v0/queue?limit=1000"), signal), 3_000);
+  const { jobs, error } = useJobs();
+  const [filter, setFilter] = useState("");
+  const list = (jobs ?? []).filter(({ task_id, state }) => `${task_id} ${state}`.toLowerCase().includes(filter.toLowerCase()));
+
+  const waiting: Column<Queued>[] = [
+    { title: "Job", width: "2fr", cell: ({ task_id }) => <span title={shown(task_id, 300)}>{shown(task_id, 200)}</span> },
+    { title: "Waits", width: "6rem", cell: ({ waited }) => duration(waited) },
+    { title: "Priority", width: "5rem", end: true, cell: ({ priority }) => priority },
+    { title: "Needs", width: "9rem", cell: ({ cpus, mem }) => `${trim(cpus)} CPUs, ${megabytes(mem)}` },
+    { title: "Why", width: "3fr", cell: ({ reason }) => <span title={why(reason)}>{why(reason)}</span> },
+  ];
+  const columns: Column<Job>[] = [
+    { title: "Job", width: "3fr", cell: ({ task_id }) => <a href={`#/workflow/${encodeURIComponent(task_id)}`}>{shown(task_id, 200)}</a> },
+    { title: "State", width: "7rem", cell: ({ state }) => <Badge tone={tone(state)}>{shown(state.replace(/^TASK_/, "").toLowerCase(), 30)}</Badge> },
+    { title: "Message", width: "3fr", cell: ({ message }) => <span title={shown(message)}>{shown(message, 300)}</span> },
+    { title: "Changed", width: "9rem", cell: ({ at }) => time(at) },
+    {
+      title: "",
+      width: "4.5rem",
+      end: true,
+      cell: ({ task_id, state }) => (
+        <Action
+          label="Kill"
+          danger
+          question={`Kill the job ${shown(task_id, 200)}?`}
+          disabled={ENDED.test(state) ? "It has ended." : undefined}
+          run={async () => {
+            await change("DELETE", api(`/v0/task/${encodeURIComponent(task_id)}`));
+            return `The job ${shown(task_id, 200)} is being killed.`;
+          }}
+        />
+      ),
+    },
+  ];
+  return (
+    <>
+      <Panel title={`Queue${queue.value ? ` (${queue.value.count})` : ""}`} error={queue.error} loading={!queue.value}>
+        <Table label="Queue" rows={queue.value?.queue ?? []} columns={waiting} id={({ task_id }) => task_id} height={8} empty="No job is waiting." />
+      </Panel>
+      <Panel
+        title="Jobs"
+        error={error}
+        loading={!jobs}
+        aside={<input type="search" placeholder="Filter by id or state" aria-label="Filter jobs" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}
+      >
+        <Table label="Jobs" rows={list} columns={columns} id={({ task_id }) => task_id} selected={selected} empty="No job is known." height={12} />
+      </Panel>
+      {selected && (
+        <Panel title={`Output of ${shown(selected, 200)}`} aside={<a href="#/workflow" aria-label="Close the output">✕</a>}>
+          <Log
+            title={selected}
+            source={(stream, offset) => api(`/v0/task/${encodeURIComponent(selected)}/log?stream=${stream}&offset=${offset ?? 0}`)}
+          />
+        </Panel>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,71 @@
+/** The output of a task while it is written. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Failure, text } from "../lib/api";
+import { shown } from "../lib/format";
+
+/** Characters that are kept. */
+const MAX = 200_000;
+/** Between two pieces. */
+const PAUSE = 1500;
+
+export function Log({ title, source }: { title: string; source: (stream: string, offset?: number) => string }) {
+  const [stream, setStream] = useState("stdout");
+  const [content, setContent] = useState("");
+  const [error, setError] = useState("");
+  const box = useRef<HTMLPreElement>(null);
+  const path = useRef(source);
+  path.current = source;
+
+  useEffect(() => {
+    const control = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let offset: number | undefined;
+    setContent("");
+    setError("");
+    const read = async () => {
+      let pause = PAUSE;
+      try {
+        const piece = await text(path.current(stream, offset), control.signal);
+        offset = piece.next ?? offset;
+        if (piece.text) {
+          setContent((old) => (old + piece.text).slice(-MAX));
+          pause = 300;
+        }
+        setError("");
+      } catch (failure) {
+        if (control.signal.aborted) return;
+        setError(failure instanceof Failure ? failure.message : String(failure));
+        pause = 3000;
+      }
+      if (!control.signal.aborted) timer = setTimeout(() => void read(), document.hidden ? 5000 : pause);
+    };
+    void read();
+    return () => {
+      control.abort();
+      clearTimeout(timer);
+    };
+  }, [stream, title]);
+
+  // The end stays in view unless somebody has scrolled up.
+  useEffect(() => {
+    const view = box.current;
+    if (view && view.scrollHeight - view.scrollTop - view.clientHeight < 120) view.scrollTop = view.scrollHeight;
+  }, [content]);
+
+  return (
+    <div class="log">
+      <div class="tabs" role="group" aria-label="Stream">
+        {["stdout", "stderr"].map((name) => (
+          <button type="button" key={name} aria-pressed={stream === name} onClick={() => setStream(name)}>
+            {name}
+          </button>
+        ))}
+      </div>
+      {error && <p class="failed">{shown(error, 500)}</p>}
+      <pre ref={box} tabIndex={0} aria-label={title}>
+        {content ? shown(content, MAX) : error ? "" : "No output yet."}
+      </pre>
+    </div>
+  );
+}

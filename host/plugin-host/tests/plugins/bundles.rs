@@ -1,0 +1,311 @@
+//! Sigstore bundles that refer to an image: signatures by key are verified, the rest is shown.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use oci_client::{
+    Client, Reference,
+    client::{ClientConfig, ClientProtocol},
+    secrets::RegistryAuth,
+};
+use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+use transom_plugin_host::{Config, PublicKey, Registries, Signatures, State};
+
+use crate::{
+    registry::DockerRegistry,
+    signatures::sign,
+    sources::{CONFIG, LAYER, manifest, push_variant, refused, serving, sha256, until, variant},
+    support::{Server, Site, put, read_head},
+};
+
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// The predicate of a signature.
+const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
+const SLSA: &str = "https://slsa.dev/provenance/v1";
+
+macro_rules! file {
+    ($name:literal) => {
+        include_bytes!(concat!("../data/signing/", $name)).as_slice()
+    };
+}
+
+/// A bundle as cosign 3 makes it with a key.
+fn bundle(key: &[u8], image: &str, predicate_type: &str) -> Value {
+    let payload = json!({
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": "", "digest": {"sha256": image.strip_prefix("sha256:").unwrap()}}],
+        "predicateType": predicate_type,
+        "predicate": {"runDetails": {"builder": {"id": "https://example.com/builder"}}},
+    })
+    .to_string();
+    let kind = "application/vnd.in-toto+json";
+    let signed = format!("DSSEv1 {} {kind} {} {payload}", kind.len(), payload.len());
+    let signature = BASE64_STANDARD.encode(sign(key, signed.as_bytes()));
+    json!({
+        "mediaType": BUNDLE,
+        "verificationMaterial": {"publicKey": {"hint": "key"}, "tlogEntries": [{"logIndex": "1"}]},
+        "dsseEnvelope": {
+            "payload": BASE64_STANDARD.encode(payload),
+            "payloadType": kind,
+            "signatures": [{"sig": signature}],
+        },
+    })
+}
+
+/// The manifest of an artefact that holds a bundle and refers to an image.
+fn artefact(image: &str, media_type: &str, content: &[u8]) -> Vec<u8> {
+    json!({
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "artifactType": BUNDLE,
+        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": sha256(b"{}"), "size": 2},
+        "layers": [{"mediaType": media_type, "digest": sha256(content), "size": content.len()}],
+        "subject": {"mediaType": MANIFEST, "digest": image, "size": 2},
+    })
+    .to_string()
+    .into_bytes()
+}
+
+/// A list of referrers, the oldest first.
+fn index(manifests: &[Vec<u8>]) -> Vec<u8> {
+    let entries = manifests.iter().enumerate().map(|(minute, it)| {
+        json!({
+            "mediaType": MANIFEST, "digest": sha256(it), "size": it.len(), "artifactType": BUNDLE,
+            "annotations": {"org.opencontainers.image.created": format!("2026-11-20T10:{minute:02}:00Z")},
+        })
+    });
+    json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries.collect::<Vec<_>>()})
+        .to_string()
+        .into_bytes()
+}
+
+/// Requires a signature by `p256.key`.
+async fn trusting(registries: Registries, text: String) -> Site {
+    Site::with_config(&[], |config: &mut Config| {
+        config.registries = registries;
+        config.signatures = Signatures {
+            keys: vec![PublicKey {
+                name: "team.pub".to_owned(),
+                pem: file!("p256.pub").to_vec(),
+            }],
+            required: true,
+        };
+        put(&config.dir, "odd.toml", text.as_bytes());
+    })
+    .await
+}
+
+/// Pushes bundles and their index, as cosign does where the registry has no referrers API.
+async fn attach(registry: &DockerRegistry, image: &str, bundles: &[Value]) {
+    let client = Client::new(ClientConfig {
+        protocol: ClientProtocol::HttpsExcept(vec![registry.address.to_string()]),
+        ..ClientConfig::default()
+    });
+    let at = |version: &str| Reference::try_from(registry.source(version).split_off("oci://".len())).unwrap();
+    let tag = at(&format!(":{}", image.replace(':', "-")));
+    client
+        .auth(
+            &tag,
+            &RegistryAuth::Anonymous,
+            oci_client::RegistryOperation::Push,
+        )
+        .await
+        .unwrap();
+    client
+        .push_blob(&tag, b"{}".to_vec(), &sha256(b"{}"))
+        .await
+        .unwrap();
+    let mut manifests = Vec::new();
+    for bundle in bundles {
+        let content = bundle.to_string().into_bytes();
+        client
+            .push_blob(&tag, content.clone(), &sha256(&content))
+            .await
+            .unwrap();
+        let manifest = artefact(image, BUNDLE, &content);
+        let kind = http::HeaderValue::from_static(MANIFEST);
+        client
+            .push_manifest_raw(&at(&format!("@{}", sha256(&manifest))), manifest.clone(), kind)
+            .await
+            .unwrap();
+        manifests.push(manifest);
+    }
+    let kind = http::HeaderValue::from_static(INDEX);
+    client
+        .push_manifest_raw(&tag, index(&manifests), kind)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
+    let registry = DockerRegistry::start().await;
+    let image = push_variant(&registry, 1, "latest", None).await;
+    attach(
+        &registry,
+        &image,
+        &[
+            bundle(file!("other.key"), &image, SIGNED),
+            bundle(file!("p256.key"), &image, SIGNED),
+            bundle(file!("p256.key"), &image, SLSA),
+        ],
+    )
+    .await;
+    let site = trusting(registry.settings(), manifest(&registry.source(":latest"), "")).await;
+    let status = serving(&site).await;
+    let (records, _) = site.plugins.history("odd");
+    let signer = records[0].signed_by.as_deref().unwrap();
+    assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
+    // The signature of another key is shown as not verified, that of the team is the component's.
+    let shown: Vec<(&str, bool)> = status
+        .attestations
+        .iter()
+        .map(|it| (it.kind.as_str(), it.signed_by.is_some()))
+        .collect();
+    assert_eq!(shown, [(SIGNED, false), (SLSA, true)]);
+    let built = &status.attestations[1];
+    assert_eq!(built.builder.as_deref(), Some("https://example.com/builder"));
+    assert_eq!(built.not_verified, ["transparency log"]);
+
+    // A signature is of one image.
+    let next = push_variant(&registry, 2, "latest", None).await;
+    attach(&registry, &next, &[bundle(file!("p256.key"), &image, SIGNED)]).await;
+    site.plugins.rescan().await;
+    let status = until(&site, "the refusal", |it| it.refusal.is_some()).await;
+    let refusal = status.refusal.unwrap();
+    assert!(refusal.contains("it signs another image"), "{refusal}");
+    assert_eq!(status.state, State::Serving);
+    site.stop().await;
+}
+
+/// A stand-in for a registry with the referrers API: answers by path.
+struct Referrers {
+    server: Server,
+    image: String,
+}
+
+impl Referrers {
+    /// `files`: of each referrer the manifest, and the content of its layer as it is answered.
+    async fn start(files: impl FnOnce(&str) -> Vec<(Vec<u8>, Vec<u8>)>) -> Referrers {
+        let component = variant(7);
+        let document = json!({
+            "schemaVersion": 2,
+            "config": {"mediaType": CONFIG, "digest": sha256(b"{}"), "size": 2},
+            "layers": [{"mediaType": LAYER, "digest": sha256(&component), "size": component.len()}],
+        })
+        .to_string()
+        .into_bytes();
+        let image = sha256(&document);
+        let mut answers = BTreeMap::from([
+            ("manifests/v1".to_owned(), document.clone()),
+            (format!("manifests/{image}"), document),
+            (format!("blobs/{}", sha256(&component)), component),
+        ]);
+        let mut manifests = Vec::new();
+        for (manifest, content) in files(&image) {
+            let layer = serde_json::from_slice::<Value>(&manifest).unwrap()["layers"][0]["digest"].clone();
+            answers.insert(format!("blobs/{}", layer.as_str().unwrap()), content);
+            answers.insert(format!("manifests/{}", sha256(&manifest)), manifest.clone());
+            manifests.push(manifest);
+        }
+        answers.insert(format!("referrers/{image}"), index(&manifests));
+        let answers = Arc::new(answers);
+        let server = Server::new(move |mut stream: TcpStream| {
+            let answers = Arc::clone(&answers);
+            async move {
+                let head = read_head(&mut stream).await;
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let found = answers
+                    .iter()
+                    .find(|(end, _)| path == format!("/v2/team/odd/{end}"));
+                let (status, body) = match found {
+                    Some((_, body)) => ("200 OK", body.as_slice()),
+                    None => ("404 Not Found", b"{}".as_slice()),
+                };
+                let length = body.len();
+                let head =
+                    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+                // The peer may have left.
+                let _ = stream.write_all(head.as_bytes()).await;
+                let _ = stream.write_all(body).await;
+            }
+        })
+        .await;
+        Referrers { server, image }
+    }
+
+    async fn site(&self) -> Site {
+        let address = format!("127.0.0.1:{}", self.server.endpoint.port);
+        let settings = Registries {
+            plain_http: vec![address.clone()],
+            silence: Duration::from_secs(5),
+            ..Registries::default()
+        };
+        trusting(settings, manifest(&format!("oci://{address}/team/odd:v1"), "")).await
+    }
+}
+
+fn with_content(image: &str, content: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    (artefact(image, BUNDLE, &content), content)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unusable_bundles_are_left_out_and_a_good_one_is_found() {
+    let referrers = Referrers::start(|image| {
+        let good = bundle(file!("p256.key"), image, SIGNED).to_string().into_bytes();
+        let mut huge = good.clone();
+        huge.resize(5 << 20, b' ');
+        let another = bundle(file!("p256.key"), image, SIGNED).to_string().into_bytes();
+        let mut cut = with_content(image, another);
+        cut.1.truncate(100);
+        vec![
+            with_content(image, good[..good.len() / 2].to_vec()),
+            cut,
+            with_content(image, huge),
+            (artefact(image, "application/json", &good), good.clone()),
+            (artefact(&sha256(b"another"), BUNDLE, &good), good.clone()),
+            with_content(image, b"\xff\xfe".to_vec()),
+            with_content(image, good),
+        ]
+    })
+    .await;
+    let site = referrers.site().await;
+    let status = serving(&site).await;
+    assert_eq!(
+        status.source.and_then(|it| it.digest),
+        Some(referrers.image.clone())
+    );
+    assert_eq!(status.attestations, []);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn component_is_refused_when_its_bundles_are_no_signature_by_a_key() {
+    for (name, content, expected) in [
+        (
+            "another key",
+            Some((file!("other.key"), SIGNED)),
+            "none of the configured keys signed it",
+        ),
+        // An attestation is no signature.
+        (
+            "attestation",
+            Some((file!("p256.key"), SLSA)),
+            "the registry has no signature",
+        ),
+        ("none", None, "the registry has no signature"),
+    ] {
+        let referrers = Referrers::start(|image| {
+            let bundles = content.map(|(key, kind)| bundle(key, image, kind).to_string().into_bytes());
+            bundles.map(|it| with_content(image, it)).into_iter().collect()
+        })
+        .await;
+        let site = referrers.site().await;
+        let refusal = refused(&site).await;
+        assert!(refusal.contains(expected), "{name}: {refusal}");
+        site.stop().await;
+    }
+}

@@ -1,0 +1,142 @@
+//! Sigstore bundles of an image: the registry's list of what refers to the image, and the files that
+//! it lists.
+//!
+//! The list is that of the referrers API (OCI 1.1), or the index under the tag `sha256-…` of
+//! registries without it. Only its first page is read. A file that is cut, too large, of another type
+//! or about another image is logged and left out.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use transom_common::text::one_line;
+
+use super::pull::Puller;
+use crate::{
+    bundles::BUNDLE,
+    oci::{self, FetchError, MAX_IMAGE_MANIFEST, Source, Wanted},
+};
+
+/// Bundles of an image that are looked at, the newest.
+const MAX_BUNDLES: usize = 16;
+/// Maximum bytes of a bundle. An SBOM is part of it.
+const MAX_BUNDLE: u64 = 4 << 20;
+/// Type of a list.
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const LIST: &str = "the list of referrers";
+/// When a bundle was attached, as clients of OCI write it.
+const CREATED: &str = "org.opencontainers.image.created";
+
+/// An entry of a list: the manifest of an artefact that refers to the image.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Referrer {
+    digest: String,
+    artifact_type: Option<String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+impl Puller {
+    /// The digests of the manifests of an image's bundles, oldest first. `image`: its digest.
+    pub(super) async fn bundle_manifests(
+        &self,
+        source: &Source,
+        image: &str,
+    ) -> Result<Vec<String>, FetchError> {
+        let listed = match self.referrers(source, &format!("referrers/{image}")).await {
+            // Registries without the API answer in many ways.
+            Err(error) if !error.passes() => {
+                let tag = format!("manifests/{}", image.replace(':', "-"));
+                self.referrers(source, &tag).await
+            }
+            other => other,
+        };
+        let mut found = match listed {
+            Err(FetchError::NotThere { .. }) => Vec::new(),
+            other => other?,
+        };
+        found.retain(|it| it.artifact_type.as_deref() == Some(BUNDLE));
+        // Bundles without a time are the oldest.
+        found.sort_by(|a, b| a.annotations.get(CREATED).cmp(&b.annotations.get(CREATED)));
+        found.drain(..found.len().saturating_sub(MAX_BUNDLES));
+        Ok(found.into_iter().map(|it| it.digest).collect())
+    }
+
+    async fn referrers(&self, source: &Source, path: &str) -> Result<Vec<Referrer>, FetchError> {
+        let wanted = Wanted {
+            what: LIST,
+            path,
+            accept: INDEX,
+            most: MAX_IMAGE_MANIFEST,
+        };
+        let invalid = |message: &str| FetchError::Answer {
+            what: LIST,
+            host: source.registry().to_owned(),
+            message: one_line(message),
+        };
+        let answer = self.client().get(source, wanted).await?;
+        let mut list: Value = serde_json::from_slice(&answer).map_err(|error| invalid(&error.to_string()))?;
+        match list.get_mut("manifests") {
+            Some(manifests) => {
+                serde_json::from_value(manifests.take()).map_err(|error| invalid(&error.to_string()))
+            }
+            None => Err(invalid("it is not an index")),
+        }
+    }
+
+    /// The bundles of these manifests. The error is one that passes.
+    pub(super) async fn bundles(
+        &self,
+        source: &Source,
+        image: &str,
+        manifests: &[String],
+    ) -> Result<Vec<String>, FetchError> {
+        let mut bundles = Vec::new();
+        for manifest in manifests {
+            match self.bundle(source, image, manifest).await {
+                Ok(bundle) => bundles.push(bundle),
+                Err(error) if error.passes() => return Err(error),
+                Err(error) => tracing::warn!(%source, manifest, "a sigstore bundle is left out: {error}"),
+            }
+        }
+        Ok(bundles)
+    }
+
+    async fn bundle(&self, source: &Source, image: &str, digest: &str) -> Result<String, FetchError> {
+        let what = "a sigstore bundle";
+        let unusable = |message: String| FetchError::Answer {
+            what,
+            host: source.registry().to_owned(),
+            message: one_line(&message),
+        };
+        if oci::parse_digest(digest).is_none() {
+            return Err(unusable(format!(
+                "its digest is {digest}, expected one of SHA-256"
+            )));
+        }
+        let manifest = self.manifest(source, digest, "a bundle's manifest").await?;
+        let manifest = oci::image_manifest(manifest.as_bytes())?;
+        let subject = manifest.subject.as_ref().map(|it| it.digest.as_str());
+        if subject != Some(image) {
+            let subject = subject.unwrap_or("none");
+            return Err(unusable(format!("its subject is {subject}, not this image")));
+        }
+        let types: Vec<&str> = manifest.layers.iter().map(|it| it.media_type.as_str()).collect();
+        let [BUNDLE] = types[..] else {
+            return Err(unusable(format!(
+                "its layers are of types {types:?}, expected one of {BUNDLE}"
+            )));
+        };
+        let layer = oci::described(&manifest.layers[0])?;
+        if layer.size > MAX_BUNDLE {
+            return Err(FetchError::TooLong {
+                what,
+                host: source.registry().to_owned(),
+                limit: MAX_BUNDLE,
+            });
+        }
+        let content = self.blob(source, &layer, what, BUNDLE).await?;
+        String::from_utf8(content.into()).map_err(|_| unusable("it is not UTF-8".to_owned()))
+    }
+}

@@ -1,0 +1,57 @@
+//! The spans of launches: each is open from the ACCEPT of a task until it runs or has ended.
+
+use std::collections::HashMap;
+
+use tracing::Span;
+use transom_cluster::TaskId;
+use transom_common::trace::{self, TARGET, TraceContext};
+
+use crate::TaskRecord;
+
+/// Further launches at the same time have no span.
+const MAX_OPEN: usize = 10_000;
+
+/// The open spans, by task.
+#[derive(Debug, Default)]
+pub(super) struct Starts(HashMap<TaskId, Span>);
+
+impl Starts {
+    /// A task is about to be launched.
+    pub(super) fn begin(&mut self, intent: &TaskRecord, place: &TraceContext) {
+        if !place.is_recorded() || self.0.len() >= MAX_OPEN {
+            return;
+        }
+        let span = place.child(|| {
+            tracing::info_span!(
+                target: TARGET,
+                "launch",
+                task = intent.id.as_str(),
+                run_spec = intent.run_spec,
+                agent = intent.agent.hostname,
+                trace_id = tracing::field::Empty,
+            )
+        });
+        self.0.insert(intent.id.clone(), span);
+    }
+
+    /// The master has accepted the launch, or it is not known.
+    pub(super) fn accepted(&mut self, tasks: &[TaskId], success: bool) {
+        for span in tasks.iter().filter_map(|task| self.0.get(task)) {
+            trace::event(span, "accept", ("success", success.to_string()));
+        }
+    }
+
+    /// A stored status has changed the state of a task.
+    pub(super) fn changed(&mut self, record: &TaskRecord) {
+        let Some(span) = self.0.get(&record.id) else {
+            return;
+        };
+        trace::event(span, "status", ("state", record.state.as_str().to_owned()));
+        if record.is_terminal() && record.started_at.is_none() {
+            trace::failed(span, record.state.as_str());
+        }
+        if record.is_terminal() || record.started_at.is_some() {
+            self.0.remove(&record.id);
+        }
+    }
+}

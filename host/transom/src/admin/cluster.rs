@@ -1,0 +1,352 @@
+//! `/v1/cluster`: the agents of the cluster, and the output of tasks in their sandboxes.
+//!
+//! The master is asked when a client asks, at most every two seconds for all clients together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
+use transom_cluster::Client;
+use transom_cluster::agent::{Agents, sandbox};
+use transom_cluster::operator::Agent;
+use transom_cluster::v1::{Attribute, Resource};
+use transom_common::{HostPort, error_chain};
+use transom_web::ApiError;
+
+/// How long an answer of the master is used.
+const AGE: Duration = Duration::from_secs(2);
+/// Default and maximum bytes of one piece of output.
+const LENGTH: u64 = 64 << 10;
+const MAX_LENGTH: u64 = 1 << 20;
+/// Pieces that are read at the same time; further ones are refused.
+const MAX_READS: usize = 32;
+/// Characters of an id in a query.
+const MAX_ID: usize = 512;
+/// Where to continue.
+const NEXT: HeaderName = HeaderName::from_static("transom-next-offset");
+
+/// The cluster as the port asks it. Cheap to clone.
+#[derive(Clone)]
+struct Cluster {
+    client: Client,
+    agents: Agents,
+    last: Arc<Mutex<Option<Listed>>>,
+    reads: Arc<Semaphore>,
+}
+
+/// The last answer about the agents.
+#[derive(Clone)]
+struct Listed {
+    at: Instant,
+    document: Bytes,
+    addresses: Arc<BTreeMap<String, HostPort>>,
+}
+
+pub(super) fn routes(client: Client) -> Router {
+    Router::new()
+        .route("/v1/cluster/agents", get(agents))
+        .route("/v1/cluster/log", get(log))
+        .with_state(Cluster {
+            agents: client.agents(),
+            client,
+            last: Arc::default(),
+            reads: Arc::new(Semaphore::new(MAX_READS)),
+        })
+}
+
+/// The document of `/v1/cluster/agents`.
+#[derive(Serialize)]
+struct Document {
+    agents: Vec<Shown>,
+}
+
+/// One agent.
+#[derive(Serialize)]
+struct Shown {
+    id: String,
+    host: String,
+    /// `active`, `disconnected`, `deactivated`, `draining` or `drained`.
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    attributes: BTreeMap<String, String>,
+    total: BTreeMap<String, f64>,
+    used: BTreeMap<String, f64>,
+    offered: BTreeMap<String, f64>,
+}
+
+impl From<&Agent> for Shown {
+    fn from(agent: &Agent) -> Self {
+        let info = &agent.agent_info;
+        let state = match &agent.drain_info {
+            Some(drain) => drain.state.to_ascii_lowercase(),
+            None if agent.deactivated == Some(true) => "deactivated".to_owned(),
+            None if agent.active == Some(false) => "disconnected".to_owned(),
+            None => "active".to_owned(),
+        };
+        let attributes = info.attributes.iter();
+        Self {
+            id: info.id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            host: info.hostname.clone(),
+            state,
+            version: agent.version.clone(),
+            attributes: attributes
+                .map(|attribute| (attribute.name.clone(), text(attribute)))
+                .collect(),
+            total: amounts(&agent.total_resources),
+            used: amounts(&agent.allocated_resources),
+            offered: amounts(&agent.offered_resources),
+        }
+    }
+}
+
+fn text(attribute: &Attribute) -> String {
+    if let Some(text) = &attribute.text {
+        return text.value.clone();
+    }
+    if let Some(scalar) = &attribute.scalar {
+        return scalar.value.to_string();
+    }
+    if let Some(set) = &attribute.set {
+        return format!("{{{}}}", set.item.join(", "));
+    }
+    let ranges = attribute.ranges.iter().flat_map(|ranges| &ranges.range);
+    let ranges: Vec<String> = ranges
+        .map(|range| format!("{}-{}", range.begin, range.end))
+        .collect();
+    format!("[{}]", ranges.join(", "))
+}
+
+/// The sums of amounts by name; of ranges, such as ports, how many numbers they have.
+fn amounts(resources: &[Resource]) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for resource in resources {
+        let ranges = resource.ranges.iter().flat_map(|ranges| &ranges.range);
+        let count: u64 = ranges
+            .map(|range| range.end.saturating_sub(range.begin).saturating_add(1))
+            .sum();
+        let amount = resource
+            .scalar
+            .as_ref()
+            .map_or(count as f64, |scalar| scalar.value);
+        *sums.entry(resource.name.clone()).or_default() += amount;
+    }
+    sums
+}
+
+impl Cluster {
+    /// The agents, as the master listed them at most [`AGE`] ago. Requests that arrive meanwhile wait
+    /// for the same answer.
+    async fn listed(&self) -> Result<Listed, ApiError> {
+        let mut last = self.last.lock().await;
+        if let Some(listed) = last.as_ref().filter(|listed| listed.at.elapsed() < AGE) {
+            return Ok(listed.clone());
+        }
+        let answer = self.client.get_agents().await;
+        let answer = answer.map_err(|error| {
+            ApiError::unavailable(format!(
+                "the master does not list its agents: {}",
+                error_chain(&error)
+            ))
+        })?;
+        let document = Document {
+            agents: answer.agents.iter().map(Shown::from).collect(),
+        };
+        let addresses = answer.agents.into_iter().filter_map(|agent| {
+            let info = agent.agent_info;
+            let port = info.port.unwrap_or(5051);
+            Some((info.id?.to_string(), HostPort::new(info.hostname, port)))
+        });
+        let listed = Listed {
+            at: Instant::now(),
+            addresses: Arc::new(addresses.collect()),
+            document: serde_json::to_vec(&document)
+                .map_err(|error| ApiError::internal(&error))?
+                .into(),
+        };
+        *last = Some(listed.clone());
+        Ok(listed)
+    }
+}
+
+async fn agents(State(cluster): State<Cluster>) -> Result<Response, ApiError> {
+    let listed = cluster.listed().await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], listed.document).into_response())
+}
+
+/// Which output.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Output {
+    /// The id of the agent.
+    agent: String,
+    /// The id of the framework.
+    framework: String,
+    /// The id of the task.
+    task: String,
+    /// `stdout` or `stderr`.
+    stream: Stream,
+    /// Where the piece begins; without it, the end of the output.
+    offset: Option<u64>,
+    #[serde(default = "length")]
+    length: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+fn length() -> u64 {
+    LENGTH
+}
+
+/// Whether this can be the name of one directory.
+fn is_name(id: &str) -> bool {
+    let plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
+    !id.is_empty() && id.len() <= MAX_ID && id != "." && id != ".." && id.chars().all(plain)
+}
+
+async fn log(
+    State(cluster): State<Cluster>,
+    query: Result<Query<Output>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(output) = query.map_err(|error| {
+        let error = error.body_text();
+        ApiError::bad_request(format!(
+            "expected ?agent=ID&framework=ID&task=ID&stream=stdout|stderr, and optionally offset and length: {error}"
+        ))
+    })?;
+    if !(1..=MAX_LENGTH).contains(&output.length) {
+        let text = format!("`length` is {}; expected 1 to {MAX_LENGTH}", output.length);
+        return Err(ApiError::bad_request(text));
+    }
+    if !is_name(&output.framework) || !is_name(&output.task) {
+        return Err(ApiError::bad_request(
+            "expected the ids of a framework and a task, which have no slashes",
+        ));
+    }
+    let _place = cluster
+        .reads
+        .try_acquire()
+        .map_err(|_| ApiError::unavailable(format!("{MAX_READS} logs are being read; try again later")))?;
+    let listed = cluster.listed().await?;
+    let agent = listed.addresses.get(&output.agent).ok_or_else(|| {
+        ApiError::not_found("the master lists no agent with this id, so the task's output cannot be read")
+    })?;
+    let file = match output.stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    // The executor of a task that is launched alone has the id of the task.
+    let sandbox = sandbox(&output.framework.as_str().into(), &output.task.as_str().into());
+    let path = format!("{sandbox}/{file}");
+    let offset = match output.offset {
+        Some(offset) => Ok(offset),
+        None => {
+            let size = cluster.agents.size(agent, &path).await;
+            size.map(|size| size.saturating_sub(output.length))
+        }
+    };
+    let read = match offset {
+        Ok(offset) => {
+            let read = cluster
+                .agents
+                .read_bytes(agent, &path, offset, output.length)
+                .await;
+            read.map(|read| (offset, read.data))
+        }
+        Err(error) => Err(error),
+    };
+    match read {
+        Ok((offset, data)) => {
+            let next = offset + data.len() as u64;
+            let headers = [
+                (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+                (NEXT, next.to_string()),
+            ];
+            Ok((headers, data).into_response())
+        }
+        Err(transom_cluster::Error::Refused { status: 404, .. }) => Err(ApiError::not_found(
+            "the agent has no such output: the task has not started, is part of a pod, or its sandbox was removed",
+        )),
+        Err(error) => {
+            let text = format!("the agent does not answer: {}", error_chain(&error));
+            Err(ApiError::new(StatusCode::BAD_GATEWAY, text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn agent_is_shown_with_sums_and_plain_attributes() {
+        let scalar =
+            |name: &str, value: f64| json!({"name": name, "type": "SCALAR", "scalar": {"value": value}});
+        let agent: Agent = serde_json::from_value(json!({
+            "agent_info": {
+                "hostname": "a.example",
+                "port": 5051,
+                "id": {"value": "S1"},
+                "attributes": [
+                    {"name": "rack", "type": "TEXT", "text": {"value": "<b>1"}},
+                    {"name": "level", "type": "SCALAR", "scalar": {"value": 2.5}},
+                    {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 3}]}},
+                ],
+            },
+            "active": true,
+            "total_resources": [
+                scalar("cpus", 1.5), scalar("cpus", 2.5), scalar("mem", 100.0),
+                {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 31000, "end": 31009}]}},
+            ],
+            "allocated_resources": [scalar("cpus", 0.5)],
+            "drain_info": {"state": "DRAINING"},
+        }))
+        .unwrap();
+        assert_eq!(
+            json!(Shown::from(&agent)),
+            json!({
+                "id": "S1", "host": "a.example", "state": "draining",
+                "attributes": {"rack": "<b>1", "level": "2.5", "ports": "[1-3]"},
+                "total": {"cpus": 4.0, "mem": 100.0, "ports": 10.0},
+                "used": {"cpus": 0.5},
+                "offered": {},
+            })
+        );
+    }
+
+    #[test]
+    fn ids_that_lead_out_of_a_directory_are_no_names() {
+        for (id, expected) in [
+            ("web.instance-1.app.1", true),
+            ("..", false),
+            (".", false),
+            ("", false),
+            ("a/b", false),
+            ("a\0", false),
+            ("a\u{1b}[2J", false),
+        ] {
+            assert_eq!(is_name(id), expected, "{id:?}");
+        }
+        assert!(!is_name(&"a".repeat(MAX_ID + 1)));
+    }
+}

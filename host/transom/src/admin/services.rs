@@ -1,0 +1,191 @@
+//! `/v1/services/{service}/…`: the APIs of the services, for the dashboard, which may only send
+//! requests to the port that it comes from.
+//!
+//! A request is passed to the routes of the service within the process. The admin port decides who
+//! may send it: its credentials, networks, host names and origins count, not those of the service's
+//! port. The service's limits on bodies and on concurrent requests count for both ports together.
+//!
+//! Two kinds of requests are rejected, because the admin port's rules would be weaker than those of
+//! the service's port: a `GET` that changes something (403), which a link could send, and what the
+//! service answers to users with credentials only, if the admin port has none (403).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::uri::PathAndQuery;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use tower::ServiceExt;
+use transom_framework::Routes;
+use transom_web::{ApiError, Caller, Requirement};
+
+use crate::daemon::services::Services;
+
+/// The prefix of the paths.
+const PREFIX: &str = "/v1/services/";
+
+/// The routes by the names of their services.
+type Table = BTreeMap<&'static str, Routes>;
+
+/// Passes requests for a service to it, and all others to `rest`.
+pub(super) fn beside(rest: Router, services: &Services) -> Router {
+    let routes = services.iter();
+    let routes = routes.filter_map(|service| Some((service.name(), service.routes()?)));
+    let table: Arc<Table> = Arc::new(routes.collect());
+    // Not a route with parameters: the routes of a service would see these as their own.
+    Router::new().fallback(move |request: Request| {
+        let (rest, table) = (rest.clone(), Arc::clone(&table));
+        async move {
+            if request.uri().path().starts_with(PREFIX) {
+                return pass(&table, request)
+                    .await
+                    .unwrap_or_else(IntoResponse::into_response);
+            }
+            let Ok(response) = rest.oneshot(request).await;
+            response
+        }
+    })
+}
+
+async fn pass(table: &Table, mut request: Request) -> Result<Response, ApiError> {
+    let (name, uri) = split(request.uri()).ok_or_else(|| {
+        ApiError::bad_request("expected /v1/services/SERVICE/PATH, such as /v1/services/apps/v2/apps")
+    })?;
+    let Some(routes) = table.get(name.as_str()) else {
+        let known: Vec<&str> = table.keys().copied().collect();
+        let text = format!(
+            "no service {name:?} with an HTTP API runs in this daemon; expected one of: {}",
+            known.join(", ")
+        );
+        return Err(ApiError::not_found(text));
+    };
+    let (method, rules) = (request.method(), &routes.rules);
+    if matches!(*method, Method::GET | Method::HEAD) && (rules.changes)(method, uri.path()) {
+        let text = format!(
+            "{method} {} changes something; send it to the port of `{name}`, or use the method that the API has for it",
+            uri.path()
+        );
+        return Err(ApiError::new(StatusCode::FORBIDDEN, text));
+    }
+    let caller = request.extensions().get::<Caller>();
+    let is_named = caller.is_some_and(|caller| caller.user.is_some());
+    if (rules.requirement)(method, uri.path()) == Requirement::CredentialsAlways && !is_named {
+        let text = format!(
+            "`{name}` answers {} to users with credentials only, and the admin port has none: set `admin.username` and \
+             `admin.password`",
+            uri.path()
+        );
+        return Err(ApiError::new(StatusCode::FORBIDDEN, text));
+    }
+    // The credentials are those of this port. A standby forwards with its own ones, also for the
+    // user who may only read: what that user may not do has been rejected before.
+    request.headers_mut().remove(header::AUTHORIZATION);
+    if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
+        caller.read_only = false;
+    }
+    *request.uri_mut() = uri;
+    let Ok(response) = routes.router.clone().oneshot(request).await;
+    Ok(response)
+}
+
+/// The name of the service in an address, and the address on its own port.
+fn split(uri: &Uri) -> Option<(String, Uri)> {
+    let rest = uri.path().strip_prefix(PREFIX)?;
+    let (name, _) = rest.split_once('/')?;
+    let path = &rest[name.len()..];
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let target: PathAndQuery = target.parse().ok()?;
+    Some((name.to_owned(), Uri::from(target)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use axum::body::Body;
+    use axum::extract::Path;
+    use axum::routing::any;
+    use transom_web::AccessRules;
+
+    use super::*;
+
+    fn table() -> Table {
+        let answer = async |Path(id): Path<String>, request: Request| {
+            let caller = request.extensions().get::<Caller>();
+            format!(
+                "{id} {} authorization: {} read only: {}",
+                request.uri(),
+                request.headers().contains_key(header::AUTHORIZATION),
+                caller.is_some_and(|caller| caller.read_only),
+            )
+        };
+        let rules = AccessRules {
+            changes: |method, path| method != Method::GET || path == "/scale/3",
+            requirement: |_, path| match path {
+                "/secret/1" => Requirement::CredentialsAlways,
+                _ => Requirement::NetworkOrCredentials,
+            },
+            ..AccessRules::DEFAULT
+        };
+        let router = Router::new()
+            .route("/v2/{id}", any(answer))
+            .route("/scale/{id}", any(answer))
+            .route("/secret/{id}", any(answer));
+        BTreeMap::from([("apps", Routes { router, rules })])
+    }
+
+    async fn answer(method: Method, path: &str, user: Option<&str>) -> (u16, String) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::AUTHORIZATION, "Basic dTp4")
+            .extension(Caller {
+                user: user.map(str::to_owned),
+                read_only: true,
+                ..Caller::default()
+            });
+        let request = request.body(Body::empty()).unwrap();
+        let response = pass(&table(), request)
+            .await
+            .unwrap_or_else(IntoResponse::into_response);
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn requests_are_passed_as_the_services_own_port_receives_them() {
+        let (status, text) = answer(Method::GET, "/v1/services/apps/v2/a%2Fb?x=%2F&y", None).await;
+        assert_eq!(
+            (status, text.as_str()),
+            (200, "a/b /v2/a%2Fb?x=%2F&y authorization: false read only: false")
+        );
+        for (path, status) in [
+            ("/v1/services/nope/v2/1", 404),
+            ("/v1/services/apps/nope", 404),
+            ("/v1/services/apps", 400),
+            ("/v1/services/", 400),
+        ] {
+            let (found, text) = answer(Method::GET, path, None).await;
+            assert_eq!(found, status, "{path}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_admin_port_protects_less_is_rejected() {
+        for (method, path, user, expected) in [
+            (Method::GET, "/v1/services/apps/scale/3", Some("u"), 403),
+            (Method::POST, "/v1/services/apps/scale/3", Some("u"), 200),
+            (Method::GET, "/v1/services/apps/secret/1", None, 403),
+            (Method::GET, "/v1/services/apps/secret/1", Some("u"), 200),
+        ] {
+            let (status, text) = answer(method.clone(), path, user).await;
+            assert_eq!(status, expected, "{method} {path}: {text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Metrics of the daemon itself: its version, its process, and the state of its services.
+//!
+//! The process has the names that Prometheus' own client libraries use, so that boards and rules
+//! for any program apply.
+
+use std::fmt::Error;
+use std::fs;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::services::Services;
+
+/// Registers the metrics; once for each daemon, when its services have started.
+pub(super) fn register(registry: &mut Registry, services: &Services) {
+    let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("transom_build", "Version of the daemon", version);
+    let start = SystemTime::now();
+    registry.register_collector(Box::new(Process { start }));
+    registry.register_collector(Box::new(ServiceStates(Arc::clone(services))));
+}
+
+/// The process, read at each scrape. Values that the system does not tell are left out.
+#[derive(Debug)]
+struct Process {
+    start: SystemTime,
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+        let counter = ConstCounter::new(seconds);
+        counter.encode(encoder.encode_descriptor(
+            "process_cpu",
+            "User and system processor time of the process",
+            Some(&Unit::Seconds),
+            MetricType::Counter,
+        )?)?;
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let start = self.start.duration_since(UNIX_EPOCH).ok();
+        let files = fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
+        for (name, help, unit, value) in [
+            (
+                "process_resident_memory",
+                "Resident memory of the process",
+                Some(Unit::Bytes),
+                bytes(&status, "VmRSS:"),
+            ),
+            (
+                "process_virtual_memory",
+                "Virtual memory of the process",
+                Some(Unit::Bytes),
+                bytes(&status, "VmSize:"),
+            ),
+            (
+                "process_threads",
+                "Threads of the process",
+                None,
+                field(&status, "Threads:"),
+            ),
+            (
+                "process_open_fds",
+                "Open file descriptors",
+                None,
+                files.map(|count| count as f64),
+            ),
+            (
+                "process_max_fds",
+                "Limit of open file descriptors",
+                None,
+                getrlimit(Resource::Nofile).current.map(|limit| limit as f64),
+            ),
+            (
+                "process_start_time",
+                "Start of the daemon, in seconds since 1970",
+                Some(Unit::Seconds),
+                start.map(|start| start.as_secs_f64()),
+            ),
+        ] {
+            let descriptor = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            if let Some(value) = value {
+                ConstGauge::new(value).encode(descriptor)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number after a name in `/proc/self/status`.
+fn field(status: &str, name: &str) -> Option<f64> {
+    let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// The same, of a size in units of 1,024 bytes.
+fn bytes(status: &str, name: &str) -> Option<f64> {
+    field(status, name).map(|size| size * 1024.0)
+}
+
+/// What `/ready` shows, read at each scrape.
+struct ServiceStates(Services);
+
+impl std::fmt::Debug for ServiceStates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServiceStates").finish_non_exhaustive()
+    }
+}
+
+impl Collector for ServiceStates {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let states: Vec<_> = self.0.iter().map(|it| (it.name(), it.readiness())).collect();
+        let mut ready = encoder.encode_descriptor(
+            "transom_service_ready",
+            "1 while the service can answer, 0 otherwise; as in `/ready`",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (service, state) in &states {
+            let gauge = ConstGauge::new(i64::from(state.ready));
+            gauge.encode(ready.encode_family(&[("service", *service)])?)?;
+        }
+        let frameworks: Vec<_> = states
+            .iter()
+            .filter_map(|(_, state)| state.framework.as_ref())
+            .collect();
+        let mut leading = encoder.encode_descriptor(
+            "transom_framework_leading",
+            "1 while this daemon is the leader of the framework",
+            None,
+            MetricType::Gauge,
+        )?;
+        for framework in &frameworks {
+            let gauge = ConstGauge::new(i64::from(framework.leading));
+            gauge.encode(leading.encode_family(&[("framework", framework.name.as_str())])?)?;
+        }
+        let mut known = encoder.encode_descriptor(
+            "transom_framework_leader_known",
+            "1 while this daemon knows a leader of the framework, itself or another one",
+            None,
+            MetricType::Gauge,
+        )?;
+        for framework in &frameworks {
+            let gauge = ConstGauge::new(i64::from(framework.leader.is_some()));
+            gauge.encode(known.encode_family(&[("framework", framework.name.as_str())])?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_the_process_are_bytes() {
+        let status = "Name:\ttransom\nVmSize:\t  2048 kB\nVmRSS:\t    12 kB\nThreads:\t7\n";
+        assert_eq!(bytes(status, "VmRSS:"), Some(12.0 * 1024.0));
+        assert_eq!(bytes(status, "VmSize:"), Some(2048.0 * 1024.0));
+        assert_eq!(field(status, "Threads:"), Some(7.0));
+        assert_eq!(field(status, "VmSwap:"), None);
+    }
+}

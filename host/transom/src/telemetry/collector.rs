@@ -1,0 +1,145 @@
+//! The HTTP client of the collector.
+//!
+//! Spans are exported by a thread of their own, which waits here for one request at a time. While
+//! the collector fails, requests are left out until a delay has passed, and their spans are
+//! dropped; the first failure and the recovery are logged. Nothing else waits for the collector.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use async_trait::async_trait;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use tokio::runtime::Handle;
+use transom_common::{Backoff, error_chain};
+
+/// Of an answer of the collector; more is not read.
+const MAX_ANSWER: usize = 64 << 10;
+/// The delay after failures.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+
+/// The collector as the exporter sees it.
+#[derive(Debug)]
+pub(super) struct Collector {
+    http: reqwest::Client,
+    runtime: Handle,
+    url: String,
+    failures: Mutex<Failures>,
+}
+
+/// The failures since the last success.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    retry_at: Option<Instant>,
+}
+
+impl Failures {
+    fn is_waiting(&self, now: Instant) -> bool {
+        self.retry_at.is_some_and(|at| now < at)
+    }
+
+    /// Returns whether this is the first one.
+    fn failed(&mut self, now: Instant) -> bool {
+        self.retry_at = Some(now + BACKOFF.after(self.count));
+        self.count = self.count.saturating_add(1);
+        self.count == 1
+    }
+
+    /// Returns whether there were failures before.
+    fn succeeded(&mut self) -> bool {
+        std::mem::take(self).count > 0
+    }
+}
+
+impl Collector {
+    /// Must be called on the runtime that makes the requests.
+    pub(super) fn new(url: &str, timeout: Duration) -> anyhow::Result<Self> {
+        let mut http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(timeout);
+        if !url.starts_with("https:") {
+            // No certificates are needed, and the machine may have none.
+            http = http.tls_certs_only([]);
+        }
+        let http = http.build().context("the client of telemetry.otlp_endpoint")?;
+        Ok(Self {
+            http,
+            runtime: Handle::current(),
+            url: url.to_owned(),
+            failures: Mutex::default(),
+        })
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, result: &Result<Response<Bytes>, HttpError>) {
+        let reason = match result {
+            Ok(answer) if answer.status().is_success() => {
+                if self.failures().succeeded() {
+                    tracing::info!(url = self.url, "the collector of traces accepts spans again");
+                }
+                return;
+            }
+            Ok(answer) => format!("status {}", answer.status()),
+            Err(error) => error_chain(&**error),
+        };
+        if self.failures().failed(Instant::now()) {
+            tracing::warn!(
+                url = self.url,
+                error = reason,
+                "exporting spans failed; they are dropped until the collector accepts them"
+            );
+        }
+    }
+}
+
+#[async_trait]
+impl HttpClient for Collector {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        if self.failures().is_waiting(Instant::now()) {
+            return Err("the collector has failed; waiting before the next request".into());
+        }
+        let http = self.http.clone();
+        let sent = self.runtime.spawn(async move { send(&http, request).await });
+        let result = sent.await.unwrap_or_else(|error| Err(error.into()));
+        self.note(&result);
+        result
+    }
+}
+
+async fn send(http: &reqwest::Client, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    let mut answer = http.execute(request.try_into()?).await?;
+    let mut head = Response::builder().status(answer.status());
+    if let Some(headers) = head.headers_mut() {
+        headers.clone_from(answer.headers());
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        if body.len() + chunk.len() > MAX_ANSWER {
+            return Err(format!("the collector's answer has more than {MAX_ANSWER} bytes").into());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(head.body(body.into())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_reported_once_and_delay_the_next_request() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        assert!(!failures.is_waiting(now) && !failures.succeeded());
+        assert!(failures.failed(now), "the first one is reported");
+        assert!(failures.is_waiting(now));
+        assert!(!failures.is_waiting(now + BACKOFF.max));
+        assert!(!failures.failed(now), "a further one is not");
+        assert!(failures.succeeded(), "the recovery is reported");
+        assert!(!failures.is_waiting(now) && !failures.succeeded());
+    }
+}

@@ -1,0 +1,187 @@
+//! Discovery with its listeners: from a snapshot to lookups, and changes while it serves.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::{Message, MessageType, OpCode, Query};
+use hickory_proto::rr::{Name, RecordType};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::net::UdpSocket;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use transom_discovery::Config;
+use transom_testkit::usage;
+
+use super::master::Master;
+use super::recorded::{INSTANCES, app};
+use super::{LIMIT, Sizes, Span, memory, peak_mib, quantiles, ratio, settled_kib};
+
+/// Tasks that begin in a second while lookups are measured, and in how many steps.
+const A_SECOND: u32 = 1000;
+const STEPS: u32 = 100;
+
+pub(crate) async fn measure(sizes: Sizes) -> Value {
+    let master = Master::start(sizes.agents, sizes.tasks).await;
+    let before = usage::resident_kib(std::process::id());
+    let span = Span::begin();
+    let (token, mut registry) = (CancellationToken::new(), Registry::default());
+    let config = Config {
+        listener: Ipv4Addr::LOCALHOST.into(),
+        http_listener: Ipv4Addr::LOCALHOST.into(),
+        port: 0,
+        http_port: 0,
+        external_on: false,
+        // Not while something is measured.
+        refresh_seconds: 36_000,
+        ..Config::default()
+    };
+    let started = config.start(master.client(), &mut registry, token.clone()).await;
+    let discovery = started.expect("discovery starts");
+    until("a zone", async || discovery.ready()).await;
+    let built = span.end();
+    let peak = peak_mib();
+    let after = settled_kib(&sizes).await;
+    eprintln!("discovery: {} tasks in {built}", sizes.tasks);
+
+    let lookups = Lookups::new(discovery.dns_addr().expect("a listener")).await;
+    // Apps that the snapshot does not have.
+    let mut new = (sizes.tasks.div_ceil(INSTANCES)..).map(|app| app * INSTANCES);
+    let first = new.next().expect("a number");
+    let quiet = lookups.measure(&sizes).await;
+    begin(&master, first);
+    until("a new task", async || lookups.found(&name(first)).await).await;
+
+    let mut single = Vec::new();
+    for n in new.by_ref().take(sizes.updates as usize) {
+        let begun = Instant::now();
+        begin(&master, n);
+        until("a new task", async || lookups.found(&name(n)).await).await;
+        single.push(begun.elapsed());
+    }
+    let (mut batches, span) = (Vec::new(), Span::begin());
+    for _ in 0..sizes.batches {
+        let begun = Instant::now();
+        let mut last = first;
+        for n in new.by_ref().take(sizes.batch as usize) {
+            begin(&master, n);
+            last = n;
+        }
+        until("the last new task", async || lookups.found(&name(last)).await).await;
+        batches.push(begun.elapsed());
+    }
+    let used = span.end()["cpu_s"].as_f64().unwrap_or_default();
+    let beside = tokio::select! {
+        () = come_and_go(&master, &mut new) => unreachable!("there are always more"),
+        measured = lookups.measure(&sizes) => measured,
+    };
+    let in_service = settled_kib(&sizes).await;
+
+    eprintln!("discovery: the stream ends, and begins again with the first snapshot");
+    let span = Span::begin();
+    master.hang_up();
+    until("the first snapshot", async || !lookups.found(&name(first)).await).await;
+    let compared = span.end();
+    token.cancel();
+    discovery.stopped().await;
+    json!({
+        "snapshot_bytes": master.sizes().0,
+        "from_nothing": built,
+        "memory": memory(before, after, sizes.tasks),
+        "peak_mib": peak,
+        "in_service_mib": in_service / 1024,
+        "event_to_answer_ms": quantiles(single),
+        "batch": {
+            "tasks": sizes.batch, "to_last_answer_ms": quantiles(batches),
+            "cpu_us_per_task": used * 1e6 / f64::from(sizes.batches * sizes.batch),
+        },
+        "lookup_ms": quiet,
+        "lookup_while_a_thousand_tasks_begin_per_second_ms": beside,
+        "ratio_p50": ratio(&beside, &quiet, "p50"),
+        "ratio_p99": ratio(&beside, &quiet, "p99"),
+        "reconnect_with_full_comparison": compared,
+        "peak_with_full_comparison_mib": peak_mib(),
+    })
+}
+
+/// A task begins: it is added, and then runs.
+fn begin(master: &Master, n: u32) {
+    master.tell(&master.recorded().task_added, n);
+    master.tell(&master.recorded().task_running, n);
+}
+
+/// Tasks begin at an even pace, and each is killed a second later.
+async fn come_and_go(master: &Master, new: &mut impl Iterator<Item = u32>) {
+    let mut pace = interval(Duration::from_secs(1) / STEPS);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut running = VecDeque::new();
+    loop {
+        pace.tick().await;
+        for n in new.by_ref().take((A_SECOND / STEPS) as usize) {
+            begin(master, n);
+            running.push_back(n);
+        }
+        while running.len() > A_SECOND as usize {
+            if let Some(n) = running.pop_front() {
+                master.tell(&master.recorded().task_killed, n);
+            }
+        }
+    }
+}
+
+fn name(n: u32) -> String {
+    format!("{}.beta.mesos.", app(n / INSTANCES))
+}
+
+/// A client of one socket, which asks one question at a time.
+struct Lookups(UdpSocket);
+
+impl Lookups {
+    async fn new(server: SocketAddr) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
+        socket.connect(server).await.expect("a server");
+        Self(socket)
+    }
+
+    /// Whether there is an address.
+    async fn found(&self, name: &str) -> bool {
+        let mut query = Message::new(7, MessageType::Query, OpCode::Query);
+        let name = Name::from_ascii(name).expect("a name");
+        query.add_query(Query::query(name, RecordType::A));
+        self.ask(&query.to_vec().expect("a query")).await
+    }
+
+    async fn ask(&self, query: &[u8]) -> bool {
+        let mut answer = [0; 4096];
+        let asked = async {
+            self.0.send(query).await.expect("sent");
+            self.0.recv(&mut answer).await.expect("received")
+        };
+        let length = tokio::time::timeout(LIMIT, asked).await.expect("an answer");
+        // The number of answers.
+        answer[..length][6..8] != [0, 0]
+    }
+
+    /// Times of lookups of names that are spread over the snapshot.
+    async fn measure(&self, sizes: &Sizes) -> Value {
+        let (count, mut times) = (sizes.updates * 100, Vec::new());
+        for number in 0..count {
+            let n = u64::from(number) * 7919 % u64::from(sizes.tasks);
+            let name = name(u32::try_from(n).expect("a task"));
+            let begun = Instant::now();
+            let found = self.found(&name).await;
+            times.push(begun.elapsed());
+            assert!(found, "{name}");
+        }
+        quantiles(times)
+    }
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < LIMIT, "waited for {what}");
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+}

@@ -1,0 +1,113 @@
+//! Discovery and a scheduler of a given size, each with a master in the same process that holds
+//! nothing: it writes recorded messages with other names while they are read. So the memory of the
+//! process is that of the service; its processor time includes the master's.
+
+mod discovery;
+mod master;
+mod recorded;
+mod scheduler;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use transom_testkit::usage;
+
+pub(crate) use discovery::measure as discovery;
+pub(crate) use scheduler::measure as scheduler;
+
+/// How long anything may take.
+pub(crate) const LIMIT: Duration = Duration::from_mins(10);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) agents: u32,
+    pub(crate) tasks: u32,
+    /// Single updates, and lookups of each kind divided by a hundred.
+    pub(crate) updates: u32,
+    /// Batches of `batch` updates.
+    pub(crate) batches: u32,
+    pub(crate) batch: u32,
+    /// How long memory has to stay the same before it is read.
+    pub(crate) settling: Duration,
+}
+
+/// In milliseconds.
+pub(crate) fn quantiles(mut times: Vec<Duration>) -> Value {
+    times.sort_unstable();
+    let at = |of_hundred: usize| {
+        let time = times.get((times.len() - 1) * of_hundred / 100);
+        time.map(|time| milliseconds(*time))
+    };
+    json!({"count": times.len(), "p50": at(50), "p99": at(99), "max": at(100)})
+}
+
+/// To a tenth of a microsecond.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e7).round() / 1e4
+}
+
+/// The ratio of two quantiles.
+pub(crate) fn ratio(one: &Value, other: &Value, quantile: &str) -> Option<f64> {
+    let (one, other) = (one[quantile].as_f64()?, other[quantile].as_f64()?);
+    Some((one / other * 100.0).round() / 100.0)
+}
+
+/// Wall-clock and processor time since a beginning.
+pub(crate) struct Span {
+    begun: Instant,
+    used: Duration,
+}
+
+impl Span {
+    pub(crate) fn begin() -> Self {
+        Self {
+            begun: Instant::now(),
+            used: usage::own_cpu(std::process::id()),
+        }
+    }
+
+    pub(crate) fn end(&self) -> Value {
+        let used = usage::own_cpu(std::process::id()).saturating_sub(self.used);
+        json!({"s": self.begun.elapsed().as_secs_f64(), "cpu_s": used.as_secs_f64()})
+    }
+}
+
+/// The resident memory of this process once it has stopped falling: the allocator returns freed
+/// pages some seconds later.
+pub(crate) async fn settled_kib(sizes: &Sizes) -> u64 {
+    let mut last = usage::resident_kib(std::process::id());
+    loop {
+        tokio::time::sleep(sizes.settling).await;
+        let now = usage::resident_kib(std::process::id());
+        if now + 4096 >= last {
+            return now;
+        }
+        last = now;
+    }
+}
+
+/// The largest resident memory that this process ever had.
+pub(crate) fn peak_mib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("the status of this process");
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .expect("a peak");
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .expect("KiB");
+    kib / 1024
+}
+
+/// `before` and `after` in KiB; for each of so many.
+pub(crate) fn memory(before: u64, after: u64, tasks: u32) -> Value {
+    json!({
+        "before_mib": before / 1024,
+        "after_mib": after / 1024,
+        "bytes_per_task": after.saturating_sub(before) * 1024 / u64::from(tasks),
+    })
+}

@@ -1,0 +1,88 @@
+// 10,000 apps and 100,000 tasks do not freeze the page; errors are shown where they happen; and what takes a large site to
+// make: members of Kubernetes, and a shadow with answers that differ.
+//
+// DIST: the folder of the built dashboard.
+
+import assert from "node:assert/strict";
+import { accessible, act, open, withPage } from "./browser.mjs";
+import { APPS, TASKS_OF_FIRST, start } from "./standin.mjs";
+
+const daemon = await start(process.env.DIST);
+try {
+  await withPage(daemon.origin, {}, async (page) => {
+    // The longest time in which the page did not react.
+    await page.evaluate(() => {
+      window.longest = 0;
+      let last = performance.now();
+      const beat = () => {
+        const now = performance.now();
+        window.longest = Math.max(window.longest, now - last);
+        last = now;
+        setTimeout(beat, 0);
+      };
+      beat();
+    });
+    await open(page, "Apps");
+    const list = page.getByRole("table", { name: "Apps and groups" });
+    // A row for each app and each of the 50 groups, and the head.
+    await list.waitFor();
+    assert.equal(await list.getAttribute("aria-rowcount"), String(APPS + 50 + 1));
+    const inPage = async (table) => await table.getByRole("row").count();
+    assert.ok((await inPage(list)) < 60, "only the rows in view are in the page");
+
+    await list.locator(".scroll").evaluate((box) => box.scrollTo(0, box.scrollHeight));
+    await list.getByRole("link", { name: "service-9999" }).or(list.getByRole("link", { name: "service-9959" })).first().waitFor();
+    await page.getByLabel("Filter apps by id").fill("service-1234");
+    await list.getByRole("link", { name: "service-1234" }).waitFor();
+    await page.getByLabel("Filter apps by id").fill("");
+
+    await page.goto(`${daemon.origin}/ui/#/apps/team-0/service-0`);
+    const tasks = page.getByRole("table", { name: "Tasks" });
+    await tasks.waitFor();
+    assert.equal(await tasks.getAttribute("aria-rowcount"), String(TASKS_OF_FIRST + 1));
+    assert.ok((await inPage(tasks)) < 60, "only the rows in view are in the page");
+    await tasks.locator(".scroll").evaluate((box) => box.scrollTo(0, box.scrollHeight));
+    await tasks.getByText(`${TASKS_OF_FIRST - 1}._app.1`).waitFor();
+    console.log(JSON.stringify({ longest_pause_ms: Math.round(await page.evaluate(() => window.longest)) }));
+
+    // A part that fails is marked, the others stay.
+    daemon.state.queue = "failing";
+    await page.getByRole("region", { name: "Waiting" }).getByText("Error 503: the store is away").waitFor();
+    await list.getByRole("button", { name: /team-0/ }).waitFor();
+    daemon.state.queue = "slow";
+    await page.getByRole("region", { name: "Waiting" }).getByText("no answer within 20 s").waitFor({ timeout: 60_000 });
+    daemon.state.queue = "fine";
+    await page.getByRole("region", { name: "Waiting" }).getByText("No instance is waiting.").waitFor();
+
+    // Kubernetes.
+    await open(page, "Kubernetes");
+    const blue = page.getByRole("region", { name: "kubernetes.blue", exact: true });
+    await blue.getByText("no offer has 64 CPUs").waitFor();
+    await blue.getByText("1 of 2 running").waitFor();
+    await blue.getByRole("cell", { name: "node-0" }).waitFor();
+    await blue.getByRole("link", { name: /configuration for kubectl/ }).waitFor();
+    assert.match(await act(page, blue, "Scale agent", 3), /is scaled to 3/);
+    assert.equal(daemon.state.scaled, "agent/scale/3");
+    await accessible(page, "kubernetes");
+
+    // A shadow with answers that differ.
+    await open(page, "Plugins");
+    await page.getByRole("link", { name: "attributes" }).click();
+    const shadow = page.getByRole("region", { name: "Rollout of attributes" });
+    await shadow.getByRole("cell", { name: "rack of <b>S1</b>" }).waitFor();
+    await shadow.getByRole("cell", { name: "no\\u001b[31m" }).waitFor();
+    await accessible(page, "rollout");
+    assert.match(await act(page, shadow, "Promote"), /2\.0\.0 is promoted/);
+    await shadow.waitFor({ state: "detached" });
+
+    // Another version of the API.
+    daemon.state.api = 2;
+    daemon.send();
+    await page.getByText("replaced by one with another API").waitFor();
+    daemon.state.api = 1;
+    await page.getByRole("button", { name: "Reload the page" }).click();
+    await page.getByText("replaced by one with another API").waitFor({ state: "detached" });
+  });
+} finally {
+  daemon.stop();
+}

@@ -1,0 +1,96 @@
+//! What a supervisor such as systemd gives to the daemon and gets from it: sockets that it has
+//! opened, and notifications.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+
+use transom_testkit::{WAIT_TIMEOUT, free_ports};
+use transom_tests::http;
+use transom_tests::process::{Transom, binary};
+use transom_tests::site::{addresses, copy_components};
+
+/// Opens the ports given as `NAME=ADDRESS:PORT`, passes them as systemd does, and becomes the
+/// program.
+const SUPERVISOR: &str = r#"
+import os, socket, sys
+count = int(sys.argv[1])
+pairs, program = sys.argv[2:2 + count], sys.argv[2 + count:]
+sockets = []
+for pair in pairs:
+    host, port = pair.split("=")[1].rsplit(":", 1)
+    sockets.append(socket.create_server((host, int(port))))
+# First out of the way of the numbers that begin with 3.
+high = [os.dup2(opened.fileno(), 100 + index) for index, opened in enumerate(sockets)]
+for index, number in enumerate(high):
+    os.dup2(number, 3 + index, inheritable=True)
+os.environ["LISTEN_FDS"] = str(count)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.environ["LISTEN_FDNAMES"] = ":".join(pair.split("=")[0] for pair in pairs)
+os.execv(program[0], program)
+"#;
+
+/// A daemon with an admin port on `configured`, started with these sockets.
+fn supervised(dir: &Path, configured: u16, sockets: &[String], notify: &Path) -> Transom {
+    copy_components(&dir.join("plugins"));
+    let settings = format!(
+        "[log]\nformat = \"json\"\n[cluster]\nmaster = \"127.0.0.1:1\"\n[plugins]\ndir = \"plugins\"\n\
+         [admin]\nport = {configured}\n"
+    );
+    fs::write(dir.join("transom.toml"), settings).expect("written");
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", SUPERVISOR, &sockets.len().to_string()])
+        .args(sockets)
+        .arg(binary())
+        .args(["serve", "--config", "transom.toml"])
+        .current_dir(dir)
+        .env("NOTIFY_SOCKET", notify);
+    Transom::spawn(command)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_of_the_supervisor_is_served_and_readiness_is_reported() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let notify = dir.path().join("notify");
+    let notifications = UnixDatagram::bind(&notify).expect("bound");
+    notifications.set_read_timeout(Some(WAIT_TIMEOUT)).expect("set");
+    let port = free_ports(2);
+    let sockets = [
+        format!("admin=127.0.0.1:{port}"),
+        format!("unknown=127.0.0.1:{}", port + 1),
+    ];
+    let mut daemon = supervised(dir.path(), port, &sockets, &notify);
+    let mut message = [0; 64];
+    let length = notifications.recv(&mut message).expect("a notification");
+    assert_eq!(String::from_utf8_lossy(&message[..length]).trim(), "READY=1");
+    let admin = addresses(&mut daemon)["admin"];
+    assert_eq!(admin.port(), port);
+    // Without the socket, the port would be in use: the supervisor has opened it.
+    let answer = http()
+        .get(format!("http://{admin}/health"))
+        .send()
+        .await
+        .expect("an answer");
+    assert!(answer.status().is_success());
+    daemon.line("the unused socket", |line| {
+        (line.contains("socket of the supervisor unused") && line.contains("unknown")).then_some(())
+    });
+    let (status, log) = daemon.terminate();
+    assert!(status.success(), "{log}");
+    let length = notifications.recv(&mut message).expect("a notification");
+    assert_eq!(String::from_utf8_lossy(&message[..length]).trim(), "STOPPING=1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_with_another_address_than_the_settings_is_rejected() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_ports(2);
+    let sockets = [format!("admin=127.0.0.1:{port}")];
+    let mut daemon = supervised(dir.path(), port + 1, &sockets, &dir.path().join("none"));
+    let status = daemon.wait();
+    assert_eq!(status.code(), Some(3), "{}", daemon.output());
+    let expected = format!("set ListenStream=127.0.0.1:{}", port + 1);
+    assert!(daemon.output().contains(&expected), "{}", daemon.output());
+}

@@ -1,0 +1,182 @@
+//! A clean Debian root for tests of packages, made by `debootstrap` and kept next to the build.
+//!
+//! It has the release and the mirror of this machine. Programs in it run with a `/proc` of their
+//! own mount, on this machine's loopback.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// What is not installed by a package and changes with every one, below the root.
+const RECORDS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
+
+/// A copy of the clean root; removed with its handle.
+pub struct DebianRoot {
+    dir: tempfile::TempDir,
+}
+
+impl DebianRoot {
+    /// A fresh root for `test`. `None`: the test is left out, because no root can be made here. In
+    /// CI (variable `CI`) that is a failure.
+    pub fn for_test(test: &str) -> Option<Self> {
+        match Self::make() {
+            Ok(root) => Some(root),
+            Err(why) => {
+                assert!(std::env::var_os("CI").is_none(), "{test}: {why}");
+                println!("left out: {test}: {why}");
+                None
+            }
+        }
+    }
+
+    fn make() -> Result<Self, String> {
+        let clean = clean_root()?;
+        let target = clean.parent().ok_or("the root has a folder")?;
+        let dir = tempfile::Builder::new()
+            .prefix("root-")
+            .tempdir_in(target)
+            .map_err(|error| format!("{}: {error}", target.display()))?;
+        let mut copy = Command::new("cp");
+        copy.args(["--archive", "--reflink=auto", "--no-target-directory"])
+            .args([clean.as_path(), dir.path()]);
+        succeeded(&mut copy)?;
+        let root = Self { dir };
+        succeeded(&mut root.command(None, &["true"]))?;
+        Ok(root)
+    }
+
+    /// A path in the root.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path.trim_start_matches('/'))
+    }
+
+    /// The text of a file in the root.
+    pub fn read(&self, path: &str) -> String {
+        let file = self.path(path);
+        fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    }
+
+    /// A program in the root, as this user or root. Its process is the one that is started.
+    pub fn command(&self, user: Option<&str>, program: &[&str]) -> Command {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--propagation", "private", "sh", "-c"])
+            .arg(
+                "mount -t proc proc \"$1/proc\" && mount --bind /dev/null \"$1/dev/null\" && user=$2 && cd \"$1\" && \
+                 root=$1 && shift 2 && exec chroot ${user:+--userspec=$user:$user} \"$root\" \"$@\"",
+            )
+            .arg("sh")
+            .arg(self.dir.path())
+            .arg(user.unwrap_or_default())
+            .args(program)
+            .env_clear()
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
+    /// Runs a program in the root, as root, and returns its output.
+    pub fn run(&self, program: &[&str]) -> String {
+        succeeded(&mut self.command(None, program)).unwrap_or_else(|error| panic!("{program:?}: {error}"))
+    }
+
+    /// Installs a package, or upgrades to it.
+    pub fn install(&self, package: &Path) {
+        fs::copy(package, self.path("/tmp/package.deb")).expect("copied");
+        self.run(&["dpkg", "--install", "/tmp/package.deb"]);
+        fs::remove_file(self.path("/tmp/package.deb")).expect("removed");
+    }
+
+    /// All paths, without records of the package system.
+    pub fn paths(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        self.collect(self.dir.path(), &mut found);
+        found
+    }
+
+    fn collect(&self, dir: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(dir).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = entry.path();
+            let name = path.strip_prefix(self.dir.path()).expect("below the root");
+            if RECORDS.iter().any(|folder| name == Path::new(folder)) {
+                continue;
+            }
+            found.insert(format!("/{}", name.display()));
+            if entry.file_type().expect("a type").is_dir() {
+                self.collect(&path, found);
+            }
+        }
+    }
+}
+
+/// The root that is copied; made once, in a folder that is renamed when it is complete.
+fn clean_root() -> Result<PathBuf, String> {
+    let (codename, mirror) = source()?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/debian");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    // Other tests make it at the same time.
+    let lock = fs::File::create(folder.join("lock")).map_err(|error| error.to_string())?;
+    lock.lock().map_err(|error| error.to_string())?;
+    let root = folder.join(&codename);
+    if root.exists() {
+        return Ok(root);
+    }
+    if nix::unistd::geteuid().as_raw() != 0 {
+        return Err("a clean Debian root takes root, chroot and mount".to_owned());
+    }
+    let making = tempfile::Builder::new()
+        .prefix("making-")
+        .tempdir_in(&folder)
+        .map_err(|error| error.to_string())?;
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap
+        .args(["--variant=minbase", "--include=adduser", &codename])
+        .arg(making.path())
+        .arg(&mirror);
+    succeeded(&mut debootstrap).map_err(|error| format!("debootstrap {codename}: {error}"))?;
+    fs::rename(making.keep(), &root).map_err(|error| error.to_string())?;
+    Ok(root)
+}
+
+/// The release of this machine and the first mirror of its package lists that has it.
+fn source() -> Result<(String, String), String> {
+    let release =
+        fs::read_to_string("/etc/os-release").map_err(|error| format!("/etc/os-release: {error}"))?;
+    let codename = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let codename = codename
+        .ok_or("/etc/os-release has no VERSION_CODENAME: this is no Debian")?
+        .to_owned();
+    let mut targets = Command::new("apt-get");
+    targets.args([
+        "indextargets",
+        "--format",
+        "$(CODENAME) $(COMPONENT) $(SITE)",
+        "Created-By: Packages",
+    ]);
+    let targets = succeeded(&mut targets)?;
+    let wanted = format!("{codename} main ");
+    let mirror = targets.lines().find_map(|line| line.strip_prefix(&wanted));
+    let mirror = mirror.ok_or_else(|| format!("no package list of {codename}: apt-get update"))?;
+    Ok((codename, mirror.to_owned()))
+}
+
+/// Runs a program and returns what it printed; the error has the end of its output.
+fn succeeded(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output: Output = command
+        .output()
+        .map_err(|error| format!("cannot run {name}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let all = text + &String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = all.lines().collect();
+    let end = lines[lines.len().saturating_sub(8)..].join("\n");
+    Err(format!("{name} failed ({}): {end}", output.status))
+}

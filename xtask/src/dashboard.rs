@@ -1,0 +1,89 @@
+//! `cargo xtask dashboard`: builds the dashboard into `dashboard/dist`, which is checked in, so that
+//! `cargo build` takes no Node.js. `cargo xtask test` proves that these files are those of the
+//! sources.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use crate::needs::node;
+use crate::steps::{root, step, target};
+
+fn sources() -> PathBuf {
+    root().join("dashboard")
+}
+
+/// Checks and builds the sources, and replaces the checked-in files.
+pub(crate) fn build() -> anyhow::Result<()> {
+    node::usable("the dashboard")?;
+    packages()?;
+    checked()?;
+    built(&sources().join("dist"))
+}
+
+/// Checks the sources, and that the checked-in files are what they are built to.
+pub(crate) fn test() -> anyhow::Result<()> {
+    packages()?;
+    checked()?;
+    let fresh = target().join("dashboard");
+    built(&fresh)?;
+    let (expected, found) = (files(&fresh)?, files(&sources().join("dist"))?);
+    let names = expected.keys().chain(found.keys());
+    for name in names {
+        ensure!(
+            expected.get(name) == found.get(name),
+            "dashboard/dist/{name} is not what dashboard/src is built to: run `cargo xtask dashboard` and add its files"
+        );
+    }
+    Ok(())
+}
+
+/// Installs the packages that the lock file names.
+fn packages() -> anyhow::Result<()> {
+    npm("packages of the dashboard", &["ci", "--no-audit", "--no-fund"])
+}
+
+fn checked() -> anyhow::Result<()> {
+    npm("types of the dashboard", &["run", "--silent", "check"])?;
+    npm("unit tests of the dashboard", &["run", "--silent", "test"])
+}
+
+fn built(dir: &Path) -> anyhow::Result<()> {
+    let dir = dir.to_string_lossy();
+    let arguments = [
+        "run",
+        "--silent",
+        "build",
+        "--",
+        "--outDir",
+        &dir,
+        "--emptyOutDir",
+        "--logLevel",
+        "warn",
+    ];
+    npm("building the dashboard", &arguments)
+}
+
+fn npm(what: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    step(what, Command::new("npm").args(arguments).current_dir(sources()))
+}
+
+/// The files of a folder by their names.
+fn files(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    entries
+        .map(|entry| {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+            Ok((name, content))
+        })
+        .collect()
+}
