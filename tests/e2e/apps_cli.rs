@@ -233,7 +233,7 @@ async fn explain_names_condition_and_counts_of_an_app_that_cannot_be_placed() {
         "{locked}"
     );
     assert!(shell.told(&["deployments"]).contains(&deployment));
-    // Who waits for a deployment learns that it failed, and why.
+    // A waiting client gets the failure of the deployment and its reason.
     let mut waiting = command(&shell.url, &["wait", &deployment])
         .stderr(Stdio::piped())
         .spawn()

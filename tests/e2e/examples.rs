@@ -114,11 +114,15 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// Blocks of TOML of `docs/plugins.md`: every key with its default, tests for each world, and a plan
-/// for each rollout.
+/// Blocks of TOML of `docs/plugins`: every key with its default and tests for each world, of the page
+/// about the manifest, and a plan for each rollout, of that for operators.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn manifest_of_the_plugins_page_is_admitted() {
-    let page = fs::read_to_string(examples().join("../docs/plugins.md")).expect("the page");
+async fn manifest_of_the_plugins_pages_is_admitted() {
+    let pages = ["manifest.md", "operators.md"].map(|name| {
+        let page = examples().join("../docs/plugins").join(name);
+        fs::read_to_string(page).expect("the page")
+    });
+    let page = pages.concat();
     let blocks: Vec<&str> = page
         .split("```toml\n")
         .skip(1)

@@ -32,9 +32,9 @@ pub mod site;
 
 use std::path::PathBuf;
 
-/// The examples on the page about plugins compile.
+/// The examples on the page for plugin authors compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/plugins.md")]
+#[doc = include_str!("../../docs/plugins/authors.md")]
 pub struct PluginsPage;
 
 /// A file or folder that `cargo xtask test` installs for the tests, next to the build: such as

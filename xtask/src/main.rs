@@ -7,6 +7,7 @@
 //! | `dashboard` | builds the dashboard into `dashboard/dist` |
 //! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
 //! | `kits` | builds the packages that plugins are written with |
+//! | `manual` | builds the manual, and checks its links |
 //! | `bench` | measures, and prints one JSON document |
 //! | `test` | formatting, lints, components, and every test there is |
 //! | `chaos` | disturbs everything at random and looks whether what must hold does |
@@ -24,6 +25,7 @@ mod dev;
 #[cfg(test)]
 mod doctests;
 mod kits;
+mod manual;
 mod needs;
 mod steps;
 mod test;
@@ -65,6 +67,8 @@ enum Xtask {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+    /// Builds the manual into `target/manual` and checks its links.
+    Manual,
     /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON
     /// document.
     Bench {
@@ -117,6 +121,7 @@ fn main() -> ExitCode {
         Xtask::Dashboard => dashboard::build(),
         Xtask::Plugins { out, all } => plugins(out, all),
         Xtask::Kits { out } => authors::build_kits(out),
+        Xtask::Manual => manual::build(),
         Xtask::Bench { name, profile } => bench::run(&name, &profile),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),

@@ -65,6 +65,11 @@ pub(crate) fn install() -> anyhow::Result<()> {
     node::install()
 }
 
+/// The environment that builds the manual, made if it is missing.
+pub(crate) fn manual() -> anyhow::Result<PathBuf> {
+    airflow::manual()
+}
+
 fn unpack_registry() -> anyhow::Result<()> {
     let tools = root().join("target/tools");
     let program = Path::new("usr/bin").join(REGISTRY);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
-use crate::{authors, components, dashboard, needs};
+use crate::{authors, components, dashboard, manual, needs};
 
 /// Features that `cargo xtask dev` leaves out and that have tests.
 const FEATURES: &str = "transom-discovery/quic";
@@ -41,6 +41,7 @@ fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Resu
     }
     report.part(NEEDS, needs::install)?;
     report.part(DASHBOARD, dashboard::test)?;
+    report.part(MANUAL, manual::build)?;
     let kubernetes = report.part(KUBERNETES, needs::kubernetes::variable)?;
     // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that
     // waiting for the compiler and waiting for tests are told apart.
@@ -102,6 +103,7 @@ fn installed(subcommand: &str) -> bool {
 const FORMATTING: &str = "formatting";
 const LINTS: &str = "lints of every crate";
 const NEEDS: &str = "servers and clients that tests start, installed where they are missing";
+const MANUAL: &str = "building the manual and checking its links";
 const KUBERNETES: &str = "the control plane of Kubernetes, built where it is missing";
 const DASHBOARD: &str = "the dashboard: types, unit tests, and whether its built files are current";
 const PROGRAMS: &str = "building programs and tests";
@@ -122,6 +124,7 @@ impl Report {
             LINTS,
             NEEDS,
             DASHBOARD,
+            MANUAL,
             KUBERNETES,
             PROGRAMS,
             COMPONENTS,

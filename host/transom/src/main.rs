@@ -8,6 +8,8 @@ mod cli;
 mod config;
 mod daemon;
 mod exit;
+#[cfg(test)]
+mod manual;
 mod output;
 mod sources;
 mod telemetry;

@@ -1,7 +1,8 @@
 //! Python environments of the tests: `target/python/airflow` with a workflow engine and its
 //! clients, `airflow-2` with the oldest version that our operator supports, `marathon` with clients
-//! of the apps API, and `cluster-cli` with the published command line of the cluster. Our own distribution is installed into the first two with pip, as its
-//! users do.
+//! of the apps API, and `cluster-cli` with the published command line of the cluster. Our own
+//! distribution is installed into the first two with pip, as its users do. `manual` builds the
+//! manual.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ struct Wanted {
     size: &'static str,
 }
 
-const WANTED: [Wanted; 4] = [
+const WANTED: [Wanted; 5] = [
     // The programs that tests start, and the build tools of our own distribution.
     Wanted {
         name: "airflow",
@@ -81,7 +82,25 @@ const WANTED: [Wanted; 4] = [
         pythons: 10..=11,
         size: "40 MB",
     },
+    MANUAL,
 ];
+
+/// What the manual is built with: the theme requires the rest.
+const MANUAL: Wanted = Wanted {
+    name: "manual",
+    packages: &["mkdocs-material==9.8.2"],
+    constraints: Some(include_str!("manual.txt")),
+    pythons: 10..=14,
+    size: "30 MB",
+};
+
+/// Makes the environment of the manual alone, unless it is there; returns its folder.
+pub(super) fn manual() -> anyhow::Result<PathBuf> {
+    if !MANUAL.is_there() {
+        MANUAL.make(python(&MANUAL.pythons)?)?;
+    }
+    Ok(MANUAL.dir())
+}
 
 /// Makes the environments, unless they are there and as they should be. Side by side: most of the
 /// time is spent waiting for packages.
@@ -149,10 +168,7 @@ impl Wanted {
             write(&file, constraints)?;
             pip.arg("--constraint").arg(file);
         }
-        step(
-            &format!("{} for the tests (about {})", self.packages[0], self.size),
-            &mut pip,
-        )?;
+        step(&format!("{} (about {})", self.packages[0], self.size), &mut pip)?;
         write(&dir.join(DONE), &self.stamp())
     }
 }

@@ -5,7 +5,7 @@
 //! * A count below `min` or above `max` becomes `min` or `max`.
 //! * Up: pods that the orchestrator's scheduler calls unschedulable for `scale_up_delay` ask for as
 //!   many empty agents as hold their requests of CPU and memory. Idle agents, and those that are not
-//!   usable yet, count as part of these, but not those that somebody else has cordoned. At most
+//!   usable yet, count as part of these, but not nodes that others have cordoned. At most
 //!   `step` agents are added at once.
 //! * A pod that no empty agent can hold asks for nothing, and is named.
 //! * Down: agents that were idle for `scale_down_delay` end, the youngest first; never while another

@@ -152,7 +152,7 @@ fn agents_that_are_idle_or_not_usable_yet_count_as_there() {
     assert!(note(&one_idle).contains("something else keeps the pods away"));
     one_starts.usable.clear();
     assert!(note(&one_starts).contains("agents that take no pods yet: 3"));
-    // Those that somebody has cordoned do not come.
+    // Pods are not placed on cordoned agents.
     one_starts.closed = 2;
     assert_eq!(change(&one_starts), Some((5, vec![])));
     one_starts.closed = 0;

@@ -1,5 +1,5 @@
-//! Since when pods are unschedulable and agents are idle, by this daemon's own clock. A daemon that
-//! begins to lead counts anew.
+//! How long pods have been unschedulable and agents idle, by this daemon's own clock. A new leader
+//! starts these timers from zero.
 
 use std::collections::BTreeMap;
 

@@ -56,7 +56,7 @@ impl Autoscaler {
         }
     }
 
-    /// Nothing is known any more; the delays begin anew.
+    /// Discards what is known about the cluster and restarts the delays.
     fn forget(&mut self, problem: Option<String>) {
         self.pods = None;
         self.problem = problem;

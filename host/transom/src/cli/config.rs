@@ -1,10 +1,11 @@
-//! `transom config`: look at the configuration before it runs, and take over that of another
-//! program.
+//! `transom config`: look at the configuration before it runs, take over that of another program,
+//! and print all settings there are.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::import::Import;
 use super::ports::{self, Port};
@@ -12,11 +13,12 @@ use crate::config;
 use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 
-/// Check or convert a configuration without starting the daemon.
+/// Check, convert or explain a configuration without starting the daemon.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     Check(Check),
     Import(Import),
+    Reference(Reference),
 }
 
 /// Validate the configuration and print every setting with its source; secrets are masked.
@@ -33,11 +35,29 @@ pub(super) struct Check {
     output: Output,
 }
 
+/// Print every setting with its type, default, variables and meaning.
+#[derive(Debug, Args)]
+pub(super) struct Reference {
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    output: Form,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Form {
+    /// A page with a table for each section.
+    #[default]
+    Markdown,
+    /// The JSON schema of the configuration file, as editors use it.
+    Json,
+}
+
 impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
             ConfigCommand::Check(check) => check.run(),
             ConfigCommand::Import(import) => import.run(),
+            ConfigCommand::Reference(reference) => reference.run(),
         }
     }
 }
@@ -51,5 +71,16 @@ impl Check {
             .iter()
             .map(|row| vec![row.key.clone(), row.value.clone(), row.source.clone()]);
         output::print(self.output, &rows, &["key", "value", "from"], cells)
+    }
+}
+
+impl Reference {
+    fn run(self) -> anyhow::Result<()> {
+        let text = match self.output {
+            Form::Markdown => config::reference(),
+            Form::Json => serde_json::to_string_pretty(&config::schema())? + "\n",
+        };
+        io::stdout().lock().write_all(text.as_bytes())?;
+        Ok(())
     }
 }

@@ -49,6 +49,12 @@ const ENVIRONMENT: [(&str, &str, &str); 10] = [
     ("LOGLEVEL", "LOGLEVEL", "log.level"),
 ];
 
+/// The names of the specification's variables that set a key, the one that is taken first.
+pub(super) fn variables_of(key: &str) -> impl Iterator<Item = &'static str> {
+    let variables = ENVIRONMENT.iter().filter(move |(_, _, name)| *name == key);
+    variables.flat_map(|(ours, theirs, _)| std::iter::once(*ours).chain((ours != theirs).then_some(*theirs)))
+}
+
 /// The specification's variables for the whole daemon, by section.
 pub(super) struct SpecifiedVariables(BTreeMap<&'static str, Dict>);
 

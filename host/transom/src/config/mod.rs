@@ -13,8 +13,10 @@ mod marathon;
 mod mesos_dns;
 mod plugin_bindings;
 mod port;
+mod reference;
 mod renamed;
 mod report;
+mod schema;
 mod settings;
 mod skip_ssl;
 mod workflow;
@@ -24,8 +26,11 @@ pub(crate) use kubernetes::{Kubernetes, Label as KubernetesLabel};
 pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use marathon::{Counterpart, Form, converted, counterpart};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
+pub(crate) use reference::{markdown as reference, schema};
 pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
+#[cfg(test)]
+pub(crate) use settings::SECTIONS;
 pub(crate) use settings::{
     ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, LogFormat, Maintenance, Oci,
     OciCredentials, OnDeadline, PlanFormat, Plugins, Settings, Signatures, Store,

@@ -1,16 +1,23 @@
 //! `[plugins.use]`: which plugins serve which extension point.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `[plugins.use]`: the plugin for each extension point.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Bindings {
+    /// The matcher, or up to eight in their order: which agents may run a task.
     pub(crate) matcher: Chain,
+    /// The filter, or up to eight in their order: what a subscriber of the event stream sees.
     pub(crate) filter: Chain,
+    /// The bootstrap handler: what a container of the kubernetes service runs first.
     pub(crate) bootstrap: String,
+    /// The probe of HTTP checks.
     pub(crate) http: String,
+    /// The probe of TCP checks.
     pub(crate) tcp: String,
+    /// The probe of commands as checks.
     pub(crate) exec: String,
 }
 
@@ -50,7 +57,7 @@ impl Bindings {
 const MAX_CHAIN: usize = 8;
 
 /// One plugin, or several in their order.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(untagged, expecting = "expected the name of a plugin or a list of names")]
 pub(crate) enum Chain {
     One(String),

@@ -9,18 +9,20 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
 use super::kubernetes::Kubernetes;
 use super::plugin_bindings::Bindings;
+use super::schema;
 use super::workflow::Workflow;
 pub(crate) use apps::{Apps, CheckRunner, Feature, GpuScheduling, Maintenance, OnDeadline, PlanFormat};
 pub(crate) use discovery::Discovery;
 
 /// All settings. A service runs when its section is present.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
     pub(crate) log: Log,
@@ -36,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) kubernetes: Option<Kubernetes>,
     /// `[kubernetes.NAME]`, by name, with what they inherit of `[kubernetes]`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(skip)]
     pub(crate) kubernetes_instances: BTreeMap<String, Kubernetes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workflow: Option<Workflow>,
@@ -71,11 +74,12 @@ pub(crate) const SECTIONS: [&str; 9] = [
 ];
 
 /// `[log]`: the log on standard error.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Log {
     /// `error`, `warn`, `info`, `debug` or `trace`, or a list of `target=level` directives.
     pub(crate) level: String,
+    /// `text` for people, or `json` with one object a line.
     pub(crate) format: LogFormat,
 }
 
@@ -88,7 +92,7 @@ impl Default for Log {
     }
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
     Text,
@@ -96,7 +100,7 @@ pub(crate) enum LogFormat {
 }
 
 /// `[cluster]`: the cluster manager.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Cluster {
     /// `host:port`, several separated by commas, or `zk://[user:password@]h1:2181,h2:2181/path`, or
@@ -104,8 +108,12 @@ pub(crate) struct Cluster {
     pub(crate) master: String,
     /// Masters as `host:port` that are used until ZooKeeper has named one.
     pub(crate) fallback_masters: Vec<String>,
+    /// The principal of the frameworks.
     pub(crate) principal: Option<String>,
+    /// The user of the master's HTTP API, if it requires one; needs `password`.
     pub(crate) username: Option<String>,
+    /// The password of `username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) password: Option<Secret>,
     /// Use TLS to the master.
     pub(crate) ssl: bool,
@@ -113,8 +121,9 @@ pub(crate) struct Cluster {
     pub(crate) skip_ssl: bool,
     /// Root certificates (PEM) to trust instead of the system's.
     pub(crate) ca_file: Option<PathBuf>,
-    /// The client certificate (PEM) for the master, and its key.
+    /// The client certificate (PEM) for the master; needs `key_file`.
     pub(crate) certificate_file: Option<PathBuf>,
+    /// The key for `certificate_file` (PEM).
     pub(crate) key_file: Option<PathBuf>,
     /// A service account that logs in for a token, as JSON: `uid`, `private_key`, `login_endpoint`.
     /// Replaces username and password.
@@ -161,13 +170,16 @@ impl Cluster {
 }
 
 /// `[store]`: the durable state of the daemon.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Store {
     /// `file:DIR` for the embedded store; `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…`
     /// for a Redis.
     pub(crate) server: String,
+    /// The user of the Redis, if it has users.
     pub(crate) user: Option<String>,
+    /// The password of the Redis.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) password: Option<Secret>,
     /// The number of the Redis database.
     pub(crate) database: Option<u16>,
@@ -194,7 +206,7 @@ impl Default for Store {
 }
 
 /// `[plugins]`: the components that make the services' decisions.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Plugins {
     /// The watched directory of `NAME.wasm` and `NAME.toml` pairs.
@@ -243,7 +255,7 @@ impl Plugins {
 }
 
 /// `[plugins.oci]`: the registries of components whose manifests have a `source`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Oci {
     /// Seconds after which a tag is resolved again.
@@ -258,6 +270,7 @@ pub(crate) struct Oci {
     /// A file in the format of `docker login`; its passwords are used for registries without an
     /// entry in `credentials`.
     pub(crate) docker_config: Option<PathBuf>,
+    /// Logins, one for each registry.
     pub(crate) credentials: Vec<OciCredentials>,
 }
 
@@ -275,12 +288,15 @@ impl Default for Oci {
 }
 
 /// `[[plugins.oci.credentials]]`: user and password for one registry.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OciCredentials {
     /// `host` or `host:port`, as sources name it.
     pub(crate) registry: String,
+    /// The user at the registry.
     pub(crate) user: String,
+    /// The password of `user`; or `password_file`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) password: Option<Secret>,
     /// Instead of `password`: a file that contains only the password, with or without a line end.
     pub(crate) password_file: Option<PathBuf>,
@@ -290,9 +306,10 @@ pub(crate) struct OciCredentials {
 }
 
 /// `[plugins.recording]`: the log of calls and answers, which new versions are tried on.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Recording {
+    /// Whether calls are recorded.
     pub(crate) enabled: bool,
     /// The private directory of the log. Default: `.transom/calls` in `plugins.dir`.
     pub(crate) dir: Option<PathBuf>,
@@ -300,7 +317,7 @@ pub(crate) struct Recording {
     pub(crate) sample_percent: u64,
     /// Bytes on disk for each plugin; the oldest calls are deleted first.
     pub(crate) max_bytes: u64,
-    /// Older calls are deleted, in seconds.
+    /// The age in seconds after which calls are deleted.
     pub(crate) max_age_seconds: u64,
 }
 
@@ -317,7 +334,7 @@ impl Default for Recording {
 }
 
 /// `[plugins.signatures]`: the keys that components must be signed with.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Signatures {
     /// Public keys, PEM files, of ECDSA on P-256 or Ed25519: each component must be signed with one
@@ -340,28 +357,37 @@ impl Default for Signatures {
 pub(crate) const ADMIN_PORT: u16 = 9990;
 
 /// `[admin]`: health, metrics and plugins.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Admin {
+    /// The address of the port; others than loopback need credentials or `trusted_networks`.
     pub(crate) listener: IpAddr,
+    /// The port of health, readiness, metrics and plugins.
     pub(crate) port: u16,
-    /// User and password, required by every request except `/health` and `/ready`; each needs the
-    /// other.
+    /// The user that every request but `/health` and `/ready` needs; needs `password`.
     pub(crate) username: Option<String>,
+    /// The password of `username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) password: Option<Secret>,
-    /// A second user, who may only read; each needs the other.
+    /// A second user, who may only read; needs `read_only_password`.
     pub(crate) read_only_username: Option<String>,
+    /// The password of `read_only_username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) read_only_password: Option<Secret>,
-    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    /// The PEM file of the port's certificate, for TLS; needs `tls_key`.
     pub(crate) tls_certificate: Option<PathBuf>,
+    /// The key for `tls_certificate` (PEM).
     pub(crate) tls_key: Option<PathBuf>,
     /// Networks such as `10.0.0.0/8` whose requests need no credentials. Without networks and
     /// credentials the port only accepts requests from this machine.
+    #[schemars(with = "Vec<schema::Network>")]
     pub(crate) trusted_networks: Vec<IpNet>,
     /// Host names of the port for clients, in addition to loopback, its address and the host names
     /// of the services.
+    #[schemars(with = "Vec<schema::Host>")]
     pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
+    #[schemars(with = "Vec<schema::Origin>")]
     pub(crate) allowed_origins: Vec<Origin>,
 }
 

@@ -4,48 +4,67 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
-/// The section. Keys are the specification's; those without a counterpart there are ours.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+use super::schema;
+
+/// `[workflow]`: a workflow engine's tasks as containers. The older provider's names of keys are
+/// accepted too.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the specification"
 )]
 pub(crate) struct Workflow {
+    /// The address of the port; others than loopback need credentials or `trusted_networks`.
     pub(crate) listener: IpAddr,
+    /// The port of the API.
     pub(crate) port: u16,
     /// The host name of this daemon for other daemons; the listener's address when empty.
     pub(crate) hostname: String,
     /// Networks such as `10.0.0.0/8` that may queue and look up jobs without credentials. Default:
     /// this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::Network>>")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
     /// Host names of the port for clients, in addition to loopback, its address, `hostname` and
     /// that of `operator_api_url`.
+    #[schemars(with = "Vec<schema::Host>")]
     pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
+    #[schemars(with = "Vec<schema::Origin>")]
     pub(crate) allowed_origins: Vec<Origin>,
-    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    /// The PEM file of the port's certificate, for TLS; needs `tls_key`.
     pub(crate) tls_certificate: Option<PathBuf>,
+    /// The key for `tls_certificate` (PEM).
     pub(crate) tls_key: Option<PathBuf>,
+    /// The user of the API; needs `api_password`.
     pub(crate) api_username: Option<String>,
+    /// The password of `api_username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) api_password: Option<Secret>,
-    /// A second user, who may only read; each needs the other.
+    /// A second user, who may only read; needs `api_read_only_password`.
     pub(crate) api_read_only_username: Option<String>,
+    /// The password of `api_read_only_username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) api_read_only_password: Option<Secret>,
     /// The URL of the API for operators. The daemon uses only its host, as a name of this port.
     pub(crate) operator_api_url: Option<String>,
     /// The cluster manager, if it differs from `cluster.master`.
     pub(crate) master: Option<String>,
+    /// Use TLS to `master`.
     pub(crate) cluster_ssl: bool,
     /// Whether the framework sends credentials to the cluster manager: `default_principal` and
     /// `default_secret`.
     pub(crate) authenticate: bool,
+    /// The principal of the framework, with `authenticate`.
     pub(crate) default_principal: Option<String>,
+    /// The secret of `default_principal`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) default_secret: Option<Secret>,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
@@ -53,28 +72,38 @@ pub(crate) struct Workflow {
     pub(crate) role: String,
     /// The user of the tasks on the agent.
     pub(crate) user: String,
+    /// Whether agents keep what they know of the tasks across a restart of theirs.
     pub(crate) checkpoint: bool,
     /// The framework's failover timeout in seconds: how long the cluster keeps its tasks without
     /// the daemon.
     pub(crate) failover_timeout: u64,
     /// Whether a command that is one text is run by the agent's shell instead of the image's.
     pub(crate) command_shell: bool,
-    /// The default CPUs, and megabytes, of a job.
+    /// CPUs of a job that names none.
     pub(crate) task_cpu: f64,
+    /// Memory of a job that names none, in MB.
     pub(crate) task_memory: f64,
+    /// Disk of a job that names none, in MB.
     pub(crate) task_disk: f64,
     /// Whether jobs run in containers. Otherwise commands are processes, whatever the image.
     pub(crate) containers: bool,
     /// The default image of a job.
     pub(crate) container_image_slave: Option<String>,
+    /// The driver of the two volumes that follow.
     pub(crate) container_volume_driver: Option<String>,
+    /// The volume with the DAGs; needs `container_volume_dag_container_path`.
     pub(crate) container_volume_dag_name: Option<String>,
+    /// The path of that volume in containers.
     pub(crate) container_volume_dag_container_path: Option<String>,
+    /// The volume for logs; needs `container_volume_logs_container_path`.
     pub(crate) container_volume_logs_name: Option<String>,
+    /// The path of that volume in containers.
     pub(crate) container_volume_logs_container_path: Option<String>,
     /// The container runtime's socket, for jobs that request it.
     pub(crate) container_sock: Option<String>,
+    /// The group that containers with that socket get in addition.
     pub(crate) container_user_group_id: Option<String>,
+    /// The network of containers that name none, by its name at the container runtime.
     pub(crate) container_network_mode: String,
     /// Environment variables of every container.
     pub(crate) container_environment: Vec<Variable>,
@@ -82,6 +111,7 @@ pub(crate) struct Workflow {
     pub(crate) cluster_attributes: Vec<String>,
     /// A file that is fetched into every sandbox.
     pub(crate) cluster_fetch_uri: Option<String>,
+    /// The user on the agent that fetches `cluster_fetch_uri`, where jobs run in containers.
     pub(crate) cluster_fetch_username: Option<String>,
     /// Seconds after which the jobs of an unreachable agent become `TASK_UNREACHABLE`.
     /// `unreachable_grace` is accepted too.
@@ -93,10 +123,13 @@ pub(crate) struct Workflow {
 }
 
 /// A variable of `container_environment`. Its value may be a secret and is never shown.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variable {
+    /// The name of the variable.
     pub(crate) name: String,
+    /// Its value, which may be a secret and is never shown.
+    #[schemars(with = "schema::Secret")]
     pub(crate) value: Secret,
 }
 

@@ -49,7 +49,7 @@ pub struct Refusal {
     pub line: usize,
     /// The character in this line, counted from 1.
     pub column: usize,
-    /// What was found, and what was expected.
+    /// The text at this place, and the expected syntax.
     pub reason: String,
 }
 

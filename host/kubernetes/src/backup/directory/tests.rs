@@ -112,7 +112,7 @@ fn directory_that_cannot_be_written_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    // The file system of processes takes no files, whoever asks.
+    // No user can create files in the proc file system.
     for path in [file.join("backups"), "/proc/backups".into()] {
         let directory = Directory::new(&path, "fw");
         for error in [directory.probe().unwrap_err(), directory.receive().unwrap_err()] {

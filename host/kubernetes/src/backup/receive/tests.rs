@@ -11,7 +11,7 @@ use crate::testing::{agent, config};
 #[derive(Debug)]
 struct Sandbox {
     dump: Option<Vec<u8>>,
-    /// What is added to the size with each byte that is read.
+    /// Bytes by which the dump grows with each byte that is read.
     growth: u64,
 }
 

@@ -1,19 +1,20 @@
 //! `[kubernetes.agents.autoscale]`: the count of agents follows the pods.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Period;
+use super::{Period, schema};
 
-/// `[kubernetes.agents]`
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// `[kubernetes.agents]`: the agents of the framework.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Agents {
     /// `[kubernetes.agents.autoscale]`: the count follows the pods.
     pub(crate) autoscale: Autoscale,
 }
 
-/// See the module.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// `[kubernetes.agents.autoscale]`: the count of agents follows the pods.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Autoscale {
     /// The count of agents follows the pods.
@@ -23,10 +24,13 @@ pub(crate) struct Autoscale {
     /// The maximum count of agents, of requests too; not set: `max_scale`.
     pub(crate) max: Option<u32>,
     /// How long pods must be unschedulable before agents are added for them.
+    #[schemars(with = "schema::Period")]
     pub(crate) scale_up_delay: Period,
     /// How long an agent must be idle before it is removed.
+    #[schemars(with = "schema::Period")]
     pub(crate) scale_down_delay: Period,
     /// The time between two changes of the count.
+    #[schemars(with = "schema::Period")]
     pub(crate) cooldown: Period,
     /// How many agents are added at once at most.
     pub(crate) step: u32,

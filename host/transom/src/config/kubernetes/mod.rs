@@ -13,16 +13,19 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
+
+use super::schema;
 
 pub(crate) use autoscale::Agents;
 pub(super) use instances::{
     Inheritance, SECTION as INSTANCES, WithInstances, names as instance_names, problems,
 };
 pub(crate) use period::Period;
-pub(super) use variables::Variables;
+pub(super) use variables::{Variables, names_of as variables_of};
 
 /// The command of a server, without what the service adds.
 const SERVER_COMMAND: &str = "/usr/local/bin/k3s server --cluster-cidr=10.2.0.0/16 --service-cidr=10.3.0.0/16 \
@@ -33,9 +36,9 @@ const SERVER_COMMAND: &str = "/usr/local/bin/k3s server --cluster-cidr=10.2.0.0/
 /// The command of an agent.
 const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --flannel-backend=vxlan";
 
-/// The section. Keys are the names of the specification's variables in lower case; those without a
-/// counterpart there are ours.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// `[kubernetes]`: a Kubernetes cluster as tasks of a framework. Sections `[kubernetes.NAME]` have the
+/// same keys, for instances of their own.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -54,26 +57,33 @@ pub(crate) struct Kubernetes {
     pub(crate) hostname: String,
     /// Networks such as `10.0.0.0/8` whose requests need no credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::Network>>")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
     /// Host names of the port for clients, in addition to loopback, its address and `hostname`.
+    #[schemars(with = "Vec<schema::Host>")]
     pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
+    #[schemars(with = "Vec<schema::Origin>")]
     pub(crate) allowed_origins: Vec<Origin>,
     /// The PEM file of the port's certificate, for TLS; needs `tls_key`.
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The key for `tls_certificate`.
     pub(crate) tls_key: Option<PathBuf>,
     /// The certificate in place of a file: its PEM text in base64; needs `ssl_key_base64`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) ssl_crt_base64: Option<Secret>,
     /// The key for `ssl_crt_base64`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) ssl_key_base64: Option<Secret>,
     /// The user of the API; needs `auth_password`.
     pub(crate) auth_username: Option<String>,
     /// The password of `auth_username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) auth_password: Option<Secret>,
     /// A second user, who may only read; needs `auth_read_only_password`.
     pub(crate) auth_read_only_username: Option<String>,
     /// The password of `auth_read_only_username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) auth_read_only_password: Option<Secret>,
     /// The user of the tasks on the cluster's agents.
     pub(crate) framework_user: String,
@@ -85,6 +95,7 @@ pub(crate) struct Kubernetes {
     /// How long the cluster keeps the tasks without the daemon, in seconds.
     pub(crate) failover_timeout: u64,
     /// How often the wanted state is compared with the observed one, in addition to each event.
+    #[schemars(with = "schema::Period")]
     pub(crate) heartbeat_interval: Period,
     /// The maximum count of servers, agents and datastores each.
     pub(crate) max_scale: u32,
@@ -127,6 +138,7 @@ pub(crate) struct Kubernetes {
     /// The image of servers and agents.
     pub(crate) image_orch: String,
     /// With it servers and agents join; a random one is made and stored if it is not set.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) orch_token: Option<Secret>,
     /// The network domain of the orchestrator's containers. Read for compatibility; nothing uses it.
     pub(crate) orch_custom_domain: String,
@@ -185,6 +197,7 @@ pub(crate) struct Kubernetes {
     /// Docker runs the orchestrator's containers.
     pub(crate) orch_container: bool,
     /// How long a node may be missing or not ready before its task is replaced.
+    #[schemars(with = "schema::Period")]
     pub(crate) orch_node_timeout: Period,
     /// Agents' nodes are cordoned from the start.
     pub(crate) orch_disable_scheduling: bool,
@@ -199,6 +212,7 @@ pub(crate) struct Kubernetes {
     /// The client configuration in the server's sandbox.
     pub(crate) kubeconfig_file: String,
     /// How long the drain of a node may take.
+    #[schemars(with = "schema::Period")]
     pub(crate) drain_timeout: Period,
     /// The volume, or the folder, with the data of a server; without containers its `--data-dir`.
     pub(crate) volume_orch_server: String,
@@ -231,6 +245,7 @@ pub(crate) struct Kubernetes {
     /// The user of the SQL server.
     pub(crate) ds_mysql_username: String,
     /// The password of that user.
+    #[schemars(with = "schema::Secret")]
     pub(crate) ds_mysql_password: Secret,
     /// Servers verify the certificate of the SQL server.
     pub(crate) ds_mysql_ssl: bool,
@@ -239,6 +254,7 @@ pub(crate) struct Kubernetes {
     /// `etcdctl`.
     pub(crate) ds_command: Option<String>,
     /// The address of a datastore outside of the framework, if `ds_count` is 0.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) ds_endpoint: Option<Secret>,
     /// The image of the SQL server.
     pub(crate) image_sql: String,
@@ -250,6 +266,7 @@ pub(crate) struct Kubernetes {
 
     /// The script that containers of servers and agents run first: `http`, `https` or `file`. Not
     /// set: the script that ships with the daemon.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) bootstrap_url: Option<Secret>,
     /// `[kubernetes.bootstrap]`: how the script is fetched and served.
     pub(crate) bootstrap: Bootstrap,
@@ -280,15 +297,17 @@ impl Default for Instance {
 }
 
 /// A label of a task.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Label {
+    /// The name of the label.
     pub(crate) key: String,
+    /// Its value.
     pub(crate) value: String,
 }
 
 /// `[kubernetes.bootstrap]`: the script that containers of servers and agents run first.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Bootstrap {
     /// Host, or host and port, under which the cluster's agents reach the port to fetch scripts;
@@ -314,7 +333,7 @@ impl Default for Bootstrap {
 }
 
 /// `[kubernetes.backup]`: backups of the datastore.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Backup {
     /// The directory on the daemon's machine; without it no backups can be made.
@@ -325,6 +344,7 @@ pub(crate) struct Backup {
     /// The maximum size of a backup in bytes.
     pub(crate) max_bytes: u64,
     /// How long each phase of a backup or a restore may take.
+    #[schemars(with = "schema::Period")]
     pub(crate) timeout: Period,
     /// CPUs of the one-off tasks.
     pub(crate) cpu: f64,

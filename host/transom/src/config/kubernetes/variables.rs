@@ -137,8 +137,7 @@ const VARIABLES: [Variable; 81] = [
 ];
 
 /// The names of the variables that set a key, the specification's before upstream's.
-#[cfg(test)]
-pub(super) fn names_of(key: &str) -> impl Iterator<Item = &'static str> {
+pub(in crate::config) fn names_of(key: &str) -> impl Iterator<Item = &'static str> {
     let variables = VARIABLES.iter().filter(move |variable| variable.key == key);
     let names = variables.flat_map(|variable| [variable.name, variable.upstream]);
     names.filter(|name| !name.is_empty())

@@ -6,34 +6,47 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
-/// `[apps]`: long-running apps (specification, part C).
-#[derive(Clone, Debug, Deserialize, Serialize)]
+use crate::config::schema;
+
+/// `[apps]`: long-running apps, with Marathon's API. Marathon's own names of keys are accepted too.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_field_names, reason = "the names are those of the keys")]
 pub(crate) struct Apps {
+    /// The address of the port; others than loopback need credentials or `trusted_networks`.
     pub(crate) listener: IpAddr,
+    /// The port of Marathon's API.
     pub(crate) port: u16,
-    /// User and password, required from networks that are not trusted; each needs the other.
+    /// The user that requests from networks need which are not trusted; needs `api_password`.
     pub(crate) api_username: Option<String>,
+    /// The password of `api_username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) api_password: Option<Secret>,
-    /// A second user, who may only read; each needs the other.
+    /// A second user, who may only read; needs `api_read_only_password`.
     pub(crate) api_read_only_username: Option<String>,
+    /// The password of `api_read_only_username`.
+    #[schemars(with = "Option<schema::Secret>")]
     pub(crate) api_read_only_password: Option<Secret>,
-    /// PEM files of the port's certificate and key, for TLS: each needs the other.
+    /// The PEM file of the port's certificate, for TLS; needs `tls_key`.
     pub(crate) tls_certificate: Option<PathBuf>,
+    /// The key for `tls_certificate` (PEM).
     pub(crate) tls_key: Option<PathBuf>,
     /// Networks such as `10.0.0.0/8` whose requests need no credentials. A listener that other
     /// machines can reach needs networks or credentials. This machine needs none, unless both are
     /// set.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::Network>>")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
     /// Host names of the port for clients, in addition to loopback, its address and `hostname`.
+    #[schemars(with = "Vec<schema::Host>")]
     pub(crate) allowed_hosts: Vec<AllowedHost>,
     /// Other sites whose web pages may use the port, such as `https://ui.example.com`.
+    #[schemars(with = "Vec<schema::Origin>")]
     pub(crate) allowed_origins: Vec<Origin>,
     /// The folder of a built user interface, which is served under `/ui/`.
     pub(crate) ui_dir: Option<PathBuf>,
@@ -69,8 +82,9 @@ pub(crate) struct Apps {
     pub(crate) max_apps: Option<usize>,
     /// The number of definitions of an app that are kept.
     pub(crate) max_versions: usize,
-    /// The range of service ports.
+    /// The first of the service ports.
     pub(crate) local_port_min: u16,
+    /// The last of the service ports.
     pub(crate) local_port_max: u16,
     /// Seconds for which a launched task may stay in one state before it runs; then it is killed
     /// and launched again.
@@ -139,7 +153,7 @@ impl Apps {
 }
 
 /// A part of app definitions, by Marathon's name.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Feature {
     /// Volumes of drivers.
@@ -153,7 +167,7 @@ pub(crate) enum Feature {
 }
 
 /// `[apps.deployments]`: the deadline of deployments without one of their own.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Deployments {
     /// Seconds after which a deployment that is not done has failed. Default: it may take any time.
@@ -163,7 +177,7 @@ pub(crate) struct Deployments {
     pub(crate) on_deadline: OnDeadline,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnDeadline {
     /// It is reverted.
@@ -174,7 +188,7 @@ pub(crate) enum OnDeadline {
 }
 
 /// Whether tasks without GPUs use agents that have some.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum GpuScheduling {
     /// They leave them to tasks that use GPUs.
@@ -185,7 +199,7 @@ pub(crate) enum GpuScheduling {
 }
 
 /// What happens to instances on agents for which an operator has scheduled maintenance.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Maintenance {
     /// They are moved to other agents ahead of the window, and none are launched there.
@@ -198,7 +212,7 @@ pub(crate) enum Maintenance {
 }
 
 /// `[apps.events]`: the event stream.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_field_names, reason = "the names are those of the keys")]
 pub(crate) struct Events {
@@ -206,7 +220,7 @@ pub(crate) struct Events {
     pub(crate) plan_format: PlanFormat,
     /// How many past events are kept, for streams that resume.
     pub(crate) buffer_events: NonZeroUsize,
-    /// The same in bytes.
+    /// How many bytes of past events are kept.
     pub(crate) buffer_bytes: usize,
     /// The maximum number of open streams; further ones get 503.
     pub(crate) max_streams: usize,
@@ -227,7 +241,7 @@ impl Default for Events {
 }
 
 /// `[apps.callbacks]`: subscribers that events are posted to.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Callbacks {
     /// The destinations that callbacks may have, such as `hooks.example.com`, `10.0.0.0/8` or
@@ -236,7 +250,7 @@ pub(crate) struct Callbacks {
     pub(crate) allow: Vec<String>,
     /// Attempts to deliver an event.
     pub(crate) attempts: NonZeroU32,
-    /// Timeout of one attempt.
+    /// The timeout of one attempt, in seconds.
     pub(crate) timeout_seconds: NonZeroU64,
 }
 
@@ -250,7 +264,7 @@ impl Default for Callbacks {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PlanFormat {
     /// As the specification describes it.
@@ -261,7 +275,7 @@ pub(crate) enum PlanFormat {
 }
 
 /// `[apps.checks]`: where checks run.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Checks {
     /// Where `http` and `tcp` checks run: in this daemon, by the probe components, or in the tasks'
@@ -284,7 +298,7 @@ impl Default for Checks {
 }
 
 /// `[apps.health]`: health and readiness checks that this daemon makes.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Health {
     /// How many of them it makes at a time.
@@ -302,7 +316,7 @@ impl Default for Health {
 /// Probes that are made at a time, unless the settings say otherwise.
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(transom_apps::CONCURRENCY).unwrap();
 
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CheckRunner {
     Daemon,

@@ -5,24 +5,34 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[discovery]`. Texts are validated when the section is converted to discovery's own
-/// configuration.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+use crate::config::schema;
+
+/// `[discovery]`: DNS and HTTP lookups of running tasks.
+//
+// Texts are validated when the section is converted to discovery's own configuration.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the specification"
 )]
 pub(crate) struct Discovery {
+    /// The address of DNS.
     pub(crate) listener: IpAddr,
-    /// DNS, UDP and TCP.
+    /// The port of DNS, UDP and TCP.
     pub(crate) port: u16,
+    /// The address of the HTTP API.
     pub(crate) http_listener: IpAddr,
+    /// The port of the HTTP API.
     pub(crate) http_port: u16,
+    /// Whether DNS is served.
     pub(crate) dns_on: bool,
+    /// Whether the HTTP API is served.
     pub(crate) http_on: bool,
+    /// The suffix of all names.
     pub(crate) domain: String,
     /// The TTL of answers in seconds.
     pub(crate) ttl: u32,
@@ -37,14 +47,20 @@ pub(crate) struct Discovery {
     pub(crate) recurse_on: bool,
     /// Whether all records can be listed over HTTP.
     pub(crate) enumeration_on: bool,
+    /// The weight of SRV records.
     pub(crate) srv_record_default_weight: u16,
     /// The task label that overrides the weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) weight_label: Option<String>,
+    /// The primary name server in the SOA record.
     pub(crate) soa_mname: String,
+    /// The mail address in the SOA record, with a dot in place of the at sign.
     pub(crate) soa_rname: String,
+    /// Seconds after which a secondary asks for changes, in the SOA record.
     pub(crate) soa_refresh: u32,
+    /// Seconds after which it asks again after a failure, in the SOA record.
     pub(crate) soa_retry: u32,
+    /// Seconds after which it gives the zone up, in the SOA record.
     pub(crate) soa_expire: u32,
     /// Whether addresses have PTR records.
     pub(crate) reverse_dns_on: bool,
@@ -69,6 +85,7 @@ pub(crate) struct Discovery {
     /// Whether truncated answers have the flag TC.
     pub(crate) set_truncate_bit: bool,
     /// Networks whose queries are forwarded; by default the private networks.
+    #[schemars(with = "Vec<schema::Network>")]
     pub(crate) allow_recursion: Vec<IpNet>,
     /// Answers per second and source network over UDP and HTTPS; 0: no limit.
     pub(crate) responses_per_second: u32,
@@ -78,23 +95,25 @@ pub(crate) struct Discovery {
     pub(crate) include_staging: bool,
     /// The TTL in seconds for the tasks of a framework, by its name.
     pub(crate) framework_ttl: BTreeMap<String, u32>,
-    /// DNS over TLS.
+    /// The port of DNS over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_port: Option<u16>,
-    /// DNS over HTTPS.
+    /// The port of DNS over HTTPS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) https_port: Option<u16>,
-    /// DNS over QUIC, in builds with the feature `quic`.
+    /// The port of DNS over QUIC, in builds with the feature `quic`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) quic_port: Option<u16>,
-    /// The certificate and key of these three (PEM).
+    /// The certificate of these three (PEM); needs `tls_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_certificate: Option<PathBuf>,
+    /// The key for `tls_certificate` (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Name servers that receive NOTIFY when the zone changes.
     pub(crate) also_notify: Vec<String>,
     /// Networks that may transfer the zone.
+    #[schemars(with = "Vec<schema::Network>")]
     pub(crate) allow_transfer: Vec<IpNet>,
 }
 

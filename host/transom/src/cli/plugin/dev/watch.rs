@@ -89,7 +89,7 @@ pub(super) fn fingerprint(root: &Path) -> Fingerprint {
     Fingerprint(found)
 }
 
-/// What cannot be read is left out: the build says so.
+/// Skips unreadable files; the build reports them.
 fn collect(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (Option<SystemTime>, u64)>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {

@@ -1,0 +1,97 @@
+//! Every `transom …` command line of the manual is one that the program accepts.
+
+use clap::CommandFactory;
+
+use super::blocks::blocks;
+use super::{Page, pages};
+use crate::cli::CommandLine;
+
+/// What ends a command in a shell.
+const ENDS: [&str; 10] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "<<END"];
+
+/// The command lines of a page that call `transom`, with their places: of blocks in `sh` all, of
+/// others those after a prompt.
+fn command_lines(page: &Page) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    for block in blocks(page) {
+        let text = block.text.replace("\\\n", " ");
+        for line in text.lines() {
+            let line = match block.language.as_str() {
+                "sh" => line,
+                "text" if line.starts_with("$ ") => &line[2..],
+                _ => continue,
+            };
+            // A line that ends within quotes belongs to a document that the shell writes.
+            for words in shlex::split(line).map(|words| calls(&words)).unwrap_or_default() {
+                found.push((format!("{}: {line}", block.place), words));
+            }
+        }
+    }
+    found
+}
+
+/// The calls of `transom` among the words of a line: where a command begins, also after variables
+/// and in a substitution.
+fn calls(words: &[String]) -> Vec<Vec<String>> {
+    let mut calls: Vec<Vec<String>> = Vec::new();
+    let (mut begins, mut inside) = (true, false);
+    for word in words {
+        let is_program = word == "transom" || word.ends_with("/transom");
+        if ENDS.contains(&word.as_str()) {
+            (begins, inside) = (true, false);
+        } else if inside {
+            let bare = word.trim_end_matches([')', ';']);
+            calls.last_mut().expect("a call was begun").push(bare.to_owned());
+            inside = bare == word;
+            begins = !inside;
+        } else if begins && is_program || word.ends_with("$(transom") {
+            calls.push(vec!["transom".to_owned()]);
+            inside = true;
+        } else {
+            begins &= word.contains('=');
+        }
+    }
+    calls
+}
+
+#[test]
+fn calls_are_found_among_other_words() {
+    for (line, expected) in [
+        ("transom plugin list", vec!["transom plugin list"]),
+        ("A=b target/debug/transom fw list && ls", vec!["transom fw list"]),
+        (
+            "(umask 077 && transom fw list > f) && kubectl get nodes",
+            vec!["transom fw list"],
+        ),
+        (
+            "id=$(transom apps show a); transom apps list | wc",
+            vec!["transom apps show a", "transom apps list"],
+        ),
+        ("systemctl start transom", vec![]),
+        ("cargo test -p transom manual", vec![]),
+    ] {
+        let words = shlex::split(line).expect("words");
+        let found: Vec<String> = calls(&words).iter().map(|call| call.join(" ")).collect();
+        assert_eq!(found, expected, "{line}");
+    }
+}
+
+#[test]
+fn command_lines_of_the_manual_are_accepted() {
+    let mut problems = Vec::new();
+    let mut count = 0;
+    for (place, words) in pages().iter().flat_map(command_lines) {
+        count += 1;
+        if let Err(error) = CommandLine::command().try_get_matches_from(&words)
+            && error.use_stderr()
+        {
+            let text = error.to_string();
+            problems.push(format!(
+                "{place}\n    {}",
+                text.lines().next().unwrap_or_default()
+            ));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(count > 50, "only {count} command lines were found");
+}

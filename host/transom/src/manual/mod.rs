@@ -1,0 +1,74 @@
+//! Holds the manual against the program: pages that are printed by the code, and the commands and
+//! configurations that pages show.
+//!
+//! With `TRANSOM_UPDATE=1` the tests write the printed pages again.
+
+mod blocks;
+mod command_lines;
+mod commands_page;
+mod configurations;
+mod messages;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A page by its path in the repository, with its text.
+type Page = (String, String);
+
+/// All pages of the manual, and those in the repository's root that people read.
+fn pages() -> Vec<Page> {
+    let mut files = vec![
+        "README.md".into(),
+        "CONTRIBUTING.md".into(),
+        "ARCHITECTURE.md".into(),
+    ];
+    let mut folders = vec![PathBuf::from("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+        .iter()
+        .map(|file| {
+            let text = fs::read_to_string(root().join(file)).expect("a page");
+            (file.display().to_string(), text)
+        })
+        .collect()
+}
+
+/// Compares a page with what the code prints, or writes it with `TRANSOM_UPDATE=1`.
+fn compare(page: &str, printed: &str) {
+    let path = root().join(page);
+    if std::env::var_os("TRANSOM_UPDATE").is_some() {
+        fs::write(&path, printed).expect("written");
+        return;
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    let differs = printed
+        .lines()
+        .zip(found.lines().chain(std::iter::repeat("")))
+        .position(|(printed, found)| printed != found);
+    assert!(
+        found == printed,
+        "{page} is not what the code prints, from line {}: run this test with TRANSOM_UPDATE=1",
+        differs.unwrap_or_else(|| printed.lines().count()) + 1
+    );
+}
+
+#[test]
+fn settings_page_is_what_the_code_prints() {
+    compare("docs/reference/settings.md", &crate::config::reference());
+}

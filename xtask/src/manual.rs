@@ -1,0 +1,34 @@
+//! `cargo xtask manual`: builds `docs/` into a site with search, `target/manual`.
+//!
+//! `mkdocs` runs in `target/python/manual`. Its build fails where a page, an anchor or a file that a
+//! link names is missing, or a page would load something from another server (`manual/hooks.py`).
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use crate::needs;
+use crate::steps::{root, step, target};
+
+/// Builds the site, from nothing.
+pub(crate) fn build() -> anyhow::Result<()> {
+    let python = needs::manual()?;
+    let site = target().join("manual");
+    if site.exists() {
+        fs::remove_dir_all(&site).with_context(|| format!("removing {}", site.display()))?;
+    }
+    step(
+        "the manual",
+        Command::new(python.join("bin/mkdocs"))
+            .args(["build", "--strict", "--site-dir"])
+            .arg(&site)
+            .current_dir(root())
+            // A note of the theme's about its end in 2027 (docs/decisions/manual-with-mkdocs.md).
+            .env("NO_MKDOCS_2_WARNING", "1"),
+    )?;
+    let page = site.join("index.html");
+    ensure!(page.is_file(), "mkdocs made no {}", page.display());
+    eprintln!("    {}", page.display());
+    Ok(())
+}
