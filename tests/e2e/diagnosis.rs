@@ -425,12 +425,12 @@ async fn bundle_has_what_helps_and_no_secret() {
         "task-env-passw0rd",
         "arg-t0ken",
     ];
-    let more = format!(
+    let settings = format!(
         "username = \"ops\"\npassword = \"{}\"\n[[plugins.oci.credentials]]\nregistry = \"r.example\"\nuser = \"u\"\n\
          password = \"{}\"\n",
         secrets[0], secrets[1]
     );
-    let mut site = Site::start_with(&more).await;
+    let mut site = Site::start_with(&settings).await;
     let app = json!({
         "id": "/secretive", "cmd": format!("sleep 1000 # {}", secrets[3]), "cpus": 9000, "mem": 16,
         "env": {"DB": secrets[2]},
@@ -539,7 +539,7 @@ async fn top_draws_in_a_terminal_and_restores_it() {
         keys.write_all(text.as_bytes()).expect("the terminal reads");
         keys.flush().expect("flushed");
     };
-    let shows = |part: &'static str| {
+    let appears = |part: &'static str| {
         let typescript = typescript.clone();
         async move {
             eventually(part, || async {
@@ -553,18 +553,18 @@ async fn top_draws_in_a_terminal_and_restores_it() {
             .await
         }
     };
-    let shown = shows("marathon (here)").await;
-    assert!(shown.contains("\u{1b}[?1049h"), "the other screen: {shown:?}");
+    let screen = appears("marathon (here)").await;
+    assert!(screen.contains("\u{1b}[?1049h"), "the other screen: {screen:?}");
     press("/nothing-has-this\r");
-    shows("filter: nothing-has-this").await;
+    appears("filter: nothing-has-this").await;
     press(" ");
-    shows("PAUSED").await;
+    appears("PAUSED").await;
     press("q");
-    let shown = shows("ended with 0").await;
-    let (left, cursor) = (shown.rfind("\u{1b}[?1049l"), shown.rfind("\u{1b}[?25h"));
+    let screen = appears("ended with 0").await;
+    let (left, cursor) = (screen.rfind("\u{1b}[?1049l"), screen.rfind("\u{1b}[?25h"));
     assert!(
-        left < shown.rfind("ended with") && left.is_some() && cursor.is_some(),
-        "{shown:?}"
+        left < screen.rfind("ended with") && left.is_some() && cursor.is_some(),
+        "{screen:?}"
     );
     drop(keys);
     let ended = tokio::task::spawn_blocking(move || terminal.wait())

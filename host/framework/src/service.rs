@@ -57,8 +57,8 @@ pub fn serve<H: LeaderHandles>(
     token: CancellationToken,
 ) -> ServiceHandle {
     let listening = Listening::start(port, router, rules, token);
-    let routes = listening.routes.clone();
-    listening.service(listening.port, leader, framework, routes)
+    let all = listening.routes.clone();
+    listening.service(listening.port, leader, framework, all)
 }
 
 /// A port that is served, for one service or for several. These end together: by the token, when

@@ -83,12 +83,12 @@ pub fn start(
     let listening = Listening::start(port, router, rules, resources.token);
     let services = started.into_iter().map(|(name, leader, runner)| {
         let config = &runner.dependencies.config;
-        let routes = Routes {
+        let own = Routes {
             router: api::instances::below(listening.routes().router.clone(), &config.path),
             rules: api::access_rules(),
         };
         let framework = config.name.clone();
-        (listening.service(name, leader, framework, routes), runner)
+        (listening.service(name, leader, framework, own), runner)
     });
     Ok(services.collect())
 }

@@ -85,7 +85,8 @@ pub(crate) const SECTIONS: [&str; 10] = [
 ];
 
 /// `settings_version`, 1 where it is missing.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[schemars(with = "u32")]
 #[serde(try_from = "u32")]
 pub(crate) struct SettingsVersion(u32);
 

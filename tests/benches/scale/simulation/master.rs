@@ -132,8 +132,8 @@ impl Master {
     /// Waits until the counts are as wanted.
     pub(crate) async fn until(&self, what: &str, wanted: impl FnMut(&Counts) -> bool) {
         let mut counts = self.shared.counts.subscribe();
-        let waited = tokio::time::timeout(super::LIMIT, counts.wait_for(wanted)).await;
-        let reached = waited.is_ok_and(|reached| reached.is_ok());
+        let outcome = tokio::time::timeout(super::LIMIT, counts.wait_for(wanted)).await;
+        let reached = outcome.is_ok_and(|reached| reached.is_ok());
         assert!(reached, "waited for {what}; last seen: {:?}", self.counts());
     }
 }

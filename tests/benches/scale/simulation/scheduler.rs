@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{TaskId, v1};
+use transom_common::trace::TraceContext;
 use transom_plugin_host::Plugins;
 use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::{
@@ -140,7 +142,9 @@ async fn updates(master: &Master, store: &Records, sizes: Sizes) -> Value {
         let begun = Instant::now();
         let batch: Vec<u32> = numbers.by_ref().take(sizes.batch as usize).collect();
         acknowledged(master, batch.len() as u64, || {
-            batch.iter().for_each(|n| master.update(*n));
+            for n in &batch {
+                master.update(*n);
+            }
         })
         .await;
         batches.push(begun.elapsed());
@@ -237,6 +241,7 @@ async fn launched(
         not_before: None,
         priority: 0,
         reservation: None,
+        trace: TraceContext::default(),
     });
     let goal = master.counts().launched + numbers.len() as u64;
     let begun = Instant::now();
