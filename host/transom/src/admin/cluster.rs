@@ -253,12 +253,11 @@ async fn log(
     // The executor of a task that is launched alone has the id of the task.
     let sandbox = sandbox(&output.framework.as_str().into(), &output.task.as_str().into());
     let path = format!("{sandbox}/{file}");
-    let offset = match output.offset {
-        Some(offset) => Ok(offset),
-        None => {
-            let size = cluster.agents.size(agent, &path).await;
-            size.map(|size| size.saturating_sub(output.length))
-        }
+    let offset = if let Some(offset) = output.offset {
+        Ok(offset)
+    } else {
+        let size = cluster.agents.size(agent, &path).await;
+        size.map(|size| size.saturating_sub(output.length))
     };
     let read = match offset {
         Ok(offset) => {

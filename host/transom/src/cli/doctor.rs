@@ -14,6 +14,7 @@ mod plugins;
 mod ports;
 mod store;
 
+use std::fmt::Write as _;
 use std::future::Future;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -215,9 +216,9 @@ pub(super) fn text(findings: &[Finding], style: Style) -> String {
         };
         let mut lines = finding.message.lines();
         let first = lines.next().unwrap_or_default();
-        text += &format!("{state}  {:<13}  {}\n", finding.check, shown(first));
+        let _ = writeln!(text, "{state}  {:<13}  {}", finding.check, shown(first));
         for line in lines.chain(finding.advice.as_deref()) {
-            text += &format!("{:24}{}\n", "", shown(line));
+            let _ = writeln!(text, "{:24}{}", "", shown(line));
         }
     }
     text

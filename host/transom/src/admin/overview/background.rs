@@ -256,7 +256,11 @@ mod tests {
             offered: 6.0,
         };
         assert_eq!(cluster.resources["cpus"], cpus);
-        assert_eq!(cluster.resources["mem"].total, 3072.0);
+        let memory = Amounts {
+            total: 3072.0,
+            ..cluster.resources["mem"]
+        };
+        assert_eq!(cluster.resources["mem"], memory);
         assert_eq!(cluster.resources["gpus"], Amounts::default());
     }
 }

@@ -199,6 +199,7 @@ pub(crate) struct Plugins {
 /// An extension point.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the document's field is `point`")]
 pub(crate) struct Point {
     pub(crate) point: String,
     pub(crate) plugins: Vec<String>,

@@ -43,7 +43,8 @@ fn check(table: &[(Value, &[&str])]) {
 }
 
 fn service(service: Value) -> Value {
-    json!({"now": "2026-01-01T01:00:00Z", "services": [service]})
+    let services = vec![service];
+    json!({"now": "2026-01-01T01:00:00Z", "services": services})
 }
 
 fn framework(leader: Option<&str>, leading: bool, subscribed: Option<bool>) -> Value {

@@ -1,5 +1,6 @@
 //! The archive: bounded files under one folder, readable by its owner only.
 
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,7 +31,7 @@ impl Member {
             let all = content.len();
             let end = (0..=MAX_MEMBER).rev().find(|at| content.is_char_boundary(*at));
             content.truncate(end.unwrap_or_default());
-            content += &format!("\n[cut off: {all} bytes in all]\n");
+            let _ = writeln!(content, "\n[cut off: {all} bytes in all]");
         }
         Self {
             name: name.into(),

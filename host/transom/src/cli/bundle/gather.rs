@@ -54,14 +54,13 @@ struct Gathered {
 /// All files, within the limits and without secrets.
 pub(super) async fn all(connection: &Connection) -> anyhow::Result<Vec<Member>> {
     let mut gathered = Gathered::default();
-    let configured = match connection.config() {
-        Some(file) => configuration(file, &mut gathered)?,
-        None => {
-            gathered
-                .missing
-                .push("configuration.json, doctor.json: no configuration was named (--config)".to_owned());
-            None
-        }
+    let configured = if let Some(file) = connection.config() {
+        configuration(file, &mut gathered)?
+    } else {
+        gathered
+            .missing
+            .push("configuration.json, doctor.json: no configuration was named (--config)".to_owned());
+        None
     };
     gathered.environment();
     let overview = gathered.overview(connection).await;
@@ -106,14 +105,11 @@ fn configuration(file: &Path, gathered: &mut Gathered) -> anyhow::Result<Option<
         let error = anyhow::anyhow!("no configuration at {}", file.display());
         return Err(error.context(Misconfigured));
     }
-    let (settings, figment) = match config::load(Some(file), Overrides::default()) {
-        Ok(loaded) => loaded,
-        Err(_) => {
-            // Its text may quote a value.
-            let line = "configuration.json, doctor.json: the configuration is invalid; `transom config check` has the reason";
-            gathered.missing.push(line.to_owned());
-            return Ok(None);
-        }
+    let Ok((settings, figment)) = config::load(Some(file), Overrides::default()) else {
+        // Its text may quote a value.
+        let line = "configuration.json, doctor.json: the configuration is invalid; `transom config check` has the reason";
+        gathered.missing.push(line.to_owned());
+        return Ok(None);
     };
     let rows = config::rows(&settings, &figment)?;
     Ok(Some(Configured {
@@ -185,7 +181,9 @@ impl Gathered {
         for (path, name, about) in ADMIN {
             // A daemon that is not ready says so with an error status.
             match connection.answer(path, TIMEOUT).await {
-                Ok((_, body)) if name.ends_with(".txt") => self.add(name, about, body),
+                Ok((_, body)) if Path::new(name).extension().is_some_and(|it| it == "txt") => {
+                    self.add(name, about, body);
+                }
                 Ok((_, body)) => self.add_document(name.to_owned(), about, &body),
                 Err(error) => self.missing.push(format!("{name}: {error:#}")),
             }

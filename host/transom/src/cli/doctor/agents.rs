@@ -52,9 +52,10 @@ pub(super) async fn check(listed: &GetAgents) -> Finding {
     let slowest = slowest.copied().unwrap_or_default();
     let summary = format!(
         "{good} of {} accept connections, the slowest within {} ms",
-        match tried.len() == known {
-            true => format!("{known} agents"),
-            false => format!("{} agents tried ({known} known)", tried.len()),
+        if tried.len() == known {
+            format!("{known} agents")
+        } else {
+            format!("{} agents tried ({known} known)", tried.len())
         },
         slowest.as_millis()
     );
@@ -91,12 +92,7 @@ async fn connect(agent: &Agent) -> (String, Result<Duration, String>) {
     let from_pid = agent.pid.as_deref().and_then(pid_address);
     let (host, port) = match from_pid {
         Some((host, port)) => (host.to_owned(), port),
-        None => (
-            info.hostname.clone(),
-            info.port
-                .and_then(|port| u16::try_from(port).ok())
-                .unwrap_or(5051),
-        ),
+        None => (info.hostname.clone(), info.port.unwrap_or(5051)),
     };
     let began = Instant::now();
     let connected = timeout(TIMEOUT, TcpStream::connect((host.as_str(), port))).await;

@@ -99,12 +99,18 @@ fn look(dir: &Path, needed: &[(String, &'static str)]) -> Vec<Finding> {
             ));
         }
     }
-    let manifests: Vec<_> = names.iter().filter(|name| name.ends_with(".toml")).collect();
+    let manifests: Vec<_> = names
+        .iter()
+        .filter(|name| Path::new(name).extension().is_some_and(|it| it == "toml"))
+        .collect();
     for manifest in &manifests {
         findings.extend(invalid(&dir.join(manifest)));
     }
     if findings.is_empty() {
-        let components = names.iter().filter(|name| name.ends_with(".wasm")).count();
+        let components = names
+            .iter()
+            .filter(|name| Path::new(name).extension().is_some_and(|it| it == "wasm"))
+            .count();
         let message = format!(
             "{shown} has {components} components and {} valid manifests",
             manifests.len()

@@ -11,9 +11,12 @@ pub(in crate::cli) type Section = (&'static [&'static str], Vec<Vec<String>>);
 /// A row for each service.
 pub(in crate::cli) fn services(overview: &Overview) -> Section {
     let rows = overview.services.iter().map(|service| {
-        let ports = service.ports.iter().map(|port| match port.name == service.name {
-            true => port.address.clone(),
-            false => format!("{} {}", port.name, port.address),
+        let ports = service.ports.iter().map(|port| {
+            if port.name == service.name {
+                port.address.clone()
+            } else {
+                format!("{} {}", port.name, port.address)
+            }
         });
         vec![
             service.name.clone(),

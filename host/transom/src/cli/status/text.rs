@@ -1,6 +1,8 @@
 //! The overview as text for people. Everything that comes from the document is escaped before it
 //! reaches the terminal.
 
+use std::fmt::Write as _;
+
 use transom_plugin_host::shown;
 
 use super::sections;
@@ -20,7 +22,7 @@ pub(in crate::cli) fn of(overview: &Overview, style: Style) -> String {
         sections::deployments(overview),
     ] {
         if !rows.is_empty() {
-            text += &format!("\n{}\n", headed(&table(headings, rows), style));
+            let _ = writeln!(text, "\n{}", headed(&table(headings, rows), style));
         }
     }
     text += "\n";
@@ -61,7 +63,7 @@ pub(in crate::cli) fn problem(problem: &Problem, style: Style) -> String {
         shown(&problem.message)
     );
     if !problem.advice.is_empty() {
-        text += &format!("  {}\n", shown(&problem.advice));
+        let _ = writeln!(text, "  {}", shown(&problem.advice));
     }
     text
 }
