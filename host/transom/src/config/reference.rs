@@ -22,6 +22,8 @@ The names of other programs that `apps` and `workflow` accept for some of their 
   table below a section has one variable for all of it: `TRANSOM_APPS_CHECKS='{exec_from=\"daemon\"}'`.
 * Where a key has more than one variable, `TRANSOM_…` overrides the others, and of these the first one is taken.
 * The sections `apps`, `discovery`, `kubernetes` and `workflow` enable their services by being there, even if empty.
+* `settings_version`, above all sections, is the form of the settings: 1, also where it is missing. A daemon refuses a
+  higher one than it reads.
 * An unknown key is an error that names the nearest known one. A relative path counts from the file's own folder.
 * A key without a default is not set. Texts that hold a secret are masked wherever they are shown.
 ";
@@ -293,6 +295,8 @@ mod tests {
         let missing: Vec<&str> = rows
             .iter()
             .map(|row| row.key.as_str())
+            // Above the sections; the introduction describes it.
+            .filter(|key| *key != "settings_version")
             .filter(|key| !known.iter().any(|known| known == key))
             .collect();
         assert!(missing.is_empty(), "{missing:?}");
