@@ -265,7 +265,7 @@ async fn tarball_runs_where_it_is_unpacked() {
     for file in [
         "LICENSE",
         "README.md",
-        "docs/plugins.md",
+        "docs/plugins/manifest.md",
         "examples/apps/http.json",
         "completions/bash/transom",
         "completions/zsh/_transom",

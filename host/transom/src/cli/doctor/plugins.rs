@@ -154,7 +154,7 @@ fn invalid(file: &Path) -> Option<Finding> {
         Some(Finding::error(
             CHECK,
             format!("{}: {why}", file.display()),
-            "Correct the manifest; docs/plugins.md has all keys.",
+            "Correct the manifest; docs/plugins/manifest.md has all keys.",
         ))
     };
     match fs::metadata(file) {
