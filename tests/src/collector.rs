@@ -32,7 +32,7 @@ pub struct Span {
     pub status: i32,
 }
 
-/// What was received.
+/// The spans received.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     pub spans: Vec<Span>,
@@ -91,7 +91,7 @@ impl Collector {
         }
     }
 
-    /// What was received so far.
+    /// Spans received so far.
     pub fn received(&self) -> Received {
         self.received.lock().expect("a lock").clone()
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What is not installed by a package and changes with every one, below the root.
+/// Paths below the root that every installation changes, though no package contains them.
 const RECORDS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
 
 /// A copy of the clean root; removed with its handle.

@@ -1,6 +1,6 @@
 //! DNS answers of a daemon, and probes of a first-party component, beside eight hostile guests.
 //!
-//! Each guest misbehaves in its own way, without a pause. What is late counts from when it was due.
+//! Each guest misbehaves in its own way, without a pause. Latency counts from the time at which a request was due.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -188,7 +188,7 @@ fn document(
     }))
 }
 
-/// What is linked into the named crates of the workspace: each crate with those that it needs.
+/// The crates linked into the named ones of the workspace, each with its dependencies.
 fn linked<'a>(
     metadata: &'a Metadata,
     roots: &[&str],

@@ -170,7 +170,7 @@ impl Manifest {
 /// Validates the text of a manifest without its component.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first error, with the key and the expected value.
 pub fn check_manifest(text: &str) -> Result<(), String> {
     let checked =
         table(text).and_then(|table| Manifest::from_table(table, &Limits::default(), Probation::default()));

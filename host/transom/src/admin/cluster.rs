@@ -67,12 +67,12 @@ pub(super) fn routes(client: Client) -> Router {
 /// The document of `/v1/cluster/agents`.
 #[derive(Serialize)]
 struct Document {
-    agents: Vec<Shown>,
+    agents: Vec<AgentView>,
 }
 
 /// One agent.
 #[derive(Serialize)]
-struct Shown {
+struct AgentView {
     id: String,
     host: String,
     /// `active`, `disconnected`, `deactivated`, `draining` or `drained`.
@@ -85,7 +85,7 @@ struct Shown {
     offered: BTreeMap<String, f64>,
 }
 
-impl From<&Agent> for Shown {
+impl From<&Agent> for AgentView {
     fn from(agent: &Agent) -> Self {
         let info = &agent.agent_info;
         let state = match &agent.drain_info {
@@ -160,7 +160,7 @@ impl Cluster {
             ))
         })?;
         let document = Document {
-            agents: answer.agents.iter().map(Shown::from).collect(),
+            agents: answer.agents.iter().map(AgentView::from).collect(),
         };
         let addresses = answer.agents.into_iter().filter_map(|agent| {
             let info = agent.agent_info;
@@ -322,7 +322,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(
-            json!(Shown::from(&agent)),
+            json!(AgentView::from(&agent)),
             json!({
                 "id": "S1", "host": "a.example", "state": "draining",
                 "attributes": {"rack": "<b>1", "level": "2.5", "ports": "[1-3]"},

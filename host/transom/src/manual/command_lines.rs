@@ -6,7 +6,7 @@ use super::blocks::blocks;
 use super::{Page, pages};
 use crate::cli::CommandLine;
 
-/// What ends a command in a shell.
+/// Tokens that end a command in a shell.
 const ENDS: [&str; 10] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "<<END"];
 
 /// The command lines of a page that call `transom`, with their places: of blocks in `sh` all, of

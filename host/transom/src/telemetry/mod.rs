@@ -83,9 +83,9 @@ mod tests {
 
     /// Keeps what is written.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn lines_within_a_traced_span_have_its_trace_id() {
-        let kept = Kept::default();
+        let kept = Buffer::default();
         let writer = kept.clone();
         let log = Log {
             format: LogFormat::Json,
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn spans_of_traces_are_disabled_while_traces_are_off() {
-        let kept = Kept::default();
+        let kept = Buffer::default();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter("trace", "off").unwrap())
             .with_writer(move || kept.clone())

@@ -33,7 +33,7 @@ pub(crate) struct Overview {
     pub(crate) plugins: Option<Plugins>,
     /// Null until it was read for the first time.
     pub(crate) process: Option<Process>,
-    /// What is wrong, errors first.
+    /// Problems, errors first.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Service {
 pub(crate) struct ServiceState {
     /// Its counts, by names that differ between services.
     pub(crate) summary: Value,
-    /// What is not launched, longest first.
+    /// Apps and jobs that wait to be launched, longest first.
     pub(crate) waiting: Vec<Waiting>,
     /// What fails health checks.
     pub(crate) unhealthy: Vec<Unhealthy>,

@@ -1,4 +1,4 @@
-//! What is wrong, by the other parts of the overview. Pure.
+//! The rules that find problems in the other parts of the overview. Pure.
 #![deny(clippy::disallowed_methods, reason = "rules take the time from the document")]
 
 use jiff::Timestamp;

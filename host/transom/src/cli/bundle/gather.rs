@@ -1,4 +1,4 @@
-//! Gathers the files of the archive. What cannot be had is a line in `missing.txt`.
+//! Gathers the files of the archive. Unavailable files are lines of `missing.txt`.
 
 use std::fs;
 use std::path::Path;

@@ -192,7 +192,7 @@ pub(in crate::cli) fn parts(overview: &Overview) -> Section {
     (&["part", "state", "where", "details"], rows)
 }
 
-/// What waits, and why.
+/// Waiting apps and jobs, with their reasons.
 pub(in crate::cli) fn waiting(overview: &Overview) -> Section {
     let mut rows = Vec::new();
     for service in &overview.services {
