@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use transom_common::Described;
 
-use crate::{Batch, Entry, Error, Lease, Result, Store, Watch};
+use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabel {
@@ -114,6 +114,10 @@ impl Store for Measured {
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         self.measure("watch", self.store.watch(prefix)).await
     }
+
+    fn durability(&self) -> Durability {
+        self.store.durability()
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +162,7 @@ mod tests {
         store.put("a", Bytes::new(), Expect::Absent).await.unwrap();
         assert!(store.put("a", Bytes::new(), Expect::Absent).await.is_err());
         assert!(store.get("a").await.unwrap().is_some());
+        assert_eq!(store.durability(), Durability::Synced);
         let text = text(&registry);
         for series in [
             "transom_store_operation_seconds_count{operation=\"commit\"} 2\n",
