@@ -55,6 +55,7 @@ async fn dev_starts_serves_and_leaves_no_process_behind() {
     let admin = address(&mut dev, "export", "").replace("TRANSOM_ADMIN_URL=", "");
     let plugins = address(&mut dev, "admin", "/v1/plugins");
     assert_eq!(admin, plugins);
+    assert_eq!(address(&mut dev, "dashboard", "/ui/"), plugins);
 
     // A task that ignores SIGTERM and has a child: both must end.
     let pids = dir.path().join("pids");

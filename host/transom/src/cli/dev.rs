@@ -130,6 +130,7 @@ impl Dev {
         }
         if let Some(admin) = addresses.of("admin") {
             places.push(("admin", format!("http://{admin}/v1/plugins")));
+            places.push(("dashboard", format!("http://{admin}/ui/")));
             commands.extend(plugin_commands(admin));
         }
         places.push(("cluster", format!("http://{master}/state")));
