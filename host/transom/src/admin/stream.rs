@@ -27,7 +27,7 @@ use super::overview::Overviews;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between two events if nothing changes.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Fields that always change.
+/// Fields that always change, beside the age of a service's data.
 const RESTLESS: [&str; 5] = [
     "/now",
     "/uptime_seconds",
@@ -74,6 +74,9 @@ impl Shared {
             let mut compared = document.clone();
             for field in RESTLESS {
                 compared.pointer_mut(field).map(Value::take);
+            }
+            for service in compared["services"].as_array_mut().into_iter().flatten() {
+                service.pointer_mut("/summary/age_seconds").map(Value::take);
             }
             if compared != newest.compared || is_older(newest.written, HEARTBEAT) {
                 let event = format!("event: overview\ndata: {}\n\n", shown_json(&document.to_string()));
@@ -139,7 +142,11 @@ mod tests {
         let shared = Shared {
             read: Box::new(move || {
                 let reading = counted.fetch_add(1, Ordering::Relaxed);
-                json!({"now": reading, "ready": reading >= 3})
+                json!({
+                    "now": reading,
+                    "ready": reading >= 3,
+                    "services": [{"name": "discovery", "summary": {"age_seconds": reading}}],
+                })
             }),
             newest: Mutex::default(),
         };
