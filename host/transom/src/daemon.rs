@@ -11,6 +11,7 @@ mod discovery_only;
 mod from_settings;
 mod metrics;
 mod open_files;
+pub(crate) mod process;
 mod reserved;
 pub(crate) mod services;
 

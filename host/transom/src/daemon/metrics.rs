@@ -4,7 +4,6 @@
 //! for any program apply.
 
 use std::fmt::Error;
-use std::fs;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,9 +14,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use rustix::process::{Resource, getrlimit};
-use rustix::time::{ClockId, clock_gettime};
 
+use super::process;
 use super::services::Services;
 
 /// Registers the metrics; once for each daemon, when its services have started.
@@ -37,48 +35,46 @@ struct Process {
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
-        let counter = ConstCounter::new(seconds);
+        let usage = process::usage();
+        let counter = ConstCounter::new(usage.cpu_seconds);
         counter.encode(encoder.encode_descriptor(
             "process_cpu",
             "User and system processor time of the process",
             Some(&Unit::Seconds),
             MetricType::Counter,
         )?)?;
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let start = self.start.duration_since(UNIX_EPOCH).ok();
-        let files = fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
+        let number = |value: Option<u64>| value.map(|value| value as f64);
         for (name, help, unit, value) in [
             (
                 "process_resident_memory",
                 "Resident memory of the process",
                 Some(Unit::Bytes),
-                bytes(&status, "VmRSS:"),
+                number(usage.resident_bytes),
             ),
             (
                 "process_virtual_memory",
                 "Virtual memory of the process",
                 Some(Unit::Bytes),
-                bytes(&status, "VmSize:"),
+                number(usage.virtual_bytes),
             ),
             (
                 "process_threads",
                 "Threads of the process",
                 None,
-                field(&status, "Threads:"),
+                number(usage.threads),
             ),
             (
                 "process_open_fds",
                 "Open file descriptors",
                 None,
-                files.map(|count| count as f64),
+                number(usage.open_files),
             ),
             (
                 "process_max_fds",
                 "Limit of open file descriptors",
                 None,
-                getrlimit(Resource::Nofile).current.map(|limit| limit as f64),
+                number(usage.open_files_limit),
             ),
             (
                 "process_start_time",
@@ -94,17 +90,6 @@ impl Collector for Process {
         }
         Ok(())
     }
-}
-
-/// The number after a name in `/proc/self/status`.
-fn field(status: &str, name: &str) -> Option<f64> {
-    let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
-    rest.split_whitespace().next()?.parse().ok()
-}
-
-/// The same, of a size in units of 1,024 bytes.
-fn bytes(status: &str, name: &str) -> Option<f64> {
-    field(status, name).map(|size| size * 1024.0)
 }
 
 /// What `/ready` shows, read at each scrape.
@@ -154,19 +139,5 @@ impl Collector for ServiceStates {
             gauge.encode(known.encode_family(&[("framework", framework.name.as_str())])?)?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_of_the_process_are_bytes() {
-        let status = "Name:\ttransom\nVmSize:\t  2048 kB\nVmRSS:\t    12 kB\nThreads:\t7\n";
-        assert_eq!(bytes(status, "VmRSS:"), Some(12.0 * 1024.0));
-        assert_eq!(bytes(status, "VmSize:"), Some(2048.0 * 1024.0));
-        assert_eq!(field(status, "Threads:"), Some(7.0));
-        assert_eq!(field(status, "VmSwap:"), None);
     }
 }

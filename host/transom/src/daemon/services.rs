@@ -86,10 +86,8 @@ pub(crate) trait Service: Send + Sync {
     /// Its entry in `/ready`.
     fn readiness(&self) -> Readiness;
 
-    /// Its part of `/v1/overview`, read from snapshots; none if it has none.
-    fn summary(&self) -> Option<ServiceState> {
-        None
-    }
+    /// Its part of `/v1/overview`, read from snapshots.
+    fn summary(&self) -> ServiceState;
 
     /// What explains the decisions of plugins about its apps and events, if it has them.
     fn explainer(&self) -> Option<&transom_apps::Explainer> {
@@ -97,9 +95,7 @@ pub(crate) trait Service: Send + Sync {
     }
 
     /// The routes of its HTTP port for the admin port, which checks access itself.
-    fn routes(&self) -> Option<Routes> {
-        None
-    }
+    fn routes(&self) -> Option<Routes>;
 
     /// Returns when its port and its framework have ended.
     async fn stopped(&self);
@@ -160,31 +156,46 @@ fn shown_waiting(waiting: Vec<transom_scheduler::Waiting>) -> Vec<Waiting> {
     waiting.collect()
 }
 
-/// Every service with a framework.
+/// A running service with a framework.
+struct FrameworkService {
+    service: ServiceHandle,
+    /// Reads its part of `/v1/overview`.
+    summary: Box<dyn Fn() -> ServiceState + Send + Sync>,
+    explainer: Option<transom_apps::Explainer>,
+}
+
 #[async_trait]
-impl Service for ServiceHandle {
+impl Service for FrameworkService {
     fn name(&self) -> &'static str {
-        ServiceHandle::name(self)
+        self.service.name()
     }
 
     fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
-        vec![(ServiceHandle::name(self), self.addr())]
+        vec![(self.service.name(), self.service.addr())]
     }
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            ready: self.ready(),
-            framework: Some(self.framework().into()),
+            ready: self.service.ready(),
+            framework: Some(self.service.framework().into()),
             source: None,
         }
     }
 
+    fn summary(&self) -> ServiceState {
+        (self.summary)()
+    }
+
+    fn explainer(&self) -> Option<&transom_apps::Explainer> {
+        self.explainer.as_ref()
+    }
+
     fn routes(&self) -> Option<Routes> {
-        Some(ServiceHandle::routes(self).clone())
+        Some(self.service.routes().clone())
     }
 
     async fn stopped(&self) {
-        ServiceHandle::stopped(self).await;
+        self.service.stopped().await;
     }
 }
 

@@ -14,7 +14,7 @@ use transom_cluster::v1::Resource;
 use transom_plugin_host::shown;
 
 use super::document::{Agents, Amounts, Cluster, Process, Store};
-use super::process;
+use crate::daemon::process;
 
 /// Between two looks at the cluster manager, and at the store.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -129,11 +129,23 @@ impl Observed {
     async fn look_at_process(&self) -> Infallible {
         loop {
             // Counting many open files takes a while.
-            if let Ok(process) = tokio::task::spawn_blocking(process::read).await {
+            if let Ok(process) = tokio::task::spawn_blocking(|| used(process::usage())).await {
                 self.process.store(Some(Arc::new(process)));
             }
             sleep(PROCESS_INTERVAL).await;
         }
+    }
+}
+
+/// Values that the system does not tell are 0.
+fn used(usage: process::Usage) -> Process {
+    Process {
+        id: std::process::id(),
+        resident_bytes: usage.resident_bytes.unwrap_or_default(),
+        open_files: usage.open_files.unwrap_or_default(),
+        open_files_limit: usage.open_files_limit,
+        threads: usage.threads.unwrap_or_default(),
+        cpu_seconds: usage.cpu_seconds,
     }
 }
 

@@ -6,7 +6,6 @@
 mod background;
 pub(crate) mod document;
 pub(crate) mod problems;
-mod process;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use self::background::Observed;
 pub(crate) use self::background::ObservedStore;
 use self::document::{Attention, Framework, Overview, Point, Port, Service};
 use super::plugins::EscapedJson;
+use crate::daemon::process;
 use crate::daemon::services::Services;
 
 /// The version of the document.
@@ -138,7 +138,7 @@ fn service(service: &dyn crate::daemon::services::Service) -> Service {
             subscribed: framework.subscribed,
         }),
         source: readiness.source.map(str::to_owned),
-        state: service.summary().unwrap_or_default(),
+        state: service.summary(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The apps service.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +8,12 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1::{self, CapabilityType};
-use transom_framework::{Routes, ServiceHandle};
 use transom_scheduler::MaintenanceMode;
 use transom_web::{BoundPort, Folder};
 
-use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext, shown_waiting};
+use super::{
+    BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext, shown_waiting,
+};
 use crate::admin::overview::document::{Deployment, ServiceState, Unhealthy};
 use crate::config::{
     self, CheckRunner, Feature, GpuScheduling, Maintenance, OnDeadline, PlanFormat, Settings,
@@ -119,70 +119,37 @@ impl BoundService for BoundApps {
         let explainer = runner.explainer(plugins);
         let summaries = runner.summaries();
         context.run(&service, framework, runner);
-        Ok(vec![Box::new(RunningApps {
+        Ok(vec![Box::new(FrameworkService {
             service,
-            explainer,
-            summaries,
+            summary: Box::new(move || state(&summaries)),
+            explainer: Some(explainer),
         })])
     }
 }
 
-/// The service with its summaries, and what explains the decisions about its apps and events.
-struct RunningApps {
-    service: ServiceHandle,
-    explainer: transom_apps::Explainer,
-    summaries: transom_apps::SummaryReader,
-}
-
-#[async_trait]
-impl Service for RunningApps {
-    fn name(&self) -> &'static str {
-        Service::name(&self.service)
-    }
-
-    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
-        self.service.addresses()
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.service.readiness()
-    }
-
-    fn summary(&self) -> Option<ServiceState> {
-        let transom_apps::Summary {
-            numbers,
-            waiting,
-            unhealthy,
-            deployments,
-        } = self.summaries.read();
-        let unhealthy = unhealthy
-            .into_iter()
-            .map(|(name, instances)| Unhealthy { name, instances });
-        let deployments = deployments.into_iter().map(|one| Deployment {
-            id: one.id,
-            subject: one.subject,
-            since: one.since,
-            step: one.step,
-            steps: one.steps,
-        });
-        Some(ServiceState {
-            summary: serde_json::json!(numbers),
-            waiting: shown_waiting(waiting),
-            unhealthy: unhealthy.collect(),
-            deployments: deployments.collect(),
-        })
-    }
-
-    fn explainer(&self) -> Option<&transom_apps::Explainer> {
-        Some(&self.explainer)
-    }
-
-    fn routes(&self) -> Option<Routes> {
-        Service::routes(&self.service)
-    }
-
-    async fn stopped(&self) {
-        Service::stopped(&self.service).await;
+/// Its part of `/v1/overview`.
+fn state(summaries: &transom_apps::SummaryReader) -> ServiceState {
+    let transom_apps::Summary {
+        numbers,
+        waiting,
+        unhealthy,
+        deployments,
+    } = summaries.read();
+    let unhealthy = unhealthy
+        .into_iter()
+        .map(|(name, instances)| Unhealthy { name, instances });
+    let deployments = deployments.into_iter().map(|one| Deployment {
+        id: one.id,
+        subject: one.subject,
+        since: one.since,
+        step: one.step,
+        steps: one.steps,
+    });
+    ServiceState {
+        summary: serde_json::json!(numbers),
+        waiting: shown_waiting(waiting),
+        unhealthy: unhealthy.collect(),
+        deployments: deployments.collect(),
     }
 }
 

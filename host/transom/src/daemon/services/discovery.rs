@@ -126,11 +126,11 @@ impl Service for transom_discovery::Discovery {
         Some(Routes { router, rules })
     }
 
-    fn summary(&self) -> Option<ServiceState> {
-        Some(ServiceState {
+    fn summary(&self) -> ServiceState {
+        ServiceState {
             summary: serde_json::json!(transom_discovery::Discovery::summary(self)),
             ..ServiceState::default()
-        })
+        }
     }
 
     async fn stopped(&self) {

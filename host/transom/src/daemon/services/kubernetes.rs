@@ -1,18 +1,16 @@
 //! The Kubernetes service.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
-use transom_framework::{Routes, ServiceHandle};
 use transom_kubernetes::{Instance, Resources, config as service};
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
-use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
+use super::{BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext};
 use crate::admin::overview::document::{ServiceState, Waiting};
 use crate::config::{self, Settings};
 use crate::daemon::Addresses;
@@ -149,52 +147,28 @@ impl BoundService for BoundKubernetes {
         for ((service, runner), framework) in started.context(Unavailable)?.into_iter().zip(frameworks) {
             let summaries = runner.summaries();
             context.run(&service, framework, runner);
-            services.push(Box::new(RunningKubernetes { service, summaries }));
+            services.push(Box::new(FrameworkService {
+                service,
+                summary: Box::new(move || state(&summaries)),
+                explainer: None,
+            }));
         }
         Ok(services)
     }
 }
 
-/// The service with its summaries.
-struct RunningKubernetes {
-    service: ServiceHandle,
-    summaries: transom_kubernetes::SummaryReader,
-}
-
-#[async_trait]
-impl Service for RunningKubernetes {
-    fn name(&self) -> &'static str {
-        Service::name(&self.service)
-    }
-
-    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
-        self.service.addresses()
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.service.readiness()
-    }
-
-    fn summary(&self) -> Option<ServiceState> {
-        let transom_kubernetes::Summary { numbers, waiting } = self.summaries.read();
-        let waiting = waiting.into_iter().map(|(kind, reason)| Waiting {
-            name: kind.to_owned(),
-            message: Some(reason),
-            ..Waiting::default()
-        });
-        Some(ServiceState {
-            summary: serde_json::json!(numbers),
-            waiting: waiting.collect(),
-            ..ServiceState::default()
-        })
-    }
-
-    fn routes(&self) -> Option<Routes> {
-        Service::routes(&self.service)
-    }
-
-    async fn stopped(&self) {
-        Service::stopped(&self.service).await;
+/// Its part of `/v1/overview`.
+fn state(summaries: &transom_kubernetes::SummaryReader) -> ServiceState {
+    let transom_kubernetes::Summary { numbers, waiting } = summaries.read();
+    let waiting = waiting.into_iter().map(|(kind, reason)| Waiting {
+        name: kind.to_owned(),
+        message: Some(reason),
+        ..Waiting::default()
+    });
+    ServiceState {
+        summary: serde_json::json!(numbers),
+        waiting: waiting.collect(),
+        ..ServiceState::default()
     }
 }
 

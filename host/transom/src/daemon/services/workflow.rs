@@ -1,17 +1,17 @@
 //! The workflow service.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
 use transom_cluster::v1;
-use transom_framework::{Routes, ServiceHandle};
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
-use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext, shown_waiting};
+use super::{
+    BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext, shown_waiting,
+};
 use crate::admin::overview::document::ServiceState;
 use crate::config::{self, Settings};
 use crate::daemon::reserved::ReservedPort;
@@ -102,45 +102,21 @@ impl BoundService for BoundWorkflow {
         let (service, runner) = started.context(Unavailable)?;
         let summaries = runner.summaries();
         context.run(&service, framework, runner);
-        Ok(vec![Box::new(RunningWorkflow { service, summaries })])
+        Ok(vec![Box::new(FrameworkService {
+            service,
+            summary: Box::new(move || state(&summaries)),
+            explainer: None,
+        })])
     }
 }
 
-/// The service with its summaries.
-struct RunningWorkflow {
-    service: ServiceHandle,
-    summaries: transom_workflow::SummaryReader,
-}
-
-#[async_trait]
-impl Service for RunningWorkflow {
-    fn name(&self) -> &'static str {
-        Service::name(&self.service)
-    }
-
-    fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
-        self.service.addresses()
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.service.readiness()
-    }
-
-    fn summary(&self) -> Option<ServiceState> {
-        let transom_workflow::Summary { numbers, waiting } = self.summaries.read();
-        Some(ServiceState {
-            summary: serde_json::json!(numbers),
-            waiting: shown_waiting(waiting),
-            ..ServiceState::default()
-        })
-    }
-
-    fn routes(&self) -> Option<Routes> {
-        Service::routes(&self.service)
-    }
-
-    async fn stopped(&self) {
-        Service::stopped(&self.service).await;
+/// Its part of `/v1/overview`.
+fn state(summaries: &transom_workflow::SummaryReader) -> ServiceState {
+    let transom_workflow::Summary { numbers, waiting } = summaries.read();
+    ServiceState {
+        summary: serde_json::json!(numbers),
+        waiting: shown_waiting(waiting),
+        ..ServiceState::default()
     }
 }
 
