@@ -1,6 +1,7 @@
 //! The agents: loaded once, in the form that constraints compare.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use transom_sdk::log;
@@ -8,6 +9,7 @@ use transom_sdk::matcher::Agent;
 
 use crate::constraint::{Field, Found};
 use crate::expression::Texts;
+use crate::hash::QuickHash;
 use crate::pattern::Cache;
 
 /// The properties of an agent that constraints use.
@@ -17,23 +19,32 @@ pub struct AgentProperties {
     region: Option<Found>,
     zone: Option<Found>,
     attributes: Vec<(String, Found)>,
-    /// For expressions.
-    pub texts: Texts,
+    /// Made for the first expression: few clusters have any.
+    texts: OnceCell<Texts>,
 }
 
 impl AgentProperties {
-    fn new(agent: Agent) -> Self {
+    /// From the host's agent.
+    pub fn new(agent: Agent) -> Self {
         Self {
-            hostname: Found::name(&agent.hostname),
-            region: agent.region.as_deref().map(Found::name),
-            zone: agent.zone.as_deref().map(Found::name),
-            texts: Texts::of(&agent),
+            hostname: Found::name(agent.hostname),
+            region: agent.region.map(Found::name),
+            zone: agent.zone.map(Found::name),
             attributes: agent
                 .attributes
                 .into_iter()
-                .map(|attribute| (attribute.name, Found::attribute(&attribute.value)))
+                .map(|attribute| (attribute.name, Found::attribute(attribute.value)))
                 .collect(),
+            texts: OnceCell::new(),
         }
+    }
+
+    /// The text attributes, for expressions.
+    pub fn texts(&self) -> &Texts {
+        self.texts.get_or_init(|| {
+            let texts = self.attributes.iter().filter(|(_, found)| found.is_text());
+            Texts::new(texts.map(|(name, found)| (name.as_str(), found.text.as_str())))
+        })
     }
 
     /// The value of a field; the first one where an attribute stands twice.
@@ -56,7 +67,7 @@ impl AgentProperties {
 pub struct Agents {
     home_region: Option<String>,
     patterns: Rc<Cache>,
-    known: BTreeMap<u32, AgentProperties>,
+    known: HashMap<u32, AgentProperties, QuickHash>,
 }
 
 impl Agents {
@@ -65,7 +76,7 @@ impl Agents {
         Self {
             home_region,
             patterns,
-            known: BTreeMap::new(),
+            known: HashMap::default(),
         }
     }
 

@@ -63,16 +63,16 @@ enum Kind {
 
 impl Found {
     /// A host name, region or zone.
-    pub fn name(text: &str) -> Self {
+    pub fn name(text: String) -> Self {
         Self {
-            text: text.to_owned(),
+            text,
             kind: Kind::Text,
         }
     }
 
     /// An attribute.
-    pub fn attribute(found: &Value) -> Self {
-        let kind = match found {
+    pub fn attribute(found: Value) -> Self {
+        let kind = match &found {
             Value::Text(_) => Kind::Text,
             Value::Scalar(number) => Kind::Scalar(*number),
             Value::Ranges(_) | Value::Set(_) => Kind::Other,
@@ -81,6 +81,11 @@ impl Found {
             text: value::text(found),
             kind,
         }
+    }
+
+    /// Whether the agent's value is a text.
+    pub fn is_text(&self) -> bool {
+        self.kind == Kind::Text
     }
 }
 
@@ -291,13 +296,13 @@ mod tests {
     #[test]
     fn is_operator_compares_values_by_their_type() {
         let cases = [
-            (Found::attribute(&Value::Scalar(1.0)), "1.0", true),
-            (Found::attribute(&Value::Scalar(1.0)), "1.00051", false),
-            (Found::attribute(&Value::Text("1".to_owned())), "1.0", false),
-            (Found::attribute(&Value::Text("a".to_owned())), "a", true),
-            (Found::attribute(&Value::Set(vec!["a".to_owned()])), "{a}", false),
-            (Found::name("h1"), "h1", true),
-            (Found::name("h1"), "H1", false),
+            (Found::attribute(Value::Scalar(1.0)), "1.0", true),
+            (Found::attribute(Value::Scalar(1.0)), "1.00051", false),
+            (Found::attribute(Value::Text("1".to_owned())), "1.0", false),
+            (Found::attribute(Value::Text("a".to_owned())), "a", true),
+            (Found::attribute(Value::Set(vec!["a".to_owned()])), "{a}", false),
+            (Found::name("h1".to_owned()), "h1", true),
+            (Found::name("h1".to_owned()), "H1", false),
         ];
         for (found, operand, expected) in cases {
             assert_eq!(

@@ -8,27 +8,20 @@
 //! entries; otherwise the agent must not match A and must match B. So `gpu:true?:cpu:true` keeps
 //! the agents with a GPU free and uses those without, unless the task itself requests one.
 
-use transom_sdk::matcher::{Agent, Constraint, Value};
+use transom_sdk::matcher::Constraint;
 
 /// What an expression can match of an agent: its text attributes, made comparable.
 #[derive(Debug, Default)]
 pub struct Texts(Vec<(String, String)>);
 
 impl Texts {
-    /// Those of an agent.
-    pub fn of(agent: &Agent) -> Self {
-        let comparable = |name: &str, value: &str| {
+    /// From the names and values of an agent's text attributes.
+    pub fn new<'agent>(texts: impl Iterator<Item = (&'agent str, &'agent str)>) -> Self {
+        let comparable = |(name, value): (&str, &str)| {
             let value = value.replace(' ', "");
             (name.trim().to_lowercase(), value.trim_matches('"').to_lowercase())
         };
-        let texts = agent
-            .attributes
-            .iter()
-            .filter_map(|attribute| match &attribute.value {
-                Value::Text(value) => Some(comparable(&attribute.name, value)),
-                _ => None,
-            });
-        Self(texts.collect())
+        Self(texts.map(comparable).collect())
     }
 
     fn contains(&self, pair: &Pair) -> bool {
@@ -107,19 +100,20 @@ pub fn check(text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use transom_sdk::testing::agent;
+    use transom_sdk::{matcher::Value, testing::agent};
 
     use super::*;
+    use crate::agents::AgentProperties;
 
     fn matches(constraints: &[&str], attributes: &[(&str, Value)]) -> bool {
-        let texts = Texts::of(&agent(1, "h", attributes));
+        let agent = AgentProperties::new(agent(1, "h", attributes));
         let all: Vec<_> = constraints
             .iter()
             .map(|text| Constraint::Expression((*text).to_owned()))
             .collect();
         constraints
             .iter()
-            .all(|text| Expression::parse(text, &all).matches(&texts))
+            .all(|text| Expression::parse(text, &all).matches(agent.texts()))
     }
 
     fn text(value: &str) -> Value {

@@ -23,6 +23,7 @@ mod agent_set;
 pub mod agents;
 pub mod constraint;
 pub mod expression;
+pub mod hash;
 pub mod pattern;
 pub mod placement;
 pub mod value;

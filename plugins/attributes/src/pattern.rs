@@ -5,23 +5,45 @@
 //! no back references; a pattern with them is refused when the definition is posted.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use regex_lite::Regex;
+
+use crate::hash::QuickHash;
 
 /// Patterns kept ready. A cluster has few; beyond this all are forgotten and made again as they are
 /// asked for.
 const MOST: usize = 256;
 
+/// Texts whose result a pattern keeps, and bytes of the longest. Agents share the values of an
+/// attribute, and a match takes ten times as long as looking up its result. Further texts are
+/// matched each time.
+const MOST_TEXTS: usize = 512;
+const LONGEST_TEXT: usize = 64;
+
 /// A pattern that matches whole texts.
 #[derive(Clone, Debug)]
-pub struct Pattern(Rc<Regex>);
+pub struct Pattern(Rc<Compiled>);
+
+#[derive(Debug)]
+struct Compiled {
+    regex: Regex,
+    results: RefCell<HashMap<Box<str>, bool, QuickHash>>,
+}
 
 impl Pattern {
     /// Whether the whole text matches.
     pub fn matches(&self, text: &str) -> bool {
-        self.0.is_match(text)
+        if let Some(known) = self.0.results.borrow().get(text) {
+            return *known;
+        }
+        let result = self.0.regex.is_match(text);
+        let mut results = self.0.results.borrow_mut();
+        if results.len() < MOST_TEXTS && text.len() <= LONGEST_TEXT {
+            results.insert(text.into(), result);
+        }
+        result
     }
 }
 
@@ -39,7 +61,10 @@ impl Cache {
         let whole = Regex::new(source)
             .and_then(|_| Regex::new(&format!(r"\A(?:{source})\z")))
             .map_err(|e| e.to_string())?;
-        let pattern = Pattern(Rc::new(whole));
+        let pattern = Pattern(Rc::new(Compiled {
+            regex: whole,
+            results: RefCell::default(),
+        }));
         let mut patterns = self.0.borrow_mut();
         if patterns.len() >= MOST {
             patterns.clear();
@@ -69,11 +94,14 @@ mod tests {
         ];
         let cache = Cache::default();
         for (source, text, expected) in cases {
-            assert_eq!(
-                cache.get(source).unwrap().matches(text),
-                expected,
-                "{source:?} and {text:?}"
-            );
+            // The second time from the results that are kept.
+            for _ in 0..2 {
+                assert_eq!(
+                    cache.get(source).unwrap().matches(text),
+                    expected,
+                    "{source:?} and {text:?}"
+                );
+            }
         }
     }
 
@@ -91,5 +119,18 @@ mod tests {
             cache.get(&format!("a{number}")).unwrap();
             assert!(cache.0.borrow().len() <= MOST);
         }
+    }
+
+    #[test]
+    fn results_are_bounded_in_number_and_size() {
+        let pattern = Cache::default().get("a[0-9]+").unwrap();
+        let long = format!("a{}", "1".repeat(LONGEST_TEXT));
+        assert!(pattern.matches(&long));
+        assert_eq!(pattern.0.results.borrow().len(), 0);
+        for number in 0..3 * MOST_TEXTS {
+            assert!(pattern.matches(&format!("a{number}")));
+            assert!(!pattern.matches(&format!("b{number}")));
+        }
+        assert_eq!(pattern.0.results.borrow().len(), MOST_TEXTS);
     }
 }

@@ -270,7 +270,7 @@ impl Ready<'_> {
     fn passes(&self, agent: &AgentProperties) -> bool {
         match self {
             Self::Broken => false,
-            Self::Expression(expression) => expression.matches(&agent.texts),
+            Self::Expression(expression) => expression.matches(agent.texts()),
             Self::Agent(field, test) => test.passes(agent.value(field)),
             Self::Placed(tally) => tally.passes(agent),
         }

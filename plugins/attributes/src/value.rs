@@ -4,12 +4,11 @@ use transom_sdk::matcher::Value;
 
 /// The text form of a value: text as it is; a scalar with up to three decimals; `[b-e,b-e]` sorted
 /// by begin; `{a,b}` sorted.
-pub fn text(value: &Value) -> String {
+pub fn text(value: Value) -> String {
     match value {
-        Value::Text(text) => text.clone(),
-        Value::Scalar(number) => scalar(*number),
-        Value::Ranges(ranges) => {
-            let mut ranges = ranges.clone();
+        Value::Text(text) => text,
+        Value::Scalar(number) => scalar(number),
+        Value::Ranges(mut ranges) => {
             ranges.sort_unstable();
             let ranges: Vec<_> = ranges
                 .iter()
@@ -17,8 +16,7 @@ pub fn text(value: &Value) -> String {
                 .collect();
             format!("[{}]", ranges.join(","))
         }
-        Value::Set(items) => {
-            let mut items: Vec<_> = items.iter().map(String::as_str).collect();
+        Value::Set(mut items) => {
             items.sort_unstable();
             format!("{{{}}}", items.join(","))
         }
@@ -94,12 +92,9 @@ mod tests {
 
     #[test]
     fn ranges_and_sets_are_sorted() {
-        assert_eq!(
-            text(&Value::Ranges(vec![(8000, 9000), (5, 7)])),
-            "[5-7,8000-9000]"
-        );
-        assert_eq!(text(&Value::Ranges(vec![])), "[]");
-        assert_eq!(text(&Value::Set(vec!["b".to_owned(), "a".to_owned()])), "{a,b}");
-        assert_eq!(text(&Value::Text("rack-1".to_owned())), "rack-1");
+        assert_eq!(text(Value::Ranges(vec![(8000, 9000), (5, 7)])), "[5-7,8000-9000]");
+        assert_eq!(text(Value::Ranges(vec![])), "[]");
+        assert_eq!(text(Value::Set(vec!["b".to_owned(), "a".to_owned()])), "{a,b}");
+        assert_eq!(text(Value::Text("rack-1".to_owned())), "rack-1");
     }
 }
