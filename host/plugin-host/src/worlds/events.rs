@@ -1,11 +1,15 @@
 //! Event filtering: the types of the `event-filter` component.
 //!
-//! The types mirror the WIT package `transom:events`.
+//! The types mirror the WIT package `transom:events`. Events and decisions are passed to and from
+//! components as they are, without a conversion.
+
+use wasmtime::component::{ComponentType, Lift, Lower};
 
 use crate::error::CallError;
 
 /// An event of the bus.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lower)]
+#[component(record)]
 pub struct Event {
     /// Position in the stream.
     pub sequence: u64,
@@ -31,13 +35,17 @@ pub struct Query {
 }
 
 /// The decision about one event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[component(variant)]
 pub enum Decision {
     /// Sent as it is.
+    #[component(name = "pass")]
     Pass,
     /// Not sent.
+    #[component(name = "drop")]
     Drop,
     /// This JSON document is sent instead.
+    #[component(name = "replace")]
     Replace(String),
 }
 

@@ -1,22 +1,31 @@
 //! Placement: the types of the `attribute-matcher` component.
 //!
-//! The types mirror the WIT package `transom:matcher`.
+//! The types mirror the WIT package `transom:matcher`. Those of which a call carries many are passed to
+//! components as they are, without a conversion.
+
+use wasmtime::component::{ComponentType, Lift, Lower};
 
 /// The value of an agent's attribute.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, ComponentType, Lower)]
+#[component(variant)]
 pub enum AttributeValue {
     /// Text.
+    #[component(name = "text")]
     Text(String),
     /// A number.
+    #[component(name = "scalar")]
     Scalar(f64),
     /// Inclusive ranges.
+    #[component(name = "ranges")]
     Ranges(Vec<(u64, u64)>),
     /// A set of texts.
+    #[component(name = "set")]
     Set(Vec<String>),
 }
 
 /// A named attribute of an agent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, ComponentType, Lower)]
+#[component(record)]
 pub struct Attribute {
     /// The attribute's name.
     pub name: String,
@@ -25,7 +34,8 @@ pub struct Attribute {
 }
 
 /// An agent of the cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, ComponentType, Lower)]
+#[component(record)]
 pub struct Agent {
     /// The host's number for this agent; never given to another one.
     pub handle: u32,
@@ -93,7 +103,8 @@ impl Task {
 }
 
 /// An agent with resources enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ComponentType, Lower)]
+#[component(record)]
 pub struct Candidate {
     /// The agent's handle.
     pub agent: u32,
@@ -102,10 +113,13 @@ pub struct Candidate {
 }
 
 /// The matcher's verdict on one candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ComponentType, Lift)]
+#[component(variant)]
 pub enum Verdict {
     /// One more instance may go there.
+    #[component(name = "fits")]
     Fits,
     /// Index of the constraint that refused.
+    #[component(name = "refused")]
     Refused(u32),
 }

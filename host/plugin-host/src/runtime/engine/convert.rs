@@ -158,7 +158,7 @@ pub(super) mod probe {
 
 pub(super) mod matcher {
     use super::super::bindings::matcher::exports::transom::matcher::matcher as wit;
-    use crate::worlds::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
+    use crate::worlds::matcher::{Constraint, Task};
 
     pub(crate) fn constraint(it: Constraint) -> wit::Constraint {
         match it {
@@ -184,51 +184,11 @@ pub(super) mod matcher {
             extensions: it.extensions,
         }
     }
-
-    pub(crate) fn candidates(them: &[Candidate]) -> Vec<wit::Candidate> {
-        them.iter()
-            .map(|it| wit::Candidate {
-                agent: it.agent,
-                capacity: it.capacity,
-            })
-            .collect()
-    }
-
-    pub(crate) fn verdict(it: wit::Verdict) -> Verdict {
-        match it {
-            wit::Verdict::Fits => Verdict::Fits,
-            wit::Verdict::Refused(index) => Verdict::Refused(index),
-        }
-    }
-
-    pub(crate) fn agent(it: &Agent) -> wit::Agent {
-        wit::Agent {
-            handle: it.handle,
-            id: it.id.clone(),
-            hostname: it.hostname.clone(),
-            region: it.region.clone(),
-            zone: it.zone.clone(),
-            attributes: it
-                .attributes
-                .iter()
-                .map(|attribute| wit::Attribute {
-                    name: attribute.name.clone(),
-                    value: match &attribute.value {
-                        AttributeValue::Text(text) => wit::Value::Text(text.clone()),
-                        AttributeValue::Scalar(number) => wit::Value::Scalar(*number),
-                        AttributeValue::Ranges(ranges) => wit::Value::Ranges(ranges.clone()),
-                        AttributeValue::Set(items) => wit::Value::Set(items.clone()),
-                    },
-                })
-                .collect(),
-            extensions: it.extensions.clone(),
-        }
-    }
 }
 
 pub(super) mod events {
     use super::super::bindings::events::exports::transom::events::filter as wit;
-    use crate::worlds::events::{Decision, Event, Query};
+    use crate::worlds::events::Query;
 
     pub(crate) fn query(it: &Query) -> wit::Query {
         wit::Query {
@@ -236,23 +196,6 @@ pub(super) mod events {
             expression: it.expression.clone(),
             principal: it.principal.clone(),
             extensions: it.extensions.clone(),
-        }
-    }
-
-    pub(crate) fn event(it: &Event) -> wit::Event {
-        wit::Event {
-            sequence: it.sequence,
-            kind: it.kind.clone(),
-            subject: it.subject.clone(),
-            body: it.body.clone(),
-        }
-    }
-
-    pub(crate) fn decision(it: wit::Decision) -> Decision {
-        match it {
-            wit::Decision::Pass => Decision::Pass,
-            wit::Decision::Drop => Decision::Drop,
-            wit::Decision::Replace(body) => Decision::Replace(body),
         }
     }
 }

@@ -12,6 +12,7 @@ mod compile_process;
 mod compiled;
 mod compiler;
 mod convert;
+mod direct_call;
 mod guest;
 mod instance;
 mod precompile;

@@ -1,9 +1,12 @@
 //! World `event-filter`: one guest resource for each distinct query, opened at its first use.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use transom_common::text::one_line;
-use wasmtime::component::ResourceAny;
+use wasmtime::{
+    Store,
+    component::{ComponentExportIndex, InstancePre, ResourceAny},
+};
 
 use super::{
     common,
@@ -15,8 +18,9 @@ use crate::{
     runtime::{
         engine::{
             Instance, World,
-            bindings::events::{EventFilter, EventFilterPre},
+            bindings::events::{EventFilter, EventFilterIndices},
             convert::events as convert,
+            direct_call::{DirectCall, find_export},
             guest::Guest,
             instance::Reply,
         },
@@ -48,14 +52,54 @@ pub(crate) enum Call {
     },
 }
 
+/// A linked component.
+#[derive(Clone)]
+pub(crate) struct FilterPre {
+    linked: InstancePre<Guest>,
+    generated: EventFilterIndices,
+    decide: ComponentExportIndex,
+}
+
+/// The exports of an instance.
+pub(crate) struct FilterExports {
+    generated: EventFilter,
+    decide: DirectCall<(ResourceAny, Arc<[Event]>), (Vec<Decision>,)>,
+}
+
+impl FilterPre {
+    fn new(linked: InstancePre<Guest>) -> wasmtime::Result<Self> {
+        Ok(Self {
+            generated: EventFilterIndices::new(&linked)?,
+            decide: find_export(&linked, "transom:events/filter@0.1.0", "[method]view.decide")?,
+            linked,
+        })
+    }
+
+    async fn instantiate_async(&self, store: &mut Store<Guest>) -> wasmtime::Result<FilterExports> {
+        let instance = self.linked.instantiate_async(&mut *store).await?;
+        Ok(FilterExports {
+            generated: self.generated.load(&mut *store, &instance)?,
+            decide: DirectCall::new(instance, self.decide),
+        })
+    }
+}
+
+impl Deref for FilterExports {
+    type Target = EventFilter;
+
+    fn deref(&self) -> &EventFilter {
+        &self.generated
+    }
+}
+
 impl World for Filter {
-    type Pre = EventFilterPre<Guest>;
-    type Bindings = EventFilter;
+    type Pre = FilterPre;
+    type Bindings = FilterExports;
     type Resources = GuestResources<SharedQuery>;
     type Shared = ();
     type Call = Call;
 
-    common!(EventFilterPre, transom_plugin_about);
+    common!(FilterPre, transom_plugin_about);
 
     async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
         match call {
@@ -64,7 +108,7 @@ impl World for Filter {
                 instance.answer_or_refuse(reply, opened, Result::is_err)
             }
             Call::Decide { view, events, reply } => {
-                let decisions = decide(instance, &view, &events).await;
+                let decisions = decide(instance, &view, events).await;
                 instance.answer_or_refuse(reply, decisions, Result::is_err)
             }
         }
@@ -105,30 +149,23 @@ async fn open(
 async fn decide(
     instance: &mut Instance<Filter>,
     view: &Arc<SharedQuery>,
-    events: &[Event],
+    events: Arc<[Event]>,
 ) -> Result<Result<Vec<Decision>, String>, Fault> {
     let resource = match open(instance, view).await? {
         Ok(resource) => resource,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let events: Vec<_> = events.iter().map(convert::event).collect();
+    let asked = events.len();
     let allowance = instance.allowance();
-    let views = instance.bindings.transom_events_filter().view();
-    let decisions = instance
-        .meter
-        .run(
-            allowance,
-            views.call_decide(&mut instance.store, resource, &events),
-        )
-        .await?;
-    if decisions.len() != events.len() {
+    let decide = &mut instance.bindings.decide;
+    let call = decide.call(&mut instance.store, (resource, events));
+    let (decisions,) = instance.meter.run(allowance, call).await?;
+    if decisions.len() != asked {
         return Err(Fault::Malformed(format!(
-            "{} decisions on {} events",
-            decisions.len(),
-            events.len()
+            "{} decisions on {asked} events",
+            decisions.len()
         )));
     }
-    let decisions: Vec<Decision> = decisions.into_iter().map(convert::decision).collect();
     if let Some(index) = decisions.iter().position(replaces_with_nonsense) {
         return Err(Fault::Malformed(format!(
             "the replacement of event {index} is not a JSON object"

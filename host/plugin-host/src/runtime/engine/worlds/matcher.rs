@@ -2,11 +2,15 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::Deref,
     sync::Arc,
 };
 
 use transom_common::text::one_line;
-use wasmtime::component::ResourceAny;
+use wasmtime::{
+    Store,
+    component::{ComponentExportIndex, InstancePre, ResourceAny},
+};
 
 use super::{
     common,
@@ -17,8 +21,12 @@ use crate::{
     runtime::{
         engine::{
             Instance, World,
-            bindings::matcher::{AttributeMatcher, AttributeMatcherPre},
+            bindings::matcher::{
+                AttributeMatcher, AttributeMatcherIndices,
+                exports::transom::matcher::matcher::Task as GeneratedTask,
+            },
             convert::matcher as convert,
+            direct_call::{DirectCall, find_export},
             guest::Guest,
             instance::Reply,
         },
@@ -64,15 +72,64 @@ pub(crate) enum Call {
     },
 }
 
+/// A linked component.
+#[derive(Clone)]
+pub(crate) struct MatcherPre {
+    linked: InstancePre<Guest>,
+    generated: AttributeMatcherIndices,
+    update: ComponentExportIndex,
+    evaluate: ComponentExportIndex,
+    place: ComponentExportIndex,
+}
+
+/// The exports of an instance.
+pub(crate) struct MatcherExports {
+    generated: AttributeMatcher,
+    update: DirectCall<(ResourceAny, Vec<Arc<Agent>>, Vec<u32>), ()>,
+    evaluate: DirectCall<(ResourceAny, GeneratedTask, Vec<Candidate>), (Vec<Verdict>,)>,
+    place: DirectCall<(ResourceAny, GeneratedTask, Arc<[Candidate]>, u32), (Vec<u32>,)>,
+}
+
+impl MatcherPre {
+    fn new(linked: InstancePre<Guest>) -> wasmtime::Result<Self> {
+        let export = |name| find_export(&linked, "transom:matcher/matcher@0.1.0", name);
+        Ok(Self {
+            generated: AttributeMatcherIndices::new(&linked)?,
+            update: export("[method]agent-set.update")?,
+            evaluate: export("[method]agent-set.evaluate")?,
+            place: export("[method]agent-set.place")?,
+            linked,
+        })
+    }
+
+    async fn instantiate_async(&self, store: &mut Store<Guest>) -> wasmtime::Result<MatcherExports> {
+        let instance = self.linked.instantiate_async(&mut *store).await?;
+        Ok(MatcherExports {
+            generated: self.generated.load(&mut *store, &instance)?,
+            update: DirectCall::new(instance, self.update),
+            evaluate: DirectCall::new(instance, self.evaluate),
+            place: DirectCall::new(instance, self.place),
+        })
+    }
+}
+
+impl Deref for MatcherExports {
+    type Target = AttributeMatcher;
+
+    fn deref(&self) -> &AttributeMatcher {
+        &self.generated
+    }
+}
+
 impl World for Matcher {
-    type Pre = AttributeMatcherPre<Guest>;
-    type Bindings = AttributeMatcher;
+    type Pre = MatcherPre;
+    type Bindings = MatcherExports;
     /// With the revision of the host's copy at the last update.
     type Resources = GuestResources<AgentMirror, u64>;
     type Shared = ();
     type Call = Call;
 
-    common!(AttributeMatcherPre, transom_plugin_about);
+    common!(MatcherPre, transom_plugin_about);
 
     async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
         match call {
@@ -145,17 +202,13 @@ async fn validate(
 
 async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Result<Vec<Verdict>, Fault> {
     let agent_set = load(instance, &question.agent_set).await?;
-    let constraints = question.task.constraints.len();
-    let (task, candidates) = (
-        convert::task(question.task),
-        convert::candidates(&question.candidates),
-    );
+    let (asked, constraints) = (question.candidates.len(), question.task.constraints.len());
+    let task = convert::task(question.task);
     let allowance = instance.allowance();
-    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
-    let call = agent_sets.call_evaluate(&mut instance.store, agent_set, &task, &candidates);
-    let verdicts = instance.meter.run(allowance, call).await?;
-    let verdicts: Vec<Verdict> = verdicts.into_iter().map(convert::verdict).collect();
-    check_verdicts(&verdicts, candidates.len(), constraints).map_err(Fault::Malformed)?;
+    let evaluate = &mut instance.bindings.evaluate;
+    let call = evaluate.call(&mut instance.store, (agent_set, task, question.candidates));
+    let (verdicts,) = instance.meter.run(allowance, call).await?;
+    check_verdicts(&verdicts, asked, constraints).map_err(Fault::Malformed)?;
     Ok(verdicts)
 }
 
@@ -176,15 +229,14 @@ fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -
 
 async fn place(instance: &mut Instance<Matcher>, question: Question, count: u32) -> Result<Vec<u32>, Fault> {
     let agent_set = load(instance, &question.agent_set).await?;
-    let (task, candidates) = (
-        convert::task(question.task),
-        convert::candidates(&question.candidates),
-    );
+    let task = convert::task(question.task);
+    let candidates: Arc<[Candidate]> = question.candidates.into();
     let allowance = instance.allowance();
-    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
-    let call = agent_sets.call_place(&mut instance.store, agent_set, &task, &candidates, count);
-    let chosen = instance.meter.run(allowance, call).await?;
-    check_choice(&chosen, &question.candidates, count).map_err(Fault::Malformed)?;
+    let place = &mut instance.bindings.place;
+    let parameters = (agent_set, task, Arc::clone(&candidates), count);
+    let call = place.call(&mut instance.store, parameters);
+    let (chosen,) = instance.meter.run(allowance, call).await?;
+    check_choice(&chosen, &candidates, count).map_err(Fault::Malformed)?;
     Ok(chosen)
 }
 
@@ -263,10 +315,10 @@ async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Resu
     // A fault during the update drops the incomplete copy with the instance.
     instance.resources.put(copy.id(), copy, resource, revision);
     for gone in gone.chunks(AGENTS_PER_CALL * 10) {
-        update(instance, resource, &[], gone).await?;
+        update(instance, resource, Vec::new(), gone.to_vec()).await?;
     }
     for changed in changed.chunks(AGENTS_PER_CALL) {
-        update(instance, resource, changed, &[]).await?;
+        update(instance, resource, changed.to_vec(), Vec::new()).await?;
     }
     Ok(resource)
 }
@@ -274,13 +326,12 @@ async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Resu
 async fn update(
     instance: &mut Instance<Matcher>,
     agent_set: ResourceAny,
-    changed: &[Arc<Agent>],
-    gone: &[u32],
+    changed: Vec<Arc<Agent>>,
+    gone: Vec<u32>,
 ) -> Result<(), Fault> {
-    let changed: Vec<_> = changed.iter().map(|agent| convert::agent(agent)).collect();
     let allowance = instance.allowance();
-    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
-    let call = agent_sets.call_update(&mut instance.store, agent_set, &changed, gone);
+    let update = &mut instance.bindings.update;
+    let call = update.call(&mut instance.store, (agent_set, changed, gone));
     instance.meter.run(allowance, call).await
 }
 
