@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{engine::worlds::events::SharedQuery, shadow::is_sampled};
 use crate::{
@@ -171,11 +171,50 @@ pub(crate) enum Message {
     Flush(oneshot::Sender<()>),
 }
 
+/// The queue to the writer of the log. The writer waits between two batches without listening to
+/// the queue, because a call that wakes another thread takes several times as long.
+#[derive(Clone, Debug)]
+pub(crate) struct CallQueue {
+    messages: mpsc::Sender<Message>,
+    /// Ends the writer's wait.
+    write_now: Arc<Notify>,
+}
+
+impl CallQueue {
+    /// The queue, its other end, and the signal to write before the wait is over.
+    pub(crate) fn new(size: usize) -> (CallQueue, mpsc::Receiver<Message>, Arc<Notify>) {
+        let (messages, receiver) = mpsc::channel(size);
+        let write_now = Arc::new(Notify::new());
+        let queue = CallQueue {
+            messages,
+            write_now: Arc::clone(&write_now),
+        };
+        (queue, receiver, write_now)
+    }
+
+    /// Queues a call; false if the queue is full or the writer has ended.
+    fn try_send(&self, call: Observation) -> bool {
+        let sent = self.messages.try_send(Message::Call(Box::new(call))).is_ok();
+        if self.messages.capacity() <= self.messages.max_capacity() / 2 {
+            self.write_now.notify_one();
+        }
+        sent
+    }
+
+    /// Waits until everything queued before is written; none if the writer has ended.
+    pub(crate) async fn flush(&self) -> Option<()> {
+        let (done, written) = oneshot::channel();
+        self.messages.send(Message::Flush(done)).await.ok()?;
+        self.write_now.notify_one();
+        written.await.ok()
+    }
+}
+
 /// Hands the calls of one serving version over to the log.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) version: Arc<RecordedVersion>,
-    pub(crate) queue: mpsc::Sender<Message>,
+    pub(crate) queue: CallQueue,
     pub(crate) sample_percent: u64,
     /// Bytes of a record.
     pub(crate) max_record: usize,
@@ -205,7 +244,7 @@ impl Recorder {
             memory,
             metrics: self.metrics.clone(),
         };
-        if self.queue.try_send(Message::Call(Box::new(observation))).is_err() {
+        if !self.queue.try_send(observation) {
             self.metrics.dropped.inc();
         }
     }
@@ -235,31 +274,44 @@ pub(crate) fn millis_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        future::Future as _,
+        pin::pin,
+        task::{Context, Waker},
+    };
+
     use super::*;
     use crate::observe::metrics::Metrics;
+
+    fn version() -> Arc<RecordedVersion> {
+        Arc::new(RecordedVersion {
+            plugin: "p".to_owned(),
+            version: "1".to_owned(),
+            digest: String::new(),
+            manifest: String::new(),
+            world: WorldName::AttributeMatcher,
+            masks: Arc::default(),
+        })
+    }
+
+    fn call() -> ObservedCall {
+        ObservedCall::Validate {
+            constraints: Vec::new(),
+            errors: None,
+        }
+    }
 
     #[test]
     fn calls_are_dropped_and_counted_when_the_queue_is_full() {
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-        let (queue, mut messages) = mpsc::channel(2);
+        let (queue, mut messages, _) = CallQueue::new(2);
         let recorder = Recorder {
-            version: Arc::new(RecordedVersion {
-                plugin: "p".to_owned(),
-                version: "1".to_owned(),
-                digest: String::new(),
-                manifest: String::new(),
-                world: WorldName::AttributeMatcher,
-                masks: Arc::default(),
-            }),
+            version: version(),
             queue,
             sample_percent: 100,
             max_record: 1000,
             metrics: metrics.recording("p"),
             calls: AtomicU64::new(0),
-        };
-        let call = || ObservedCall::Validate {
-            constraints: Vec::new(),
-            errors: None,
         };
         for _ in 0..5 {
             let began = recorder.begin().unwrap();
@@ -269,5 +321,25 @@ mod tests {
         assert!(messages.try_recv().is_ok());
         recorder.end(Instant::now(), call(), None, 0);
         assert_eq!(recorder.metrics.dropped.get(), 3);
+    }
+
+    #[test]
+    fn writer_is_woken_only_by_a_queue_that_is_half_full() {
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let (queue, _messages, write_now) = CallQueue::new(4);
+        let recorder = Recorder {
+            version: version(),
+            queue,
+            sample_percent: 100,
+            max_record: 1000,
+            metrics: metrics.recording("p"),
+            calls: AtomicU64::new(0),
+        };
+        let mut woken = pin!(write_now.notified());
+        let mut context = Context::from_waker(Waker::noop());
+        recorder.end(Instant::now(), call(), None, 0);
+        assert!(woken.as_mut().poll(&mut context).is_pending());
+        recorder.end(Instant::now(), call(), None, 0);
+        assert!(woken.as_mut().poll(&mut context).is_ready());
     }
 }

@@ -20,8 +20,8 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, oneshot},
-    time::{MissedTickBehavior, interval, timeout},
+    sync::{Notify, mpsc},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ use crate::{
     observe::metrics::{Metrics, RecordingMetrics},
     runtime::{
         executor::run_blocking,
-        recording::{Message, Observation, RecordedVersion, Recorder, millis_now},
+        recording::{CallQueue, Message, Observation, RecordedVersion, Recorder, millis_now},
     },
     self_test::agents_of,
 };
@@ -41,8 +41,8 @@ use segments::{AgentSetNumber, SegmentLimits, Segments};
 
 /// Records that wait for the writer.
 const QUEUE: usize = 256;
-/// Records that are written at a time.
-const BATCH: usize = 64;
+/// Pause between two batches: see [`CallQueue`].
+const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of a set of agents.
 const MAX_AGENTS: usize = 4 << 20;
 /// Bytes of an agent in a record, at least: a larger set is not converted.
@@ -65,7 +65,7 @@ pub(crate) enum LogError {
 #[derive(Clone, Debug)]
 pub(crate) struct CallLog {
     settings: Arc<Recording>,
-    queue: mpsc::Sender<Message>,
+    queue: CallQueue,
     metrics: Metrics,
 }
 
@@ -73,18 +73,24 @@ pub(crate) struct CallLog {
 pub(crate) struct Writer {
     settings: Arc<Recording>,
     messages: mpsc::Receiver<Message>,
+    write_now: Arc<Notify>,
 }
 
 impl CallLog {
     pub(crate) fn new(settings: Recording, metrics: Metrics) -> (CallLog, Writer) {
         let settings = Arc::new(settings);
-        let (queue, messages) = mpsc::channel(QUEUE);
+        let (queue, messages, write_now) = CallQueue::new(QUEUE);
         let log = CallLog {
             settings: Arc::clone(&settings),
             queue,
             metrics,
         };
-        (log, Writer { settings, messages })
+        let writer = Writer {
+            settings,
+            messages,
+            write_now,
+        };
+        (log, writer)
     }
 
     /// The recorder of a version that begins to serve.
@@ -125,12 +131,7 @@ impl CallLog {
     }
 
     async fn flush(&self) -> Result<(), LogError> {
-        let (done, written) = oneshot::channel();
-        let flushed = async {
-            self.queue.send(Message::Flush(done)).await.ok()?;
-            written.await.ok()
-        };
-        match timeout(FLUSH_TIMEOUT, flushed).await {
+        match timeout(FLUSH_TIMEOUT, self.queue.flush()).await {
             // A busy disk: what is written can be read.
             Ok(Some(())) | Err(_) => Ok(()),
             Ok(None) => Err(LogError::Stopped),
@@ -162,7 +163,7 @@ impl Writer {
                     continue;
                 }
                 _ = sweep.tick() => old = true,
-                read = self.messages.recv_many(&mut batch, BATCH) => if read == 0 {
+                read = self.messages.recv_many(&mut batch, QUEUE) => if read == 0 {
                     return;
                 },
             }
@@ -180,6 +181,11 @@ impl Writer {
                     return;
                 }
             };
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = self.write_now.notified() => {}
+                () = sleep(PAUSE) => {}
+            }
         }
     }
 }
