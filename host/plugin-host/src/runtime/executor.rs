@@ -27,7 +27,7 @@ pub(crate) const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_millis(2)
 /// Short polls at low priority after which a task returns to normal priority.
 const QUICK_POLLS_BEFORE_RETURN: u32 = 16;
 /// Added to the daemon's niceness: about a tenth of its weight under contention.
-pub(crate) const NICENESS: i32 = 10;
+const NICENESS: i32 = 10;
 
 thread_local! {
     /// Whether the guest that is being polled has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] in

@@ -27,15 +27,15 @@ use super::{
     ArtifactKey, CompileError, CompiledArtifact, compiled,
     precompile::{compiling_engine, precompile},
 };
-use crate::{
-    config::CompileProcess,
-    runtime::executor::{NICENESS, Priority},
-};
+use crate::{config::CompileProcess, runtime::executor::Priority};
 
 /// Exit code: the component does not compile.
 const INVALID: u8 = 3;
 /// Maximum threads for one component.
 const THREADS: u64 = 4;
+/// Added to the daemon's niceness: more than of other work in the background, because all of the
+/// threads compile as long as there is something to compile.
+const NICENESS: i32 = 13;
 /// How many threads the compiler starts.
 const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
 /// Bytes of standard error that are read.
