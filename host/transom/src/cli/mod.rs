@@ -22,7 +22,7 @@ mod top;
 use clap::{Parser, Subcommand};
 
 /// One daemon for a Mesos-type cluster: service discovery (DNS and HTTP), long-running apps with
-/// checks and an event stream, and workflow tasks.
+/// checks and an event stream, Kubernetes as cluster tasks, and workflow tasks.
 ///
 /// Every policy (how a task is probed, which agents may run it, what a subscriber sees) is a
 /// sandboxed WebAssembly component that can be replaced while the daemon serves.
