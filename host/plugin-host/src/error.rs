@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
+use crate::lifecycle::admission::NAMES;
+
 /// Why the plugin host could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -129,6 +131,88 @@ impl CallError {
             CallError::Stopped => None,
         }
     }
+}
+
+/// Why an operator's files were not written to the plugin directory, which is as it was but for
+/// [`UploadError::Unwritable`]. Display is for an operator.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// The name is not that of a plugin.
+    #[error("invalid plugin name: expected {NAMES}")]
+    Name,
+    /// Neither a component nor a manifest.
+    #[error("there is nothing to write: expected {0}.wasm, {0}.toml or both")]
+    Nothing(String),
+    /// The component would have no manifest.
+    #[error(
+        "{0}.toml is missing: a component needs a manifest, and the plugin directory has none of this name"
+    )]
+    NoManifest(String),
+    /// The manifest would have no component.
+    #[error(
+        "{0}.wasm is missing: the manifest names no `source`, and the plugin directory has no component of this name"
+    )]
+    NoComponent(String),
+    /// A component, and a manifest with a `source`.
+    #[error("both {0}.wasm and a `source` in its manifest would exist: expected one of them")]
+    TwoSources(String),
+    /// The uploaded manifest is invalid.
+    #[error("{name}.toml: {message}")]
+    Manifest {
+        /// The plugin.
+        name: String,
+        /// The key and the expected value.
+        message: String,
+    },
+    /// The manifest in the plugin directory is invalid or cannot be read.
+    #[error(
+        "the plugin directory's {name}.toml: {message}; expected a valid one, there or with the component"
+    )]
+    Present {
+        /// The plugin.
+        name: String,
+        /// The key and the expected value.
+        message: String,
+    },
+    /// The component is not the one that the manifest names.
+    #[error("the digest of {name}.wasm is sha256:{found}, its manifest pins sha256:{pinned}")]
+    Digest {
+        /// The plugin.
+        name: String,
+        /// Of the component, hexadecimal.
+        found: String,
+        /// Of the manifest, hexadecimal.
+        pinned: String,
+    },
+    /// A file exceeds its limit.
+    #[error("{file} is larger than {limit} bytes ({setting})")]
+    TooLarge {
+        /// The file's name.
+        file: String,
+        /// Bytes.
+        limit: u64,
+        /// The key of the manifest, or the limit's meaning.
+        setting: &'static str,
+    },
+    /// The file to replace is a link, or no file.
+    #[error(
+        "{file} in the plugin directory is {kind}, which an upload does not replace: expected a file, or none"
+    )]
+    NotAFile {
+        /// The file's name.
+        file: String,
+        /// `a link`, `a folder`.
+        kind: &'static str,
+    },
+    /// The directory is full.
+    #[error("the plugin directory has {0} components, which is the most that it may have")]
+    TooMany(usize),
+    /// The directory cannot be written to.
+    #[error("the plugin directory")]
+    Unwritable(#[source] std::io::Error),
+    /// The daemon is stopping.
+    #[error("the plugin host is stopping")]
+    Stopped,
 }
 
 /// Why an operator's command failed. The serving version stays active.

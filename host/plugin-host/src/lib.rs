@@ -54,7 +54,8 @@ mod worlds;
 
 pub use api::plugins::Plugins;
 pub use config::{Bindings, CompileProcess, Compiler, Config, Recording};
-pub use error::{CallError, CommandError, Error, Result};
+pub use error::{CallError, CommandError, Error, Result, UploadError};
+pub use lifecycle::directory::upload::Uploaded;
 pub use manifest::{
     check_manifest,
     limits::{Instances, Limits},
@@ -70,6 +71,7 @@ pub use storage::{
     admission_record::{AdmissionRecord, Outcome},
     call_log::{CallRecord, RecordedCalls},
     history::Durability,
+    staged_files::{PluginFiles, StagedFiles},
 };
 pub use transom_common::text::{shown, shown_json};
 pub use transom_registry::{

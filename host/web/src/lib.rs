@@ -63,7 +63,7 @@ pub use json_list::json_list;
 pub use listener::Listener;
 pub use problems::{Problem, Problems};
 pub use request_metrics::RequestMetrics;
-pub use serve::{Disconnect, Limits, serve};
+pub use serve::{Disconnect, Limits, body_limited, serve};
 
 use std::net::{IpAddr, SocketAddr};
 

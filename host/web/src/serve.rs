@@ -313,8 +313,9 @@ async fn connection<S>(
     }
 }
 
-/// The router with a limit on the bytes of a body, whichever port receives it.
-pub(crate) fn body_limited(router: Router, max: usize) -> Router {
+/// The router with a limit on the bytes of a body, whichever port receives it. Of several limits the
+/// innermost one counts, and one that is larger than the port's has no effect.
+pub fn body_limited(router: Router, max: usize) -> Router {
     router
         .layer(middleware::from_fn(move |mut request: Request, next: Next| {
             request.extensions_mut().insert(MaxBody(max));

@@ -24,10 +24,13 @@ use super::{
 };
 use crate::{
     config::{Bindings, Config},
-    error::{CallError, CommandError, Error, Result},
+    error::{CallError, CommandError, Error, Result, UploadError},
     lifecycle::{
         admission::{AdmissionContext, is_name},
-        directory::{Command, Directory, DirectoryHandle},
+        directory::{
+            Command, Directory, DirectoryHandle,
+            upload::{self, Uploaded},
+        },
     },
     observe::{
         metrics::Metrics,
@@ -45,6 +48,7 @@ use crate::{
         call_log::{CallLog, LogError, RecordedCalls},
         compiled_cache::CompiledCache,
         history::{Durability, History},
+        staged_files::PluginFiles,
     },
     worlds::{
         bootstrap,
@@ -239,6 +243,31 @@ impl Plugins {
             answer,
         })
         .await
+    }
+
+    /// The largest component, in bytes, that [`Self::upload`] accepts with this manifest; without one,
+    /// with that of the plugin directory.
+    pub async fn upload_limit(&self, name: &str, manifest: Option<&[u8]>) -> Result<u64, UploadError> {
+        upload::component_limit(&self.0.extension_points.config, name, manifest).await
+    }
+
+    /// Writes files to the plugin directory, and starts their admission. Files that are left out stay
+    /// as they are there. Files that could never be admitted are not written.
+    pub async fn upload(&self, name: &str, files: PluginFiles) -> Result<Uploaded, UploadError> {
+        let config = &self.0.extension_points.config;
+        upload::check(config, name, &files).await?;
+        let (dir, owned) = (config.dir.clone(), name.to_owned());
+        let staged = executor::run_blocking(move || files.stage(&dir, &owned));
+        let staged = staged.await.map_err(|_| UploadError::Stopped)?;
+        let (answer, done) = oneshot::channel();
+        let command = Command::Upload {
+            name: name.to_owned(),
+            files: staged.map_err(UploadError::Unwritable)?,
+            answer,
+        };
+        let sent = self.0.directory.commands.send(command).await;
+        sent.map_err(|_| UploadError::Stopped)?;
+        done.await.unwrap_or(Err(UploadError::Stopped))
     }
 
     async fn order(

@@ -5,4 +5,5 @@ pub(crate) mod admission_record;
 pub(crate) mod call_log;
 pub(crate) mod compiled_cache;
 pub(crate) mod history;
+pub(crate) mod staged_files;
 pub(crate) mod version_store;

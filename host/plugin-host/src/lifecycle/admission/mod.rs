@@ -42,7 +42,7 @@ use crate::{
     worlds::WorldName,
 };
 
-pub(crate) use error::{AdmissionError, Again, is_name};
+pub(crate) use error::{AdmissionError, Again, NAMES, is_name};
 pub use steps::Stage;
 pub(crate) use steps::{Step, Steps};
 pub(crate) use trial_instance::{Activation, Admitted, TrialInstance};

@@ -111,7 +111,7 @@ pub(super) async fn read(
 }
 
 /// Also true for a dangling link: it is refused, not treated as a missing file.
-async fn is_there(path: &Path) -> bool {
+pub(super) async fn is_there(path: &Path) -> bool {
     match tokio::fs::symlink_metadata(path).await {
         Err(error) => error.kind() != io::ErrorKind::NotFound,
         Ok(_) => true,
@@ -200,8 +200,15 @@ async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
 }
 
 fn no_file(path: &Path, meta: &Metadata) -> AdmissionError {
+    unreadable(path, &format!("it is {}: expected a file", kind(meta)))
+}
+
+/// The kind of what is no file.
+pub(super) fn kind(meta: &Metadata) -> &'static str {
     let kind = meta.file_type();
-    let what = if kind.is_dir() {
+    if kind.is_symlink() {
+        "a link"
+    } else if kind.is_dir() {
         "a folder"
     } else if kind.is_fifo() {
         "a pipe"
@@ -211,8 +218,7 @@ fn no_file(path: &Path, meta: &Metadata) -> AdmissionError {
         "a device"
     } else {
         "no file"
-    };
-    unreadable(path, &format!("it is {what}: expected a file"))
+    }
 }
 
 fn unreadable(path: &Path, message: &str) -> AdmissionError {

@@ -12,6 +12,7 @@
 //! * `dir_watcher`, `files`, `scan`: the files, and which of them changed
 //! * `background`, `pending_admission`, `admissions`: admissions and rollbacks in progress
 //! * `effects`: executes what [`super::state`] decides
+//! * `upload`: files that an operator sends
 
 mod admissions;
 mod background;
@@ -20,6 +21,7 @@ mod effects;
 mod files;
 mod pending_admission;
 mod scan;
+pub(crate) mod upload;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +46,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    error::{CommandError, Error},
+    error::{CommandError, Error, UploadError},
     observe::{health::HealthEvent, metrics::Metrics, status::Change},
     runtime::{
         candidate::{CandidateJudged, Verdict},
@@ -52,11 +54,12 @@ use crate::{
         executor::Priority,
         pool::Runtime,
     },
-    storage::{history::History, version_store::VersionStore},
+    storage::{history::History, staged_files::StagedFiles, version_store::VersionStore},
 };
 use background::{Admission, BackgroundTasks, PendingRollback};
 use dir_watcher::Watch;
 use files::Fingerprint;
+use upload::Uploaded;
 
 /// Changes that a slow subscriber may lag behind.
 const MAX_CHANGES: usize = 256;
@@ -87,6 +90,12 @@ pub(crate) enum Command {
         name: String,
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
+    },
+    /// Put an operator's files into the directory, and start their admission.
+    Upload {
+        name: String,
+        files: StagedFiles,
+        answer: oneshot::Sender<Result<Uploaded, UploadError>>,
     },
 }
 
@@ -351,6 +360,7 @@ impl Directory {
                 let done = self.end_candidate(name, "return", Event::Returned { by }).await;
                 drop(answer.send(done));
             }
+            Command::Upload { name, files, answer } => drop(answer.send(self.upload(&name, files).await)),
         }
     }
 
