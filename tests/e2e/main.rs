@@ -85,5 +85,6 @@ mod workflow_airflow;
 mod workflow_clients;
 mod workflow_containers;
 mod workflow_harness;
+mod workflow_names;
 mod workflow_standby;
 mod workflow_waits;

@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
+use transom_plugin_host::shown;
 
 use super::http::Failure;
 use crate::exit::{Misconfigured, Unavailable};
@@ -230,7 +231,7 @@ impl Follow<'_> {
                 Err(Failure::Refused(why)) => bail!("job {} not queued: {why}", self.id),
             }
         }
-        eprintln!("{}: queued", self.id);
+        self.tell("queued");
         loop {
             match self.poll(interval).await {
                 Ok(Some(end)) => return Ok(end),
@@ -249,9 +250,15 @@ impl Follow<'_> {
     /// Reports once that the daemon cannot be reached. `Some` after the timeout.
     fn unreachable(&self, reported: &mut bool, why: &str) -> Option<String> {
         if !std::mem::replace(reported, true) {
-            eprintln!("{}: daemon unreachable ({why}); retrying", self.id);
+            self.tell(&format!("daemon unreachable ({why}); retrying"));
         }
         self.is_late().then(|| self.timeout_message())
+    }
+
+    /// A line about the job on standard error. Its id and the daemon's messages may have marks that a
+    /// terminal acts on.
+    fn tell(&self, what: &str) {
+        eprintln!("{}: {}", shown(&self.id), shown(what));
     }
 
     fn is_late(&self) -> bool {
@@ -280,13 +287,13 @@ impl Follow<'_> {
             .unwrap_or_default()
             .to_owned();
         if state != self.state {
-            let shown = state.as_deref().unwrap_or("unknown");
+            let name = state.as_deref().unwrap_or("unknown");
             let because = if message.is_empty() {
                 String::new()
             } else {
                 format!(" ({message})")
             };
-            eprintln!("{}: {shown}{because}", self.id);
+            self.tell(&format!("{name}{because}"));
             self.state.clone_from(&state);
         }
         let state = state.unwrap_or_default();
@@ -333,7 +340,7 @@ impl Follow<'_> {
         self.reason_requested = Instant::now();
         let reason = self.api.reason(&self.id).await;
         if let Some(reason) = reason.filter(|reason| self.reason.as_ref() != Some(reason)) {
-            eprintln!("{}: pending: {reason}", self.id);
+            self.tell(&format!("pending: {reason}"));
             self.reason = Some(reason);
         }
     }
