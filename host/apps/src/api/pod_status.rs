@@ -74,6 +74,9 @@ pub(super) struct InstanceStatus<'a> {
     agent_region: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_zone: Option<&'a str>,
+    /// The id of the Mesos executor that runs the containers; their output is in its sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    executor_id: Option<&'a str>,
 }
 
 /// The state of an instance of a pod.
@@ -222,6 +225,7 @@ fn of_instance<'a>(view: &'a SpecView, present: &'a Pod, instance: &'a Instance)
         agent_id: agent.map(|agent| agent.id.as_str()),
         agent_region: agent.and_then(|agent| agent.region.as_deref()),
         agent_zone: agent.and_then(|agent| agent.zone.as_deref()),
+        executor_id: record.and_then(|record| Some(record.group.as_ref()?.executor.as_str())),
     }
 }
 

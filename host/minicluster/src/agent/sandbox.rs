@@ -75,6 +75,9 @@ async fn make(launch: &Launch) -> Result<(), Trouble> {
         linked.map_err(|error| refuse(format!("Failed to mount '{}': {error}", name.display())))?;
     }
     if let Some(group) = &launch.group {
+        name_by_task(launch, &group.directory)
+            .await
+            .map_err(|error| refuse(error.to_string()))?;
         for (volume, name) in &group.volumes {
             let linked = link_to(launch, volume, &group.directory.join(name)).await;
             linked.map_err(|error| refuse(format!("Failed to mount '{}': {error}", name.display())))?;
@@ -86,6 +89,20 @@ async fn make(launch: &Launch) -> Result<(), Trouble> {
         }
     }
     Ok(())
+}
+
+/// Links `tasks/TASK` in the executor's sandbox to the task's own one, as the default executor does: a
+/// reader of files does not know the id of the container.
+async fn name_by_task(launch: &Launch, executor: &Path) -> io::Result<()> {
+    let tasks = executor.join("tasks");
+    tokio::fs::create_dir_all(&tasks).await?;
+    let own = Path::new("../containers").join(&launch.container);
+    let linked = tokio::fs::symlink(own, tasks.join(launch.key.task.as_str())).await;
+    // An agent that has been restarted prepares the sandbox again.
+    linked.or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// Links the paths of the executor's sandbox that a process of a group shares.

@@ -194,6 +194,8 @@ struct Output {
     framework: String,
     /// The id of the task.
     task: String,
+    /// The id of the executor, if the task is one of a group, such as a pod's container.
+    executor: Option<String>,
     /// `stdout` or `stderr`.
     stream: Stream,
     /// Where the piece begins; without it, the end of the output.
@@ -226,16 +228,21 @@ async fn log(
     let Query(output) = query.map_err(|error| {
         let error = error.body_text();
         ApiError::bad_request(format!(
-            "expected ?agent=ID&framework=ID&task=ID&stream=stdout|stderr, and optionally offset and length: {error}"
+            "expected ?agent=ID&framework=ID&task=ID&stream=stdout|stderr, and optionally executor, offset and length: {error}"
         ))
     })?;
     if !(1..=MAX_LENGTH).contains(&output.length) {
         let text = format!("`length` is {}; expected 1 to {MAX_LENGTH}", output.length);
         return Err(ApiError::bad_request(text));
     }
-    if !is_name(&output.framework) || !is_name(&output.task) {
+    let executor = output.executor.as_ref();
+    if ![&output.framework, &output.task]
+        .into_iter()
+        .chain(executor)
+        .all(|id| is_name(id))
+    {
         return Err(ApiError::bad_request(
-            "expected the ids of a framework and a task, which have no slashes",
+            "expected the ids of a framework, a task and an executor, which have no slashes",
         ));
     }
     let _place = cluster
@@ -250,9 +257,14 @@ async fn log(
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
     };
-    // The executor of a task that is launched alone has the id of the task.
-    let sandbox = sandbox(&output.framework.as_str().into(), &output.task.as_str().into());
-    let path = format!("{sandbox}/{file}");
+    // The executor of a task that is launched alone has the id of the task. That of a group has links to
+    // the sandboxes of its tasks.
+    let of_executor = executor.unwrap_or(&output.task).as_str();
+    let sandbox = sandbox(&output.framework.as_str().into(), &of_executor.into());
+    let path = match executor {
+        None => format!("{sandbox}/{file}"),
+        Some(_) => format!("{sandbox}/tasks/{}/{file}", output.task),
+    };
     let offset = if let Some(offset) = output.offset {
         Ok(offset)
     } else {
@@ -280,7 +292,8 @@ async fn log(
             Ok((headers, data).into_response())
         }
         Err(transom_cluster::Error::Refused { status: 404, .. }) => Err(ApiError::not_found(
-            "the agent has no such output: the task has not started, is part of a pod, or its sandbox was removed",
+            "the agent has no such output: the task has not started, its sandbox was removed, or it is part of a pod and \
+             the request has no `executor`",
         )),
         Err(error) => {
             let text = format!("the agent does not answer: {}", error_chain(&error));
