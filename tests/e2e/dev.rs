@@ -64,6 +64,10 @@ async fn dev_starts_serves_and_leaves_no_process_behind() {
         pids.display()
     );
     let client = http();
+    // Plugins can be tried without access to the directory.
+    let listed = client.get(format!("{admin}/v1/plugins")).send().await;
+    let listed: Value = listed.expect("an answer").json().await.expect("JSON");
+    assert_eq!(listed["uploads"], true);
     let answer = client
         .post(format!("{apps}/v2/apps"))
         .json(&json!({"id": "/stubborn", "cmd": cmd, "cpus": 0.1, "mem": 32}))

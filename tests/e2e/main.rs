@@ -70,6 +70,7 @@ mod plugin_kits;
 mod plugin_recording;
 mod plugin_sources;
 mod plugin_upgrade;
+mod plugin_upload;
 mod plugins_readme;
 mod pods;
 mod scale;

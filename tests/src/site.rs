@@ -213,6 +213,18 @@ impl Site {
         site
     }
 
+    /// The same with further settings of `[plugins]`, and additional configuration.
+    pub async fn start_with_plugins(settings: &str, more: &str) -> Site {
+        let mut site = Site::of(&[]);
+        let section = format!("[plugins]\n{settings}");
+        let configuration = site
+            .configuration(site.cluster.master)
+            .replace("[plugins]\n", &section);
+        fs::write(site.config(), configuration + more).expect("written");
+        site.start_daemon().await;
+        site
+    }
+
     /// The same with a gate between the daemon and the master.
     pub async fn start_gated(more: &str) -> (Site, Gate) {
         let mut site = Site::of(&[]);

@@ -106,6 +106,7 @@ impl Daemon {
         token: CancellationToken,
     ) -> anyhow::Result<Daemon> {
         let mut started = Started::default();
+        let uploads = settings.plugins.uploads;
         // Stops what was started if this future is dropped.
         let guard = token.clone().drop_guard();
         match Box::pin(start_all(settings, file, &token, &mut started)).await {
@@ -119,6 +120,7 @@ impl Daemon {
                 let admin = Admin::new(
                     registry,
                     Some(plugins.clone()),
+                    uploads,
                     Arc::clone(&services),
                     cluster,
                     store,

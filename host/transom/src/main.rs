@@ -11,6 +11,7 @@ mod exit;
 #[cfg(test)]
 mod manual;
 mod output;
+mod plugin_archive;
 mod sources;
 mod telemetry;
 

@@ -28,6 +28,7 @@
 //! filter drops or replaces others |
 //! | `POST /v1/plugins/explain/probe` | makes one attempt of a task's probe: `{"task": "…", "check": 0}` |
 //! | `POST /v1/plugins/rescan` | scans the plugin directory now; returns the changes |
+//! | `PUT /v1/plugins/{name}/files` | writes a plugin's files to the plugin directory ([`uploads`]) |
 
 mod access;
 mod cluster;
@@ -37,6 +38,7 @@ mod plugins;
 mod services;
 mod stream;
 mod ui;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,10 +54,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
 use transom_plugin_host::Plugins;
-use transom_web::{BoundPort, Caller, RequestMetrics};
+use transom_web::{BoundPort, Caller, Limits, RequestMetrics};
 
 pub(crate) use self::overview::ObservedStore;
 use self::overview::Overviews;
+pub(crate) use self::uploads::MAX_BODY;
 use crate::daemon::services::{Readiness, Services};
 
 /// The state that the admin port shows.
@@ -64,6 +67,8 @@ pub(crate) struct Admin {
     registry: Arc<Registry>,
     /// None where no plugins are hosted.
     plugins: Option<Plugins>,
+    /// `plugins.uploads`.
+    uploads: bool,
     services: Services,
     cluster: Client,
     overviews: Overviews,
@@ -71,10 +76,11 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// `cluster`: the cluster manager; `store`: none where no service needs one.
+    /// `uploads`: the setting; `cluster`: the cluster manager; `store`: none where no service needs one.
     pub(crate) fn new(
         mut registry: Registry,
         plugins: Option<Plugins>,
+        uploads: bool,
         services: Services,
         cluster: Client,
         store: Option<ObservedStore>,
@@ -84,6 +90,7 @@ impl Admin {
             requests: RequestMetrics::register(&mut registry, "transom_admin"),
             registry: Arc::new(registry),
             plugins,
+            uploads,
             services,
             cluster,
         }
@@ -97,6 +104,7 @@ pub(crate) fn serve(
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
     let (plugins, requests) = (admin.plugins.clone(), admin.requests.clone());
+    let accepts_files = admin.uploads;
     let cluster = admin.cluster.clone();
     let services = Arc::clone(&admin.services);
     let overviews = admin.overviews.clone();
@@ -114,10 +122,15 @@ pub(crate) fn serve(
         .merge(cluster::routes(cluster))
         .merge(overview::routes(overviews.clone()))
         .merge(stream::routes(overviews.clone()));
-    if let Some(plugins) = plugins {
+    if let Some(plugins) = &plugins {
         router = router
-            .merge(plugins::routes().with_state(plugins))
+            .merge(plugins::routes(plugins.clone(), accepts_files))
             .merge(explain::routes(explainer));
+    }
+    // The port itself has the limit of uploads.
+    router = transom_web::body_limited(router, Limits::default().max_body);
+    if let Some(plugins) = plugins {
+        router = router.merge(uploads::routes(plugins, accepts_files));
     }
     let router = requests.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
     let router = services::beside(router, &services);

@@ -32,9 +32,13 @@ impl<T: Serialize> IntoResponse for EscapedJson<T> {
     }
 }
 
-pub(super) fn routes() -> Router<Plugins> {
+/// `uploads`: whether `plugins.uploads` is set, which clients are told.
+pub(super) fn routes(plugins: Plugins, uploads: bool) -> Router {
     Router::new()
-        .route("/v1/plugins", get(list))
+        .route(
+            "/v1/plugins",
+            get(async move |state: State<Plugins>| list(&state, uploads)),
+        )
         .route("/v1/plugins/rescan", post(rescan))
         .route("/v1/plugins/{name}", get(show))
         .route("/v1/plugins/{name}/history", get(history))
@@ -43,11 +47,12 @@ pub(super) fn routes() -> Router<Plugins> {
         .route("/v1/plugins/{name}/rollback", post(rollback))
         .route("/v1/plugins/{name}/promote", post(promote))
         .route("/v1/plugins/{name}/return", post(return_candidate))
+        .with_state(plugins)
 }
 
-async fn list(State(plugins): State<Plugins>) -> EscapedJson<serde_json::Value> {
+fn list(plugins: &Plugins, uploads: bool) -> EscapedJson<serde_json::Value> {
     let dir = std::path::absolute(plugins.dir()).unwrap_or_else(|_| plugins.dir().to_owned());
-    EscapedJson(json!({"plugins": plugins.list(), "dir": dir}))
+    EscapedJson(json!({"plugins": plugins.list(), "dir": dir, "uploads": uploads}))
 }
 
 async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {

@@ -239,6 +239,8 @@ server = "file:{}"
 
 [plugins]
 dir = "plugins"
+# Whoever reaches the admin port, here this machine only, may replace plugins.
+uploads = true
 
 {services}
 [admin]

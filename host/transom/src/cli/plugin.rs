@@ -15,8 +15,10 @@ mod push;
 mod recorded;
 mod registry;
 mod replay;
+mod served;
 mod template;
 mod test;
+mod upload;
 mod work;
 
 use clap::{Args, Subcommand};
@@ -36,6 +38,7 @@ use push::Push;
 use recorded::Cases;
 use replay::Replay;
 use test::Test;
+use upload::Upload;
 
 /// Manage the plugins of a running daemon; create, build and test components.
 #[derive(Debug, Subcommand)]
@@ -64,6 +67,7 @@ pub(super) enum PluginCommand {
     /// The files in the plugin directory stay as they are; the daemon ignores them until they
     /// change. To have the stopped version serve nevertheless, roll back to its record.
     Return(One),
+    Upload(Upload),
     New(New),
     Build(Build),
     Check(Check),
@@ -143,6 +147,7 @@ impl PluginCommand {
             PluginCommand::Rollback(Rollback { name, record, daemon }) => {
                 daemon.order(&name, "rollback", record).await
             }
+            PluginCommand::Upload(upload) => upload.run().await,
             PluginCommand::New(new) => new.run(),
             PluginCommand::Build(build) => build.run().await,
             PluginCommand::Check(check) => check.run().await,

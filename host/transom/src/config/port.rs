@@ -149,6 +149,7 @@ impl Settings {
         let names = services.map(|port| port.hostname());
         let mut admin = self.admin.http_port().config();
         admin.hostname = String::new();
+        admin.limits.max_body = crate::admin::MAX_BODY;
         admin
             .allowed_hosts
             .extend(names.filter_map(|name| name.parse().ok()));

@@ -256,6 +256,9 @@ pub(crate) struct Plugins {
     /// A private directory for compiled components, versions for rollbacks, fetched images and
     /// recorded calls. Default: `.transom` in `dir`.
     pub(crate) state_dir: Option<PathBuf>,
+    /// Whether users of the admin port may write files to `dir` (`transom plugin upload`, the
+    /// dashboard). Such a file may grant its plugin whatever a manifest can.
+    pub(crate) uploads: bool,
     /// The timeout of compiling one component, in seconds.
     pub(crate) compile_timeout_seconds: u64,
     /// The memory of compiling one component, in bytes.
@@ -272,6 +275,7 @@ impl Default for Plugins {
         Plugins {
             dir: "plugins".into(),
             state_dir: None,
+            uploads: false,
             compile_timeout_seconds: 120,
             compile_memory_bytes: 2 << 30,
             bindings: Bindings::default(),

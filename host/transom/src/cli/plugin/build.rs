@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use transom_plugin_host::PluginFiles;
 
 use super::template::World;
 use super::work::bytes;
@@ -181,27 +182,13 @@ pub(super) fn place_pair(
     component: &[u8],
     manifest: &[u8],
 ) -> anyhow::Result<PathBuf> {
-    // The manifest first: a component without one is not admitted, should a daemon watch the folder.
-    place(&dir.join(format!("{name}.toml")), manifest)?;
-    let path = dir.join(format!("{name}.wasm"));
-    place(&path, component)?;
-    Ok(path)
-}
-
-/// Writes a temporary file in the same folder and renames it: a daemon that watches the folder sees
-/// the whole file or none.
-fn place(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let write = || -> anyhow::Result<()> {
-        let dir = path.parent().context("a file is in a folder")?;
-        let aside = tempfile::Builder::new().prefix(".building-").tempfile_in(dir)?;
-        fs::write(&aside, content)?;
-        // A temporary file is readable by its owner only; the result is readable by all.
-        fs::set_permissions(&aside, fs::Permissions::from_mode(0o644))?;
-        aside.persist(path)?;
-        Ok(())
+    let files = PluginFiles {
+        component: Some(component.to_vec()),
+        manifest: Some(manifest.to_vec()),
+        signature: None,
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    files.stage(dir, name)?.place()?;
+    Ok(dir.join(format!("{name}.wasm")))
 }
 
 #[cfg(test)]

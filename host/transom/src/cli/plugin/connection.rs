@@ -106,6 +106,14 @@ impl Connection {
         self.admin.place(self.config()).context(Misconfigured)
     }
 
+    /// Sends a body that is no JSON to a path below `/v1/plugins`.
+    pub(super) async fn put(&self, path: &[&str], body: Vec<u8>) -> anyhow::Result<Value> {
+        let client = Client::new(self.place()?, TIMEOUT)?;
+        let path = ["v1", "plugins"].iter().chain(path).copied();
+        // Without a content type: the port rejects those of a web page's form.
+        answered(&client, client.request(reqwest::Method::PUT, path).body(body)).await
+    }
+
     /// The document at a path below `/v1/plugins`, with a query.
     pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> anyhow::Result<Value> {
         let config = self.config.as_deref();
@@ -175,10 +183,15 @@ impl AdminPort {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let (status, text) = exchange(&client, request).await?;
-        accepted(&client, status, &text)?;
-        Ok(serde_json::from_str(&text).unwrap_or_default())
+        answered(&client, request).await
     }
+}
+
+/// The document of a successful answer.
+async fn answered(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    let (status, text) = exchange(client, request).await?;
+    accepted(client, status, &text)?;
+    Ok(serde_json::from_str(&text).unwrap_or_default())
 }
 
 /// Sends a request; returns the status and the body.

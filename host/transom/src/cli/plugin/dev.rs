@@ -21,11 +21,12 @@ use transom_plugin_tools::workbench::{ComponentFiles, Verdict, Workbench};
 use super::build::{Built, Kind, Project};
 use super::cache::CacheArgs;
 use super::connection::Connection;
+use super::served::Outcome;
 use super::test::explain;
 use super::work::{bytes, cases};
 use crate::cli::signals::stop_on_signal;
 use crate::exit::Misconfigured;
-use daemon::{Daemon, Outcome};
+use daemon::Daemon;
 use follow::Follower;
 use watch::{Watch, fingerprint};
 
@@ -66,11 +67,11 @@ impl Dev {
             project.dir.display(),
             project.world.name(),
             language(project.kind),
-            daemon.name,
+            daemon.plugin.name,
             daemon.dir.display()
         ));
         let mut watch = Watch::new(&project.dir)?;
-        let mut follower = Follower::new(&daemon).await?;
+        let mut follower = Follower::new(&daemon.plugin).await?;
         let mut built = None;
         while !token.is_cancelled() {
             let present = fingerprint(&project.dir);
@@ -89,7 +90,7 @@ impl Dev {
                 never = follower.follow() => match never {}
             }
         }
-        say(daemon.serving().await);
+        say(daemon.plugin.serving().await);
         Ok(())
     }
 }
@@ -125,7 +126,7 @@ async fn round(dir: &Path, daemon: &Daemon, workbench: &Workbench) {
             }
             say(format_args!(
                 "nothing was changed in the daemon: {}",
-                daemon.serving().await
+                daemon.plugin.serving().await
             ));
         }
     }

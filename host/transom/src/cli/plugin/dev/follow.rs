@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::Value;
 use transom_plugin_host::shown;
 
-use super::daemon::Daemon;
 use super::say;
+use crate::cli::plugin::served::Served;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) struct Follower<'a> {
-    daemon: &'a Daemon,
+    plugin: &'a Served,
     /// The last line of its log that was shown.
     after: u64,
     calls: Counts,
@@ -34,12 +34,12 @@ struct Counts {
 
 impl<'a> Follower<'a> {
     /// Follows from now on: earlier lines are not shown.
-    pub(super) async fn new(daemon: &'a Daemon) -> anyhow::Result<Follower<'a>> {
-        let status = daemon.status().await?;
+    pub(super) async fn new(plugin: &'a Served) -> anyhow::Result<Follower<'a>> {
+        let status = plugin.status().await?;
         let known = status["version"].is_string();
-        let lines = if known { daemon.log(0).await? } else { Vec::new() };
+        let lines = if known { plugin.log(0).await? } else { Vec::new() };
         Ok(Follower {
-            daemon,
+            plugin,
             after: lines.last().map_or(0, sequence),
             calls: Counts::of(&status),
             last_trap: status["last_trap"].clone(),
@@ -63,11 +63,11 @@ impl<'a> Follower<'a> {
     }
 
     async fn look(&mut self) -> anyhow::Result<()> {
-        let status = self.daemon.status().await?;
+        let status = self.plugin.status().await?;
         if !status["version"].is_string() {
             return Ok(());
         }
-        for line in self.daemon.log(self.after).await? {
+        for line in self.plugin.log(self.after).await? {
             self.after = sequence(&line);
             let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
             say(format_args!("log: {} {}", text("level"), shown(&text("message"))));

@@ -1,0 +1,143 @@
+//! `PUT /v1/plugins/{name}/files`: writes a plugin's files to the plugin directory of this daemon.
+//!
+//! Off unless `plugins.uploads` is set, because the files bring code and may grant it what a manifest can
+//! grant. The body is that of [`plugin_archive`]; its content type is not that of a web page's form, which
+//! the port rejects. The files are admitted like any others in the directory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, BodyDataStream};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::put;
+use futures::StreamExt;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use transom_common::error_chain;
+use transom_plugin_host::{PluginFiles, Plugins, UploadError, shown};
+use transom_web::ApiError;
+
+use super::plugins::EscapedJson;
+use crate::plugin_archive::{self, ReadError};
+
+/// The largest body: the files, and what an archive adds to them.
+pub(crate) const MAX_BODY: usize = PluginFiles::MAX_BYTES as usize + (2 << 20);
+/// Bodies that are read at a time; further ones are refused.
+const MAX_CONCURRENT: usize = 2;
+/// Time for a body.
+const READ_TIMEOUT: Duration = Duration::from_mins(5);
+/// Bytes of a refused body that are read, and the time for them.
+const MAX_DISCARDED: usize = 8 << 20;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+struct Uploads {
+    plugins: Plugins,
+    enabled: bool,
+    places: Arc<Semaphore>,
+}
+
+/// `enabled`: the setting.
+pub(super) fn routes(plugins: Plugins, enabled: bool) -> Router {
+    Router::new()
+        .route("/v1/plugins/{name}/files", put(upload))
+        .with_state(Uploads {
+            plugins,
+            enabled,
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+        })
+}
+
+async fn upload(
+    State(uploads): State<Uploads>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let mut body = body.into_data_stream();
+    let answer = write(&uploads, &name, &mut body).await;
+    // A client that asked before it sends is not made to send.
+    if answer.is_err() && !headers.contains_key(header::EXPECT) {
+        discard(&mut body).await;
+    }
+    answer
+}
+
+/// Reads the rest of a refused body, within bounds: a client that still sends when the connection is
+/// closed may not receive the answer.
+async fn discard(body: &mut BodyDataStream) {
+    let rest = async {
+        let mut left = MAX_DISCARDED;
+        while let Some(Ok(chunk)) = body.next().await {
+            match left.checked_sub(chunk.len()) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    // Afterwards the connection is closed.
+    let _ = timeout(DISCARD_TIMEOUT, rest).await;
+}
+
+async fn write(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Result<Response, ApiError> {
+    if !uploads.enabled {
+        let text = "this daemon accepts no files of plugins through this port: set `uploads = true` in the section \
+                    [plugins] of its configuration (`plugins.uploads`), or put the files into its plugin directory";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, text));
+    }
+    let _place = uploads.places.try_acquire().map_err(|_| {
+        ApiError::unavailable(format!(
+            "{MAX_CONCURRENT} uploads are in progress; try again later"
+        ))
+    })?;
+    let plugins = &uploads.plugins;
+    // Checks the name before the body is read.
+    let limit = plugins.upload_limit(name, None).await;
+    limit.map_err(|error| refused(&error))?;
+    let limit = |manifest: Option<Vec<u8>>| {
+        let (plugins, name) = (plugins.clone(), name.to_owned());
+        async move { plugins.upload_limit(&name, manifest.as_deref()).await }
+    };
+    let files = timeout(READ_TIMEOUT, plugin_archive::read(name, body, limit));
+    let files = files.await.map_err(|_| {
+        let text = format!("the body did not arrive within {} s", READ_TIMEOUT.as_secs());
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, text)
+    })?;
+    let files = files.map_err(|error| match error {
+        ReadError::Invalid(text) => ApiError::bad_request(text),
+        ReadError::Lost(text) => ApiError::bad_request(format!("the body cannot be read: {text}")),
+        ReadError::Refused(error) => refused(&error),
+    })?;
+    let uploaded = plugins
+        .upload(name, files)
+        .await
+        .map_err(|error| refused(&error))?;
+    let document = json!({
+        "plugin": name,
+        "written": uploaded.written,
+        "digest": uploaded.digest,
+        "admitting": uploaded.admitting,
+        "status": format!("/v1/plugins/{name}"),
+        "message": format!(
+            "The files are written. While `admitting` of /v1/plugins/{name} is not null, they are being checked; then \
+             `digest` is that of the version that serves, and `refusal` says why other files do not."
+        ),
+    });
+    Ok((StatusCode::ACCEPTED, EscapedJson(document)).into_response())
+}
+
+fn refused(error: &UploadError) -> ApiError {
+    let status = match error {
+        UploadError::Name | UploadError::Nothing(_) => StatusCode::BAD_REQUEST,
+        UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::NotAFile { .. } | UploadError::TooMany(_) => StatusCode::CONFLICT,
+        UploadError::Unwritable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        UploadError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    ApiError::new(status, shown(&error_chain(error)))
+}
