@@ -1,13 +1,14 @@
 // Every page and the main actions against a real daemon, which goes away and comes back.
 //
-// Variables: ADMIN and WORKFLOW (origins of the ports). When the test wants the daemon killed or started, it prints
+// Variables: ADMIN and WORKFLOW (origins of the ports), UPLOADS (a folder with files of plugins). When the test wants the daemon killed or started, it prints
 // `kill` or `start` and reads a line when that is done.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { accessible, act, eventually, open, screenshot, withPage } from "./browser.mjs";
 
-const { ADMIN: admin, WORKFLOW: workflow } = process.env;
+const { ADMIN: admin, WORKFLOW: workflow, UPLOADS: uploads } = process.env;
 const apps = `${admin}/v1/services/apps`;
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
@@ -106,6 +107,24 @@ await withPage(admin, {}, async (page) => {
   await log.getByText("\\u001b[31mred\\u001b[0m\\u202eevil").waitFor();
   assert.equal(await page.locator("img[src=x]").count(), 0);
 
+  // The output of a pod's containers, each its own.
+  const container = (name) => ({
+    name,
+    exec: { command: { shell: `echo output of ${name}; while :; do sleep 1; done` } },
+    resources: { cpus: 0.1, mem: 32 },
+  });
+  await send("POST", `${apps}/v2/pods`, { id: "/pair", containers: [container("one"), container("two")], networks: [{ mode: "host" }] });
+  await open(page, "Apps");
+  const pods = page.getByRole("region", { name: "Pods" });
+  await pods.getByRole("button", { name: "/pair" }).click();
+  const containers = pods.getByRole("table", { name: "Containers" });
+  for (const name of ["two", "one"]) {
+    await containers.getByRole("button", { name: new RegExp(`^Log of pair.*\\.${name}\\.`) }).click();
+    await pods.locator("pre").getByText(`output of ${name}`, { exact: true }).waitFor();
+  }
+  await accessible(page, "pod with the log of a container");
+  assert.match(await act(page, pods, "Delete"), /\/pair is being deleted/);
+
   // Events.
   await open(page, "Events");
   await page.getByText("live", { exact: true }).waitFor();
@@ -146,6 +165,18 @@ await withPage(admin, {}, async (page) => {
   assert.match(await act(page, row, "Kill"), /is being killed/);
   await row.getByText("killed").waitFor();
 
+  // A job's name and output are text, too. The daemon rejects control characters in names, not marks of direction.
+  const name = `${SCRIPT}\u202eevil`;
+  await job(name, `echo '${SCRIPT}${ANSI}'; sleep 1000`);
+  await job(`waiting ${name}`, "true", { cpus: 64 });
+  await page.getByRole("table", { name: "Queue" }).getByTitle(`waiting ${SCRIPT}\\u202eevil`).waitFor();
+  const hostile = jobs.getByRole("row").filter({ hasText: SCRIPT }).filter({ hasText: "running" });
+  await hostile.getByRole("link", { name: `${SCRIPT}\\u202eevil` }).click();
+  const output = page.getByRole("region", { name: `Output of ${SCRIPT}\\u202eevil` });
+  await output.locator("pre").getByText("\\u001b[31mred\\u001b[0m\\u202eevil").waitFor();
+  assert.match(await act(page, hostile, "Kill"), /<script>.*\\u202eevil is being killed/);
+  assert.equal(await page.locator("img[src=x]").count(), 0);
+
   // Cluster.
   await open(page, "Cluster");
   const agents = page.getByRole("table", { name: "Agents" });
@@ -174,6 +205,46 @@ await withPage(admin, {}, async (page) => {
   const old = records.getByRole("row").filter({ hasNotText: "No." }).last();
   assert.match(await act(page, old, "Roll back"), /was rolled back to record/);
   await eventually("a third record", async () => (await records.getAttribute("aria-rowcount")) === "4");
+
+  // A plugin is replaced by its new file: chosen with a button, or dropped.
+  const version = await plugin.getByText(/^\d+\.\d+\.\d+ \(/).first().textContent();
+  const zone = page.getByRole("group", { name: "Replace a plugin" });
+  const replaced = async (give, question, answer) => {
+    await page.evaluate(() => document.querySelectorAll(".notices button").forEach((button) => button.click()));
+    await give();
+    const dialog = page.getByRole("dialog", { name: question });
+    await dialog.getByText(answer.detail).waitFor();
+    await dialog.getByRole("button", { name: "Upload" }).click();
+    await page.locator(".notices .notice").getByText(answer.outcome).waitFor();
+  };
+  const choose = (...names) => () => zone.locator("input").setInputFiles(names.map((name) => `${uploads}/${name}`));
+  await replaced(choose("good/events.wasm"), `Replace ${version.split(" ")[0]} of events?`, {
+    detail: "The manifest stays as it is",
+    outcome: /^events \d+\.\d+\.\d+ serves\.$/,
+  });
+  await eventually("a record of the new file", async () => (await records.getAttribute("aria-rowcount")) === "5");
+  const drop = async (name) => {
+    const bytes = [...readFileSync(`${uploads}/${name}`)];
+    const files = await page.evaluateHandle((content) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([new Uint8Array(content)], "events.wasm"));
+      return transfer;
+    }, bytes);
+    await zone.dispatchEvent("dragover", { dataTransfer: files });
+    await zone.dispatchEvent("drop", { dataTransfer: files });
+  };
+  await replaced(() => drop("bad/events.wasm"), /^Replace .* of events\?$/, {
+    detail: "leaves the old version serving",
+    outcome: /^events was rejected: .*does not compile.* still serves\.$/s,
+  });
+  await plugin.getByText(/^Refused: .*does not compile/).waitFor();
+  await replaced(choose("new/mine.wasm", "new/mine.toml"), "Add the plugin mine?", {
+    detail: "What the manifest grants counts from then on",
+    outcome: /^mine \d+\.\d+\.\d+ serves\.$/,
+  });
+  await zone.locator("input").setInputFiles([`${uploads}/good/events.wasm`, `${uploads}/new/mine.toml`]);
+  await page.locator(".notices .notice").getByText("files of several plugins, events and mine").waitFor();
+  await accessible(page, "plugins with the drop zone");
 
   // By keyboard alone: the first stop leads to the content, and a dialog keeps the focus and ends with Escape.
   await page.goto(`${admin}/ui/#/plugins`);

@@ -68,6 +68,8 @@ try {
     // A shadow with answers that differ.
     await open(page, "Plugins");
     await page.getByRole("link", { name: "attributes" }).click();
+    await page.getByText("uploads = true", { exact: true }).waitFor();
+    assert.equal(await page.locator("input[type=file]").count(), 0);
     const shadow = page.getByRole("region", { name: "Rollout of attributes" });
     await shadow.getByRole("cell", { name: "rack of <b>S1</b>" }).waitFor();
     await shadow.getByRole("cell", { name: "no\\u001b[31m" }).waitFor();

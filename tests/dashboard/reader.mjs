@@ -22,14 +22,16 @@ await withPage(admin, { credentials: { username, password } }, async (page) => {
   }
   await open(page, "Plugins");
   assert.ok(await page.getByRole("button", { name: "Scan directory" }).isDisabled());
+  assert.ok(await page.getByRole("group", { name: "Replace a plugin" }).locator("input").isDisabled());
   // The daemon refuses, whatever a page sends.
   const statuses = await page.evaluate(async () => {
     const send = async (method, path) => (await fetch(path, { method })).status;
     return [
       await send("DELETE", "/v1/services/apps/v2/apps/kept"),
       await send("POST", "/v1/plugins/rescan"),
+      await send("PUT", "/v1/plugins/events/files"),
       await send("GET", "/v1/services/apps/v2/apps/kept"),
     ];
   });
-  assert.deepEqual(statuses, [403, 403, 200]);
+  assert.deepEqual(statuses, [403, 403, 403, 200]);
 });

@@ -100,7 +100,7 @@ export async function start(dist) {
     else if (path === `${api}/queue` && state.queue === "failing") json({ message: "the store is away" }, 503);
     else if (path === `${api}/queue` && state.queue === "slow") return; // It never answers.
     else if (path === `${api}/queue`) json({ queue: [] });
-    else if (path === "/v1/plugins") json({ plugins: [{ ...PLUGIN, rollout: state.promoted ? null : PLUGIN.rollout }], dir: "/plugins" });
+    else if (path === "/v1/plugins") json({ plugins: [{ ...PLUGIN, rollout: state.promoted ? null : PLUGIN.rollout }], dir: "/plugins", uploads: false });
     else if (path === "/v1/plugins/attributes/history") json({ durability: "store", records: [] });
     else if (path === "/v1/plugins/attributes/log") json({ lines: [] });
     else if (path === "/v1/plugins/attributes/promote" && request.method === "POST") {

@@ -79,12 +79,34 @@ fn origin(site: &Site, port: &str) -> String {
     format!("http://{}", site.addresses[port])
 }
 
+/// What the operator sends: a new version, one that does not compile, and a new plugin.
+fn files_to_upload() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    let folder = |name: &str| {
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).expect("made");
+        folder
+    };
+    let events = Plugin::first_party("events").stamped(2).wasm;
+    fs::write(folder("good").join("events.wasm"), events).expect("written");
+    fs::write(folder("bad").join("events.wasm"), "\0asm\x0d\0\x01\0broken").expect("written");
+    Plugin::first_party("check-tcp").install(&folder("new"), "mine");
+    dir
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operator_sees_and_changes_everything_in_a_browser() {
-    let mut site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
+    let workflow = "[workflow]\nport = 0\ncontainers = false\n";
+    let mut site = Site::start_with_plugins("uploads = true\n", workflow).await;
     keep_ports(&site);
     let (admin, workflow) = (origin(&site, "admin"), origin(&site, "workflow"));
-    let program = Program::start("daemon.mjs", &[("ADMIN", &admin), ("WORKFLOW", &workflow)]);
+    let files = files_to_upload();
+    let variables = [
+        ("ADMIN", admin.as_str()),
+        ("WORKFLOW", &workflow),
+        ("UPLOADS", &files.path().to_string_lossy()),
+    ];
+    let program = Program::start("daemon.mjs", &variables);
     program
         .serve(async |request| match request {
             "kill" => site.kill_daemon(),
@@ -103,7 +125,8 @@ async fn operator_sees_and_changes_everything_in_a_browser() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_who_may_only_read_changes_nothing_in_a_browser() {
     // The site's admin section is the last one of its configuration.
-    let site = Site::start_with(
+    let site = Site::start_with_plugins(
+        "uploads = true\n",
         "username = \"ann\"\npassword = \"secret\"\nread_only_username = \"rob\"\nread_only_password = \"look\"\n",
     )
     .await;
@@ -188,6 +211,12 @@ async fn admin_port_passes_requests_to_services_with_their_limits_and_audit_even
         (status, listed["agents"].as_array().map(Vec::len)),
         (200, Some(3))
     );
-    let log = "/v1/cluster/log?agent=a&framework=..&task=t&stream=stdout";
-    assert_eq!(send(&site, reqwest::Method::GET, log, "").await.0, 400);
+    for ids in [
+        "framework=..&task=t",
+        "framework=f&task=t&executor=..",
+        "framework=f&task=../t&executor=e",
+    ] {
+        let log = format!("/v1/cluster/log?agent=a&stream=stdout&{ids}");
+        assert_eq!(send(&site, reqwest::Method::GET, &log, "").await.0, 400, "{ids}");
+    }
 }

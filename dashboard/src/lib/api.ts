@@ -13,6 +13,8 @@ export class Failure extends Error {
 
 /** Time for an answer to begin. */
 const TIMEOUT = 20_000;
+/** The same, with a large body to send before it. */
+const UPLOAD_TIMEOUT = 300_000;
 
 /** The path of a service's API on this port. */
 export function service(name: string, path: string): string {
@@ -25,8 +27,10 @@ export function appPath(id: string): string {
 }
 
 async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+  const isFile = body instanceof Blob;
+  const timeout = isFile ? UPLOAD_TIMEOUT : TIMEOUT;
   const late = new AbortController();
-  const timer = setTimeout(() => late.abort(), TIMEOUT);
+  const timer = setTimeout(() => late.abort(), timeout);
   const stop = () => late.abort();
   signal?.addEventListener("abort", stop);
   let response: Response;
@@ -35,12 +39,12 @@ async function send(method: string, path: string, body?: unknown, signal?: Abort
       method,
       signal: late.signal,
       credentials: "same-origin",
-      headers: body === undefined ? {} : { "Content-Type": "application/json" },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      headers: body === undefined || isFile ? {} : { "Content-Type": "application/json" },
+      body: body === undefined || isFile ? body : JSON.stringify(body),
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    const text = late.signal.aborted ? `no answer within ${TIMEOUT / 1000} s` : "the daemon cannot be reached";
+    const text = late.signal.aborted ? `no answer within ${timeout / 1000} s` : "the daemon cannot be reached";
     throw new Failure(0, text);
   } finally {
     clearTimeout(timer);
@@ -88,4 +92,10 @@ export async function change(method: string, path: string, body?: unknown): Prom
   } catch {
     return answer;
   }
+}
+
+/** Sends files of a plugin; the answer has the digest of its component. */
+export async function upload(path: string, files: Blob): Promise<{ digest: string | null }> {
+  const response = await send("PUT", path, files);
+  return (await response.json()) as { digest: string | null };
 }

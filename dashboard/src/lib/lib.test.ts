@@ -3,6 +3,7 @@ import { duration, megabytes, micros, shown, since } from "./format";
 import { Series, samples } from "./metrics";
 import { Parser } from "./sse";
 import { type App, health, rows } from "./tree";
+import { type PluginFiles, body, chosen } from "./upload";
 import { type QueueItem, conditions, summary } from "./why";
 
 function app(id: string, more: Partial<App> = {}): App {
@@ -109,5 +110,34 @@ describe("metrics", () => {
     const series = new Series(3);
     [[10, 0], [20, 1000], [5, 2000], [6, 3000], [8, 4000]].forEach(([value, at]) => series.counter(value!, at!));
     expect(series.values).toEqual([5, 1, 2]);
+  });
+});
+
+describe("upload", () => {
+  const file = (name: string, content = "x") => new File([content], name);
+
+  test("chosen files have to be those of one plugin", () => {
+    const [component, manifest, signature] = [file("a.b.wasm"), file("a.b.toml"), file("a.b.wasm.sig")];
+    expect(chosen([manifest, signature, component])).toEqual({ name: "a.b", component, manifest, signature });
+    expect(chosen([manifest])).toEqual({ name: "a.b", manifest });
+    expect(chosen([component, file("c.toml")])).toMatch("files of several plugins, a.b and c");
+    expect(chosen([file("notes.txt")])).toMatch("notes.txt is no file of a plugin");
+    expect(chosen([component, file("a.b.wasm")])).toBe("a.b.wasm was chosen twice");
+    expect(chosen([signature])).toMatch("expected NAME.wasm");
+    expect(chosen([])).toMatch("expected NAME.wasm");
+  });
+
+  test("a component is sent as it is, several files as an archive", async () => {
+    const files: PluginFiles = { name: "a", component: file("a.wasm", "c".repeat(513)) };
+    expect(await body(files).text()).toBe("c".repeat(513));
+    const archive = await body({ ...files, manifest: file("a.toml", "m".repeat(512)) }).text();
+    expect(archive.length).toBe(512 + 512 + 512 + 1024 + 1024);
+    expect(archive.slice(0, 6)).toBe("a.toml");
+    expect(archive.slice(124, 136)).toBe("00000001000\0");
+    // The sum as `tar` computes it.
+    const sum = [...archive.slice(0, 512)].reduce((total, c, at) => total + (at >= 148 && at < 156 ? 32 : c.charCodeAt(0)), 0);
+    expect(archive.slice(148, 156)).toBe(`${sum.toString(8).padStart(6, "0")}\0 `);
+    expect(archive.slice(1024, 1030)).toBe("a.wasm");
+    expect(archive.slice(-1024)).toBe("\0".repeat(1024));
   });
 });

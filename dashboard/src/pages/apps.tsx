@@ -39,7 +39,22 @@ interface Pod {
   id: string;
   status: string;
   spec?: { scaling?: { instances?: number } };
-  instances: unknown[];
+  instances: PodInstance[];
+}
+
+interface PodInstance {
+  id: string;
+  agentId?: string;
+  agentHostname?: string;
+  executorId?: string;
+  containers: { name: string; containerId: string; status: string; statusSince: string }[];
+}
+
+/** Whose output is shown. A task that is one of a group has its output in the sandbox of the group's executor. */
+interface Source {
+  id: string;
+  agent: string;
+  executor?: string;
 }
 
 const TONES: Record<Health, Tone> = {
@@ -269,7 +284,7 @@ function Detail({ id, refresh }: { id: string; refresh: () => void }) {
             <code>{shown(value.container?.docker?.image ?? value.cmd ?? "", 500)}</code>
           </p>
           <Tasks id={id} tasks={value.tasks} done={done} log={setLog} />
-          {log && <TaskLog task={log} close={() => setLog(undefined)} />}
+          {log && <TaskLog source={{ id: log.id, agent: log.slaveId }} close={() => setLog(undefined)} />}
         </>
       )}
     </Panel>
@@ -329,22 +344,23 @@ function short(id: string): string {
   return at < 0 ? id : id.slice(at + 1).replace(/^instance-/, "");
 }
 
-function TaskLog({ task, close }: { task: Task; close: () => void }) {
+function TaskLog({ source, close }: { source: Source; close: () => void }) {
   const info = useLive("info", (signal) => get<{ frameworkId: string | null }>(api("/v2/info"), signal), 60_000);
   const framework = info.value?.frameworkId;
   return (
-    <section aria-label={`Log of ${shown(task.id, 200)}`}>
+    <section aria-label={`Log of ${shown(source.id, 200)}`}>
       <h3>
-        Log of {shown(short(task.id), 100)}{" "}
+        Log of {shown(short(source.id), 100)}{" "}
         <button type="button" class="plain" onClick={close} aria-label="Close the log">
           ✕
         </button>
       </h3>
       {framework ? (
         <Log
-          title={task.id}
+          title={source.id}
           source={(stream, offset) => {
-            const query = new URLSearchParams({ agent: task.slaveId, framework, task: task.id, stream });
+            const query = new URLSearchParams({ agent: source.agent, framework, task: source.id, stream });
+            if (source.executor !== undefined) query.set("executor", source.executor);
             if (offset !== undefined) query.set("offset", String(offset));
             return `/v1/cluster/log?${query.toString()}`;
           }}
@@ -474,8 +490,23 @@ function Waiting(props: { queue: QueueItem[] | undefined; error?: Failed; first?
 }
 
 function Pods({ pods, refresh }: { pods: Pod[]; refresh: () => void }) {
+  const [selected, setSelected] = useState("");
+  const [log, setLog] = useState<Source>();
+  const pod = pods.find(({ id }) => id === selected);
+  const select = (id: string) => {
+    setSelected(id === selected ? "" : id);
+    setLog(undefined);
+  };
   const columns: Column<Pod>[] = [
-    { title: "Pod", width: "3fr", cell: ({ id }) => shown(id, 200) },
+    {
+      title: "Pod",
+      width: "3fr",
+      cell: ({ id }) => (
+        <button type="button" class="plain" aria-expanded={id === selected} onClick={() => select(id)} title="Containers and their output">
+          {id === selected ? "▾" : "▸"} {shown(id, 200)}
+        </button>
+      ),
+    },
     { title: "State", width: "7rem", cell: ({ status }) => <Badge tone={status === "STABLE" ? "good" : "info"}>{shown(status.toLowerCase(), 30)}</Badge> },
     { title: "Instances", width: "6rem", end: true, cell: ({ instances }) => instances.length },
     {
@@ -499,7 +530,48 @@ function Pods({ pods, refresh }: { pods: Pod[]; refresh: () => void }) {
   ];
   return (
     <Panel title="Pods">
-      <Table label="Pods" rows={pods} columns={columns} id={({ id }) => id} height={10} empty="There are no pods." />
+      <Table label="Pods" rows={pods} columns={columns} id={({ id }) => id} selected={selected} height={10} empty="There are no pods." />
+      {pod && <Containers pod={pod} log={setLog} />}
+      {pod && log && <TaskLog key={log.id} source={log} close={() => setLog(undefined)} />}
     </Panel>
+  );
+}
+
+function Containers({ pod, log }: { pod: Pod; log: (source: Source) => void }) {
+  const rows = pod.instances.flatMap((instance) => instance.containers.map((container) => ({ instance, ...container })));
+  const columns: Column<(typeof rows)[number]>[] = [
+    { title: "Container", width: "1.5fr", cell: ({ name }) => shown(name, 100) },
+    { title: "Instance", width: "3fr", cell: ({ instance }) => <span title={shown(instance.id, 300)}>{shown(short(instance.id), 100)}</span> },
+    {
+      title: "State",
+      width: "6rem",
+      cell: ({ status }) => {
+        const state = status.replace(/^TASK_/, "").toLowerCase();
+        return <Badge tone={state === "running" ? "good" : "info"}>{shown(state, 30)}</Badge>;
+      },
+    },
+    { title: "Host", width: "2fr", cell: ({ instance }) => shown(instance.agentHostname ?? "–", 100) },
+    { title: "Since", width: "5rem", cell: ({ statusSince }) => since(statusSince) },
+    {
+      title: "",
+      width: "4rem",
+      end: true,
+      cell: ({ instance: { agentId, executorId }, containerId }) =>
+        agentId !== undefined && executorId !== undefined && (
+          <button
+            type="button"
+            onClick={() => log({ id: containerId, agent: agentId, executor: executorId })}
+            aria-label={`Log of ${shown(containerId, 200)}`}
+          >
+            Log
+          </button>
+        ),
+    },
+  ];
+  return (
+    <>
+      <h3>Containers of {shown(pod.id, 200)}</h3>
+      <Table label="Containers" rows={rows} columns={columns} id={({ containerId }) => containerId} height={10} empty="No container is launched." />
+    </>
   );
 }

@@ -7,6 +7,7 @@ import { useLive } from "../lib/live";
 import { Series } from "../lib/metrics";
 import { Action } from "../parts/actions";
 import { Badge, Empty, Facts, Panel, Spark, type Tone } from "../parts/basics";
+import { DropZone } from "../parts/drop";
 import { type Column, Table } from "../parts/table";
 
 interface Rollout {
@@ -83,7 +84,7 @@ class Sampled {
 export function PluginsPage({ selected }: { selected: string }) {
   const sampled = useRef(new Map<string, Sampled>());
   const { value, error, refresh } = useLive("plugins", async (signal) => {
-    const answer = await get<{ plugins: Plugin[]; dir: string }>("/v1/plugins", signal);
+    const answer = await get<{ plugins: Plugin[]; dir: string; uploads?: boolean }>("/v1/plugins", signal);
     const at = performance.now();
     for (const plugin of answer.plugins) {
       let series = sampled.current.get(plugin.name);
@@ -143,9 +144,11 @@ export function PluginsPage({ selected }: { selected: string }) {
         }
       >
         <Table label="Plugins" rows={value?.plugins ?? []} columns={columns} id={({ name }) => name} selected={selected} height={12} empty="The plugin directory is empty." />
-        {value && (
+        {value?.uploads && <DropZone versions={new Map(value.plugins.map(({ name, version }) => [name, version]))} done={refresh} />}
+        {value && !value.uploads && (
           <p class="note">
-            A plugin is replaced by putting its new file into <code>{shown(value.dir, 300)}</code>; it is admitted without a restart.
+            A plugin is replaced by putting its new file into <code>{shown(value.dir, 300)}</code>; it is admitted without a restart. Files can
+            be dropped here if the daemon's configuration has <code>uploads = true</code> in the section <code>[plugins]</code>.
           </p>
         )}
       </Panel>

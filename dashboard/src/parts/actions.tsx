@@ -25,7 +25,7 @@ export const Session = createContext<{
 
 export const READ_ONLY = "This user may only read.";
 
-export function Action(props: {
+interface Change {
   label: string;
   /** What will happen, as a question. */
   question: string;
@@ -36,14 +36,33 @@ export function Action(props: {
   /** Makes the change; returns what happened. */
   run: (number: number) => Promise<string>;
   done?: () => void;
-  disabled?: string;
-  children?: ComponentChildren;
-}) {
-  const { user, notify } = useContext(Session);
+}
+
+export function Action(props: Change & { disabled?: string; children?: ComponentChildren }) {
+  const { user } = useContext(Session);
   const [open, setOpen] = useState(false);
+  const reason = user?.read_only ? READ_ONLY : props.disabled;
+  return (
+    <>
+      <button
+        type="button"
+        class={props.danger ? "danger" : ""}
+        disabled={reason !== undefined}
+        title={reason}
+        onClick={() => setOpen(true)}
+      >
+        {props.children ?? props.label}
+      </button>
+      {open && <Question {...props} close={() => setOpen(false)} />}
+    </>
+  );
+}
+
+/** Asks, makes the change, says what happened, and closes. */
+export function Question(props: Change & { close: () => void }) {
+  const { notify } = useContext(Session);
   const [busy, setBusy] = useState(false);
   const [number, setNumber] = useState(props.number?.value ?? 0);
-  const reason = user?.read_only ? READ_ONLY : props.disabled;
 
   const confirm = async () => {
     setBusy(true);
@@ -54,57 +73,40 @@ export function Action(props: {
       const status = error instanceof Failure && error.status > 0 ? ` (${error.status})` : "";
       notify(`${props.label} failed${status}: ${shown(error instanceof Error ? error.message : error, 500)}`, true);
     }
-    setBusy(false);
-    setOpen(false);
+    props.close();
   };
 
   return (
-    <>
-      <button
-        type="button"
-        class={props.danger ? "danger" : ""}
-        disabled={reason !== undefined}
-        title={reason}
-        onClick={() => {
-          setNumber(props.number?.value ?? 0);
-          setOpen(true);
+    <Modal title={props.question} close={props.close}>
+      {props.detail && <p>{props.detail}</p>}
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void confirm();
         }}
       >
-        {props.children ?? props.label}
-      </button>
-      {open && (
-        <Modal title={props.question} close={() => setOpen(false)}>
-          {props.detail && <p>{props.detail}</p>}
-          <form
-            onSubmit={(event) => {
-              event.preventDefault();
-              void confirm();
-            }}
-          >
-            {props.number && (
-              <label>
-                {props.number.label}
-                <input
-                  type="number"
-                  min={0}
-                  max={props.number.max}
-                  required
-                  value={number}
-                  onInput={(event) => setNumber(event.currentTarget.valueAsNumber)}
-                />
-              </label>
-            )}
-            <menu>
-              <button type="button" onClick={() => setOpen(false)}>
-                Cancel
-              </button>
-              <button type="submit" class={props.danger ? "danger" : "primary"} disabled={busy}>
-                {busy ? "Working…" : props.label}
-              </button>
-            </menu>
-          </form>
-        </Modal>
-      )}
-    </>
+        {props.number && (
+          <label>
+            {props.number.label}
+            <input
+              type="number"
+              min={0}
+              max={props.number.max}
+              required
+              value={number}
+              onInput={(event) => setNumber(event.currentTarget.valueAsNumber)}
+            />
+          </label>
+        )}
+        <menu>
+          <button type="button" onClick={props.close}>
+            Cancel
+          </button>
+          <button type="submit" class={props.danger ? "danger" : "primary"} disabled={busy}>
+            {busy ? "Working…" : props.label}
+          </button>
+        </menu>
+      </form>
+    </Modal>
   );
 }
