@@ -1,5 +1,7 @@
 //! Shutdown signals of a running command.
 
+use std::io::IsTerminal as _;
+
 use tokio_util::sync::CancellationToken;
 
 /// Cancels `token` on Ctrl-C or SIGTERM; a second signal ends the process immediately.
@@ -9,7 +11,10 @@ pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
         tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
-        eprintln!("stopping; press Ctrl-C again to stop immediately");
+        // Not among the lines of a log.
+        if std::io::stderr().is_terminal() {
+            eprintln!("stopping; press Ctrl-C again to stop immediately");
+        }
         token.cancel();
         tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
         std::process::exit(1);
