@@ -79,6 +79,7 @@ mod skip_ssl;
 mod store_at_start;
 mod supervisor;
 mod swap;
+mod systemd;
 mod traces;
 mod upgrade;
 mod workflow;

@@ -44,8 +44,19 @@ fn dist(out: &Path, arguments: &[&str]) {
     );
 }
 
+/// The Debian package of the version before, made once.
+pub(crate) fn package_before() -> PathBuf {
+    static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
+    let out = PACKAGES.get_or_init(|| {
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages-before");
+        dist(&out, &["--package-version", PREVIOUS, "--only", "debian"]);
+        out
+    });
+    package(out, ".deb")
+}
+
 /// All packages of this version, made once.
-fn packages() -> &'static Path {
+pub(crate) fn packages() -> &'static Path {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     PACKAGES.get_or_init(|| {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
@@ -55,7 +66,7 @@ fn packages() -> &'static Path {
 }
 
 /// The only file with this ending.
-fn package(dir: &Path, ending: &str) -> PathBuf {
+pub(crate) fn package(dir: &Path, ending: &str) -> PathBuf {
     let files = fs::read_dir(dir)
         .expect("packages")
         .flatten()
@@ -163,10 +174,8 @@ async fn debian_package_is_installed_upgraded_with_a_running_task_and_purged() {
     let Some(root) = DebianRoot::for_test("debian_package") else {
         return;
     };
-    let old = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages-before");
-    dist(&old, &["--package-version", PREVIOUS, "--only", "debian"]);
     let before = root.paths();
-    root.install(&package(&old, ".deb"));
+    root.install(&package_before());
     let shown = root.run(&[
         "dpkg-query",
         "--show",

@@ -20,17 +20,10 @@ impl DebianRoot {
     /// A fresh root for `test`. `None`: the test is left out, because no root can be made here. In
     /// CI (variable `CI`) that is a failure.
     pub fn for_test(test: &str) -> Option<Self> {
-        match Self::make() {
-            Ok(root) => Some(root),
-            Err(why) => {
-                assert!(std::env::var_os("CI").is_none(), "{test}: {why}");
-                println!("left out: {test}: {why}");
-                None
-            }
-        }
+        possible(test, Self::make())
     }
 
-    fn make() -> Result<Self, String> {
+    pub(crate) fn make() -> Result<Self, String> {
         let clean = clean_root()?;
         let target = clean.parent().ok_or("the root has a folder")?;
         let dir = tempfile::Builder::new()
@@ -60,7 +53,7 @@ impl DebianRoot {
     /// A program in the root, as this user or root. Its process is the one that is started.
     pub fn command(&self, user: Option<&str>, program: &[&str]) -> Command {
         let mut command = Command::new("unshare");
-        command
+        with_own_variables(&mut command)
             .args(["--mount", "--propagation", "private", "sh", "-c"])
             .arg(
                 "mount -t proc proc \"$1/proc\" && mount --bind /dev/null \"$1/dev/null\" && user=$2 && cd \"$1\" && \
@@ -69,11 +62,7 @@ impl DebianRoot {
             .arg("sh")
             .arg(self.dir.path())
             .arg(user.unwrap_or_default())
-            .args(program)
-            .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("LC_ALL", "C")
-            .env("DEBIAN_FRONTEND", "noninteractive");
+            .args(program);
         command
     }
 
@@ -84,9 +73,16 @@ impl DebianRoot {
 
     /// Installs a package, or upgrades to it.
     pub fn install(&self, package: &Path) {
-        fs::copy(package, self.path("/tmp/package.deb")).expect("copied");
-        self.run(&["dpkg", "--install", "/tmp/package.deb"]);
-        fs::remove_file(self.path("/tmp/package.deb")).expect("removed");
+        self.install_by(package, |program| self.run(program));
+    }
+
+    /// The same with a way to run a program in the root.
+    pub(crate) fn install_by(&self, package: &Path, run: impl FnOnce(&[&str]) -> String) {
+        // Not in /tmp, where a booted root has a file system of its own.
+        const COPY: &str = "/var/cache/package.deb";
+        fs::copy(package, self.path(COPY)).expect("copied");
+        run(&["dpkg", "--install", COPY]);
+        fs::remove_file(self.path(COPY)).expect("removed");
     }
 
     /// All paths, without records of the package system.
@@ -112,6 +108,31 @@ impl DebianRoot {
     }
 }
 
+/// `None`: the test is left out here, for the reason that it prints. In CI (variable `CI`) that is a
+/// failure.
+pub(crate) fn possible<T>(test: &str, made: Result<T, String>) -> Option<T> {
+    match made {
+        Ok(made) => Some(made),
+        Err(why) => {
+            assert!(std::env::var_os("CI").is_none(), "{test}: {why}");
+            println!("left out: {test}: {why}");
+            None
+        }
+    }
+}
+
+/// The variables of programs in the root: none of this machine's.
+pub(crate) fn with_own_variables(command: &mut Command) -> &mut Command {
+    command
+        .env_clear()
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
+        .env("LC_ALL", "C")
+        .env("DEBIAN_FRONTEND", "noninteractive")
+}
+
 /// The root that is copied; made once, in a folder that is renamed when it is complete.
 fn clean_root() -> Result<PathBuf, String> {
     let (codename, mirror) = source()?;
@@ -120,7 +141,7 @@ fn clean_root() -> Result<PathBuf, String> {
     // Other tests make it at the same time.
     let lock = fs::File::create(folder.join("lock")).map_err(|error| error.to_string())?;
     lock.lock().map_err(|error| error.to_string())?;
-    let root = folder.join(&codename);
+    let root = folder.join(format!("{codename}-systemd"));
     if root.exists() {
         return Ok(root);
     }
@@ -133,7 +154,7 @@ fn clean_root() -> Result<PathBuf, String> {
         .map_err(|error| error.to_string())?;
     let mut debootstrap = Command::new("debootstrap");
     debootstrap
-        .args(["--variant=minbase", "--include=adduser", &codename])
+        .args(["--variant=minbase", "--include=adduser,systemd", &codename])
         .arg(making.path())
         .arg(&mirror);
     succeeded(&mut debootstrap).map_err(|error| format!("debootstrap {codename}: {error}"))?;
@@ -166,7 +187,7 @@ fn source() -> Result<(String, String), String> {
 }
 
 /// Runs a program and returns what it printed; the error has the end of its output.
-fn succeeded(command: &mut Command) -> Result<String, String> {
+pub(crate) fn succeeded(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output: Output = command
         .output()

@@ -15,6 +15,7 @@
 
 pub mod airflow;
 pub mod authors;
+pub mod booted;
 pub mod breaking;
 pub mod collector;
 pub mod debian;

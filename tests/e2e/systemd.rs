@@ -1,0 +1,198 @@
+//! The units of the Debian package under a real systemd: hardening, sockets, readiness, restarts,
+//! an upgrade and the removal, as an administrator has them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+use transom_testkit::eventually;
+use transom_tests::booted::Booted;
+
+use crate::packages::{package, package_before, packages};
+
+const SERVICE: &str = "transom.service";
+const SOCKETS: [&str; 3] = [
+    "transom-admin.socket",
+    "transom-apps.socket",
+    "transom-discovery.socket",
+];
+
+/// `systemd-analyze security` prints 1.6 (in tenths): what remains is the network, executable memory
+/// for plugins, and port 53.
+const EXPOSURE: &str = "--threshold=16";
+
+/// What the kernel answers to a call that the unit forbids.
+const FORBIDDEN: [&str; 3] = [
+    "Operation not permitted",
+    "Permission denied",
+    "Read-only file system",
+];
+
+/// `systemctl VERB` for the sockets and the service.
+fn units(booted: &Booted, verb: &[&str]) {
+    booted.run(&[&["systemctl"], verb, SOCKETS.as_slice(), &[SERVICE]].concat());
+}
+
+/// A property of the service.
+fn property(booted: &Booted, name: &str) -> String {
+    let value = booted.run(&["systemctl", "show", "--property", name, "--value", SERVICE]);
+    value.trim().to_owned()
+}
+
+fn active(booted: &Booted) -> String {
+    property(booted, "ActiveState")
+}
+
+/// The body of a response without an error status. Nothing is retried: a refused connection is an
+/// error.
+fn get(booted: &Booted, url: &str) -> Result<String, String> {
+    output(&mut booted.client(&["curl", "--silent", "--show-error", "--fail-with-body", url]))
+}
+
+fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("{output:?}"))
+    }
+}
+
+/// The id of the only task of `/kept`, once it runs.
+async fn running(booted: &Booted) -> String {
+    eventually("a running task", async || {
+        let tasks = get(booted, "http://127.0.0.1:8080/v2/apps/kept/tasks")?;
+        let tasks: Value = serde_json::from_str(&tasks).map_err(|error| error.to_string())?;
+        let task = &tasks["tasks"][0];
+        match (task["state"].as_str(), task["id"].as_str()) {
+            (Some("TASK_RUNNING"), Some(id)) => Ok(id.to_owned()),
+            _ => Err(tasks.to_string()),
+        }
+    })
+    .await
+}
+
+async fn post_app(booted: &Booted) {
+    let app = json!({"id": "/kept", "cmd": "exec sleep 1000000", "cpus": 0.1, "mem": 32, "user": "root"});
+    let app = app.to_string();
+    let url = "http://127.0.0.1:8080/v2/apps";
+    let post = [
+        "curl",
+        "--silent",
+        "--show-error",
+        "--fail-with-body",
+        "--json",
+        &app,
+        url,
+    ];
+    eventually("the leader", async || output(&mut booted.client(&post))).await;
+}
+
+/// Restarts the service under requests, each on a connection of its own; all of them must succeed.
+fn restart_under_requests(booted: &Booted) {
+    let (restarted, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !restarted.load(Ordering::Relaxed) {
+                get(booted, "http://127.0.0.1:8080/v2/info").expect("an answer during the restart");
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while answers.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        booted.run(&["systemctl", "restart", SERVICE]);
+        restarted.store(true, Ordering::Relaxed);
+    });
+}
+
+/// The links that `systemctl enable` has made.
+fn enabled(booted: &Booted) -> Vec<PathBuf> {
+    let dir = booted.root().path("/etc/systemd/system");
+    let folders = fs::read_dir(dir).expect("units").flatten();
+    let wants = folders.filter(|it| it.file_name().to_string_lossy().ends_with(".wants"));
+    let links = wants.flat_map(|it| fs::read_dir(it.path()).expect("links").flatten());
+    links
+        .map(|it| it.path())
+        .filter(|it| it.to_string_lossy().contains("/transom"))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upgrade() {
+    let Some(booted) = Booted::for_test("units_serve_hardened").await else {
+        return;
+    };
+    booted.install(&package_before());
+    let all = [SOCKETS.as_slice(), &[SERVICE]].concat();
+    booted.run(&[["systemd-analyze", "verify", "--man=no"].as_slice(), &all].concat());
+    booted.run(&["systemd-analyze", "security", "--no-pager", EXPOSURE, SERVICE]);
+    assert_eq!(active(&booted), "inactive");
+
+    // The settings are the package's: its master, its ports; and port 53, for which the unit has a
+    // capability.
+    let variables = booted.root().path("/etc/default/transom");
+    fs::write(variables, "TRANSOM_DISCOVERY_PORT=53\n").expect("written");
+    let cluster = [
+        "transom",
+        "cluster",
+        "--listen",
+        "127.0.0.1:5050",
+        "--work-dir",
+        "/var/lib/cluster",
+    ];
+    booted.run(&[["systemd-run", "--quiet", "--unit=cluster"].as_slice(), &cluster].concat());
+    booted.run(&[["systemctl", "--quiet", "enable", "--now"].as_slice(), &SOCKETS].concat());
+    assert_eq!(active(&booted), "inactive");
+    // A connection to the socket starts the daemon.
+    get(&booted, "http://127.0.0.1:8080/v2/info").expect("an answer of the started daemon");
+    assert_eq!(active(&booted), "active");
+    post_app(&booted).await;
+    let task = running(&booted).await;
+    eventually("the app's address", async || {
+        let lookup = ["dig", "@127.0.0.1", "+short", "kept.marathon.mesos"];
+        let found = output(&mut booted.client(&lookup))?;
+        if found.starts_with("127.") {
+            Ok(())
+        } else {
+            Err(found)
+        }
+    })
+    .await;
+
+    let first = property(&booted, "MainPID");
+    restart_under_requests(&booted);
+    let second = property(&booted, "MainPID");
+    assert_ne!(first, second);
+    booted.install(&package(packages(), ".deb"));
+    assert_eq!(active(&booted), "active");
+    assert_ne!(property(&booted, "MainPID"), second);
+    assert_eq!(running(&booted).await, task);
+
+    units(&booted, &["stop"]);
+    assert_eq!(active(&booted), "inactive");
+    assert_eq!(property(&booted, "Result"), "success");
+    let log = [
+        "journalctl",
+        "--no-pager",
+        "--output=cat",
+        "--unit",
+        SERVICE,
+        "--identifier=transom",
+    ];
+    let log = booted.run(&log);
+    assert!(log.lines().any(|line| line.contains("\"serving\"")), "{log}");
+    for line in log.lines() {
+        assert!(line.starts_with('{') && line.ends_with('}'), "no JSON: {line}");
+        assert!(!FORBIDDEN.iter().any(|it| line.contains(it)), "{line}");
+    }
+
+    units(&booted, &["--quiet", "enable", "--now"]);
+    assert_eq!(enabled(&booted).len(), 4, "{:?}", enabled(&booted));
+    booted.run(&["dpkg", "--remove", "transom"]);
+    assert_eq!(active(&booted), "inactive");
+    assert_eq!(enabled(&booted), Vec::<PathBuf>::new());
+}

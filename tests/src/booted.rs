@@ -1,0 +1,208 @@
+//! A Debian root that systemd has booted, for tests of units as administrators use them.
+//!
+//! systemd is process 1 of namespaces of its own: processes, mounts, control groups, host name and a
+//! network with nothing but loopback, so that units have their own ports whatever runs here. `/proc/sys`
+//! and `/sys` are read-only for it. All of its processes end with the handle, and with the test's
+//! process.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use transom_testkit::eventually;
+
+use crate::debian::{DebianRoot, possible, succeeded, with_own_variables};
+
+/// Becomes systemd in the root `$1`, in a new control group `$2`. systemd expects of its caller what a
+/// container runtime provides: <https://systemd.io/CONTAINER_INTERFACE>.
+const BOOT: &str = r#"
+mount --bind "$1" "$1"
+cd "$1"
+mount -t cgroup2 cgroup2 mnt
+mkdir "mnt/$2"
+echo 0 > "mnt/$2/cgroup.procs"
+umount mnt
+mount -t proc -o nosuid,nodev,noexec proc proc
+mount --bind proc/sys proc/sys
+mount -o remount,bind,ro proc/sys
+mount -t sysfs -o ro,nosuid,nodev,noexec sysfs sys
+mount -t tmpfs -o mode=755,nosuid dev dev
+for name in null zero full random urandom tty; do
+    touch "dev/$name"
+    mount --bind "/dev/$name" "dev/$name"
+done
+mkdir dev/shm dev/pts
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+mount -t tmpfs -o mode=755,nosuid,nodev run run
+mount -t tmpfs -o nosuid,nodev tmp tmp
+exec unshare --cgroup sh -euc '
+    mount -t cgroup2 -o nosuid,nodev,noexec cgroup2 sys/fs/cgroup
+    pivot_root . mnt
+    cd /
+    umount --lazy /mnt
+    exec env --ignore-environment container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        /lib/systemd/systemd --unit=basic.target --log-target=journal --show-status=no'
+"#;
+
+/// Removes the control group `$2`, with what systemd has made in it.
+const CLEAN: &str = r#"
+mount -t cgroup2 cgroup2 "$1/mnt"
+cd "$1/mnt"
+[ ! -d "$2" ] || find "$2" -depth -type d -exec rmdir {} +
+"#;
+
+/// For a program in the root, in seconds.
+const TIMEOUT: &str = "60";
+
+/// A booted root; its processes end when it is dropped.
+pub struct Booted {
+    root: DebianRoot,
+    /// `unshare`, the parent of systemd.
+    parent: Child,
+    /// The process id of systemd outside of its namespaces.
+    init: Option<Pid>,
+    group: String,
+}
+
+impl Booted {
+    /// A booted copy of the clean root for `test`. `None`: the test is left out, because systemd
+    /// cannot be booted here. In CI (variable `CI`) that is a failure.
+    pub async fn for_test(test: &str) -> Option<Self> {
+        let booted = match DebianRoot::make() {
+            Ok(root) => Self::boot(root).await,
+            Err(why) => Err(why),
+        };
+        possible(test, booted)
+    }
+
+    async fn boot(root: DebianRoot) -> Result<Self, String> {
+        let log = fs::File::create(root.path("/var/log/boot")).map_err(|error| error.to_string())?;
+        let same = log.try_clone().map_err(|error| error.to_string())?;
+        let group = format!("transom-test-{}", std::process::id());
+        // The end of this test's thread ends unshare, whose end ends systemd.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "unshare", "--fork", "--kill-child=KILL"])
+            .args(["--mount", "--propagation", "private"])
+            .args(["--pid", "--net", "--ipc", "--uts", "sh", "-euc", BOOT, "sh"])
+            .arg(root.path("/"))
+            .arg(&group)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(same);
+        let parent = command
+            .spawn()
+            .map_err(|error| format!("cannot run setpriv: {error}"))?;
+        let mut booted = Self {
+            root,
+            parent,
+            init: None,
+            group,
+        };
+        eventually("systemd, or the reason that it does not boot", async || {
+            booted.look()
+        })
+        .await?;
+        Ok(booted)
+    }
+
+    /// Whether systemd has booted, or why it never will; the outer error: not yet.
+    fn look(&mut self) -> Result<Result<(), String>, String> {
+        if let Some(status) = self.parent.try_wait().map_err(|error| error.to_string())? {
+            let log = self.root.read("/var/log/boot");
+            return Ok(Err(format!("systemd does not boot ({status}): {log}")));
+        }
+        let parent = self.parent.id();
+        let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
+            .map_err(|error| error.to_string())?;
+        let init: i32 = children
+            .trim()
+            .parse()
+            .map_err(|_| format!("the children of unshare are `{children}`"))?;
+        self.init = Some(Pid::from_raw(init));
+        let name = fs::read_to_string(format!("/proc/{init}/comm")).map_err(|error| error.to_string())?;
+        if name != "systemd\n" {
+            return Err(format!("process 1 is {name}"));
+        }
+        let mut state = self.command(&["systemctl", "is-system-running"]);
+        let output = state.output().map_err(|error| error.to_string())?;
+        match String::from_utf8_lossy(&output.stdout).trim() {
+            "running" => Ok(Ok(())),
+            // A unit of Debian's that does not run here is in the way of every test.
+            "degraded" => Ok(Err(format!(
+                "systemd has failed units: {}",
+                self.run(&["systemctl", "--failed", "--no-legend", "--plain"])
+            ))),
+            _ => Err(format!("systemd is not running: {output:?}")),
+        }
+    }
+
+    /// A program in the booted root, as root.
+    pub fn command(&self, program: &[&str]) -> Command {
+        self.entering(
+            &["--mount", "--pid", "--cgroup", "--net", "--ipc", "--uts"],
+            program,
+        )
+    }
+
+    /// A program of this machine on the network of the booted root, such as a client of a port.
+    pub fn client(&self, program: &[&str]) -> Command {
+        self.entering(&["--net"], program)
+    }
+
+    fn entering(&self, namespaces: &[&str], program: &[&str]) -> Command {
+        let init = self.init.expect("systemd is process 1");
+        let mut command = Command::new("timeout");
+        with_own_variables(&mut command)
+            .args([TIMEOUT, "nsenter", "--target", &init.to_string()])
+            .args(namespaces)
+            .args(program)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a program in the booted root, as root, and returns its output.
+    pub fn run(&self, program: &[&str]) -> String {
+        succeeded(&mut self.command(program)).unwrap_or_else(|error| panic!("{program:?}: {error}"))
+    }
+
+    /// Installs a package, or upgrades to it.
+    pub fn install(&self, package: &Path) {
+        self.root.install_by(package, |program| self.run(program));
+    }
+
+    /// The files.
+    pub fn root(&self) -> &DebianRoot {
+        &self.root
+    }
+}
+
+impl Drop for Booted {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.init.is_some() {
+            let journal = self
+                .command(&["journalctl", "--no-pager", "--lines", "100"])
+                .output();
+            let journal = journal.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
+            eprintln!("---- the journal:\n{}\n----", journal.unwrap_or_default());
+        }
+        // The kernel ends all other processes of the namespace before it reports the end of the first.
+        if let Some(init) = self.init {
+            let _ = kill(init, Signal::SIGKILL);
+        } else {
+            let _ = self.parent.kill();
+        }
+        let _ = self.parent.wait();
+        let mut clean = Command::new("unshare");
+        clean
+            .args(["--mount", "--propagation", "private", "sh", "-euc", CLEAN, "sh"])
+            .arg(self.root.path("/"))
+            .arg(&self.group);
+        if let Err(error) = succeeded(&mut clean) {
+            eprintln!("the control group {} is left: {error}", self.group);
+        }
+    }
+}
