@@ -2,9 +2,11 @@
 //! each language, by the documented commands alone.
 //!
 //! The commands are `transom plugin new` and then those of the project's own README.md, line by
-//! line. The last one copies the plugin into the directory of a running `transom dev`, and its time
-//! ends when the plugin serves. Nothing is built or compiled before; downloaded packages may be in
-//! the caches of cargo, pip and npm, so a first run measures the network as well.
+//! line, with the kit that `new` puts into the project. The last one copies the plugin into the
+//! directory of a running `transom dev`, and its time ends when the plugin serves. Afterwards
+//! `transom plugin dev` follows the project, and the time of one change is measured, until it serves.
+//! Nothing is built or compiled before; downloaded packages may be in the caches of cargo, pip and
+//! npm, so a first run measures the network as well.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,8 +19,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-/// A language, and the aim in seconds on two cores with downloaded packages.
-const LANGUAGES: [(&str, u64); 3] = [("rust", 120), ("python", 180), ("javascript", 180)];
+/// A language, the aim in seconds on two cores with downloaded packages, and the plugin's source.
+const LANGUAGES: [(&str, u64, &str); 3] = [
+    ("rust", 120, "src/lib.rs"),
+    ("python", 180, "src/app.py"),
+    ("javascript", 180, "plugin.js"),
+];
+/// The change: a text of the template, for subscribers, and another.
+const EDIT: [&str; 2] = [
+    "this filter takes no expressions",
+    "this filter has no expressions",
+];
 const NAME: &str = "mine";
 const WORLD: &str = "event-filter";
 /// For one command, and for the daemon's start and its admission.
@@ -35,12 +46,12 @@ pub(super) fn figures(transom: &Path, components: &Path, variables: &[(String, S
         daemon: Daemon::start(transom, components, &dir.path().join("state"))?,
     };
     let mut figures = serde_json::Map::new();
-    for (language, aim) in LANGUAGES {
+    for (language, aim, source) in LANGUAGES {
         eprintln!("    {language}");
         let folder = dir.path().join(language);
         fs::create_dir(&folder)?;
         let mut measured = site
-            .language(language, &folder)
+            .language(language, source, &folder)
             .with_context(|| format!("the documented commands for {language}"))?;
         measured["aim_seconds"] = json!(aim);
         figures.insert(language.to_owned(), measured);
@@ -57,7 +68,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    fn language(&self, language: &str, folder: &Path) -> Result<Value> {
+    fn language(&self, language: &str, source: &str, folder: &Path) -> Result<Value> {
         let new = format!("transom plugin new {NAME} --world {WORLD} --language {language}");
         let mut steps = vec![self.step(folder, &new)?];
         let project = folder.join(NAME);
@@ -75,6 +86,7 @@ impl Site<'_> {
                 let begun = Instant::now();
                 self.step(&project, &run)?;
                 self.shown(&digest)?;
+                eprintln!("    {:>7.1} s  until it serves", seconds(begun));
                 steps.push(json!({"command": command, "seconds": seconds(begun)}));
             } else {
                 steps.push(self.step(&project, &run)?);
@@ -85,18 +97,60 @@ impl Site<'_> {
             &project,
             &format!("transom plugin test out/{NAME}.wasm cases.toml"),
         )?;
+        let change = self.change(&project, &project.join(source))?;
         fs::remove_file(self.daemon.plugins.join(format!("{NAME}.wasm")))?;
         self.shown(&Value::Null)?;
         Ok(json!({
             "steps": steps,
             "seconds": (total * 10.0).round() / 10.0,
             "second_test_seconds": again["seconds"],
+            "change_until_served_seconds": change,
         }))
+    }
+
+    /// How long a change of the source takes until it serves, while `transom plugin dev` follows the
+    /// project: built, tested, copied, compiled by the daemon.
+    fn change(&self, project: &Path, source: &Path) -> Result<f64> {
+        let mut dev = self.shell(project, "exec transom plugin dev")?;
+        let dev = Running::start(dev.stdout(Stdio::piped()).stderr(Stdio::inherit()))?;
+        dev.line("the first round of `plugin dev`", |line| {
+            line.contains("waiting for changes").then_some(())
+        })?;
+        let text = fs::read_to_string(source).with_context(|| format!("reading {}", source.display()))?;
+        let [from, to] = EDIT;
+        ensure!(text.contains(from), "`{from}` is not in {}", source.display());
+        let begun = Instant::now();
+        fs::write(source, text.replace(from, to)).with_context(|| format!("writing {}", source.display()))?;
+        let served = dev.line("a served change", |line| {
+            line.contains(", after ").then(|| line.contains(" serves"))
+        })?;
+        let time = seconds(begun);
+        ensure!(served, "`transom plugin dev` does not serve the change");
+        eprintln!("    {time:>7.1} s  a change, with `transom plugin dev`");
+        Ok(time)
     }
 
     /// Runs a command as an author would, in a shell.
     fn step(&self, folder: &Path, command: &str) -> Result<Value> {
         let begun = Instant::now();
+        let output = self
+            .shell(folder, command)?
+            .output()
+            .with_context(|| format!("cannot start `{command}`"))?;
+        let time = seconds(begun);
+        ensure!(
+            output.status.success(),
+            "`{command}` failed ({}):\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        eprintln!("    {time:>7.1} s  {command}");
+        Ok(json!({"command": command, "seconds": time}))
+    }
+
+    /// A shell with an author's environment.
+    fn shell(&self, folder: &Path, command: &str) -> Result<Command> {
         let bin = self.transom.parent().context("a program is in a folder")?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::iter::once(bin.to_owned()).chain(std::env::split_paths(&path));
@@ -113,22 +167,10 @@ impl Site<'_> {
             .env_remove("LD_LIBRARY_PATH")
             .env_remove("RUSTFLAGS");
         // A compiler of components that was fetched for them is not for `cargo test`.
-        if command.starts_with("transom ") {
+        if command.contains("transom ") {
             shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
         }
-        let output = shell
-            .output()
-            .with_context(|| format!("cannot start `{command}`"))?;
-        let time = seconds(begun);
-        ensure!(
-            output.status.success(),
-            "`{command}` failed ({}):\n{}{}",
-            output.status,
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        eprintln!("    {time:>7.1} s  {command}");
-        Ok(json!({"command": command, "seconds": time}))
+        Ok(shell)
     }
 
     /// The digest of the project's component.
@@ -200,7 +242,7 @@ fn commands(page: &str) -> Vec<String> {
 
 /// A running `transom dev`.
 struct Daemon {
-    child: Child,
+    _running: Running,
     admin: String,
     plugins: PathBuf,
 }
@@ -213,40 +255,60 @@ impl Daemon {
         for port in ["apps", "dns", "discovery", "workflow", "admin", "cluster"] {
             command.args(["--port", &format!("{port}=0")]);
         }
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut child = child.context("cannot start `transom dev`")?;
+        let running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null()))?;
+        // The address of the admin port stands in the greeting.
+        let admin = running.line("the greeting of `transom dev`", |line| {
+            let address = line.trim().strip_prefix("admin").map(str::trim)?;
+            Some(address.strip_suffix("/v1/plugins")?.to_owned())
+        })?;
+        Ok(Daemon {
+            _running: running,
+            admin,
+            plugins: state.join("plugins"),
+        })
+    }
+}
+
+/// A command that runs until it is interrupted, when it is dropped.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    /// Starts a command whose output is piped.
+    fn start(command: &mut Command) -> Result<Running> {
+        let mut child = command.spawn().context("cannot start transom")?;
         let output = child.stdout.take().context("its output")?;
         let (lines, arriving) = channel();
-        // To the end, so that the daemon is never held up.
+        // To the end, so that the command is never held up.
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let _ = lines.send(line);
             }
         });
-        let mut daemon = Daemon {
+        Ok(Running {
             child,
-            admin: String::new(),
-            plugins: state.join("plugins"),
-        };
-        daemon.admin = admin(&arriving)?;
-        Ok(daemon)
+            lines: arriving,
+        })
     }
-}
 
-/// The address of the admin port, which stands in the greeting.
-fn admin(lines: &Receiver<String>) -> Result<String> {
-    let begun = Instant::now();
-    while let Some(left) = DEADLINE.checked_sub(begun.elapsed()) {
-        let Ok(line) = lines.recv_timeout(left) else { break };
-        let address = line.trim().strip_prefix("admin").map(str::trim);
-        if let Some(address) = address.and_then(|it| it.strip_suffix("/v1/plugins")) {
-            return Ok(address.to_owned());
+    /// Waits for a line for which `pick` returns a value.
+    fn line<T>(&self, what: &str, pick: impl Fn(&str) -> Option<T>) -> Result<T> {
+        let begun = Instant::now();
+        while let Some(left) = DEADLINE.checked_sub(begun.elapsed()) {
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                break;
+            };
+            if let Some(found) = pick(&line) {
+                return Ok(found);
+            }
         }
+        bail!("waited for {what} in vain")
     }
-    bail!("`transom dev` did not become ready")
 }
 
-impl Drop for Daemon {
+impl Drop for Running {
     fn drop(&mut self) {
         // As Ctrl-C does, so that it leaves nothing behind.
         let asked = Command::new("kill")
@@ -272,7 +334,7 @@ mod tests {
 
     #[test]
     fn every_documented_project_ends_with_a_copy_to_a_daemon() {
-        for (language, _) in LANGUAGES {
+        for (language, ..) in LANGUAGES {
             let page = format!("host/transom/templates/plugin/README.{language}.md");
             let page = fs::read_to_string(crate::steps::root().join(page)).unwrap();
             let commands = commands(&page);
