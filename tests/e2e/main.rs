@@ -58,6 +58,7 @@ mod leadership;
 mod load_balancer;
 mod maintenance;
 mod metrics_page;
+mod migration_pages;
 mod monitoring;
 mod packages;
 mod plugin_admin;
