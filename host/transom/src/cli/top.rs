@@ -1,24 +1,23 @@
 //! `transom top`: the overview of a running daemon, live.
 
 mod screen;
+mod session;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
-use crossterm::event::{Event, EventStream};
-use futures::StreamExt;
+use crossterm::event::EventStream;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
 
 use super::plugin::connection::Connection;
 use super::status::style::Style;
 use super::status::{self, text};
 use screen::Screen;
-use view::{After, View};
+use view::View;
 
-/// Timeout of a refresh: no key is handled meanwhile.
+/// Timeout of a refresh.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Show the state of a running daemon, and refresh it.
@@ -69,31 +68,11 @@ impl Top {
     async fn follow(&self, view: &mut View, screen: &mut Screen) -> anyhow::Result<()> {
         let interval = Duration::from_secs(self.interval);
         let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-        let mut keys = EventStream::new();
-        let mut next = Instant::now() + interval;
-        loop {
-            screen.draw(view)?;
-            tokio::select! {
-                event = keys.next() => match event {
-                    Some(Ok(Event::Key(key))) => match view.press(key) {
-                        After::Quit => return Ok(()),
-                        After::Draw => {}
-                    },
-                    // A new size.
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) => return Err(error.into()),
-                    None => return Ok(()),
-                },
-                _ = terminate.recv() => return Ok(()),
-                _ = hang_up.recv() => return Ok(()),
-                () = sleep_until(next), if !view.is_paused() => {
-                    match self.fetch().await {
-                        Ok(overview) => view.show(overview),
-                        Err(error) => view.failed(format!("{error:#}")),
-                    }
-                    next = Instant::now() + interval;
-                }
-            }
+        let (fetch, draw) = (|| self.fetch(), |view: &mut View| screen.draw(view));
+        tokio::select! {
+            ended = session::run(view, interval, fetch, EventStream::new(), draw) => ended,
+            _ = terminate.recv() => Ok(()),
+            _ = hang_up.recv() => Ok(()),
         }
     }
 
