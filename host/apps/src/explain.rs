@@ -9,14 +9,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_cluster::agent::Agents;
-use transom_framework::{Leader, ask};
-use transom_plugin_host::explain::{FilterExplanation, MatcherExplanation, ProbeTranscript};
+use transom_framework::{Leader, PlacementExplanation, Placements, ask, explain_run_spec};
+use transom_plugin_host::explain::{FilterExplanation, ProbeTranscript};
 use transom_plugin_host::{Plugins, shown};
 use transom_web::ApiError;
 
@@ -26,10 +27,8 @@ use crate::core::command::{Command, Refusal};
 use crate::core::term::Handles;
 use crate::ids::SpecId;
 
-/// Timeout of a question to the core or the scheduler.
+/// Timeout of a question to the core.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of the matchers.
-const MATCHER_TIMEOUT: Duration = Duration::from_secs(30);
 /// After this no further events are decided.
 const EVENTS_TIME: Duration = Duration::from_secs(30);
 /// Bytes of a query.
@@ -44,20 +43,6 @@ pub struct Explainer {
     pub(crate) leader: Leader<Handles>,
     pub(crate) agents: Option<Agents>,
     pub(crate) plugins: Plugins,
-}
-
-/// Which agents may run an app or pod.
-#[derive(Debug, Serialize)]
-pub struct PlacementExplanation {
-    /// The app or pod.
-    pub id: String,
-    /// Instances wanted.
-    pub instances: u32,
-    /// Whether the framework is subscribed; otherwise there are no offers.
-    pub subscribed: bool,
-    /// Per agent that the scheduler knows: those that have sent offers or run its tasks.
-    #[serde(flatten)]
-    pub matchers: MatcherExplanation,
 }
 
 /// Which events a query passes.
@@ -98,48 +83,6 @@ pub struct ProbeExplanation {
 }
 
 impl Explainer {
-    /// Which agents may run one more instance of an app or pod.
-    ///
-    /// # Errors
-    /// 404 for an unknown app, 503 while this daemon does not lead or is busy.
-    pub async fn placement(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
-        let spec = SpecId::parse(id).map_err(|error| {
-            ApiError::bad_request(format!(
-                "{:?} is no id of an app or pod: {error}; expected for example /shop/web",
-                shown(id)
-            ))
-        })?;
-        let handles = self.lead()?;
-        let run_spec = ask(&handles.core, TIMEOUT, |reply| Command::RunSpec {
-            id: spec,
-            reply,
-        });
-        let run_spec = run_spec.await.map_err(|refusal: Refusal| match refusal {
-            Refusal::NoApp(id) => ApiError::not_found(format!(
-                "no app or pod is called {id}; `transom apps list` has all of them"
-            )),
-            other => other.into(),
-        })?;
-        let pending = timeout(TIMEOUT, handles.scheduler.explain(Arc::clone(&run_spec))).await;
-        let Ok(Ok(pending)) = pending else {
-            return Err(ApiError::unavailable(
-                "the scheduler did not answer: it is stopping, waits for its store or a plugin, or too many such \
-                 questions wait. Try again later.",
-            ));
-        };
-        let matchers = timeout(MATCHER_TIMEOUT, pending.ask()).await.map_err(|_elapsed| {
-            ApiError::unavailable(format!(
-                "the matchers did not answer within {MATCHER_TIMEOUT:?}; `transom plugin list` shows what they do"
-            ))
-        })?;
-        Ok(PlacementExplanation {
-            id: run_spec.id.clone(),
-            instances: run_spec.instances,
-            subscribed: handles.scheduler.subscription().connected,
-            matchers,
-        })
-    }
-
     /// Which of the events of the last `age` pass a query, as the event stream takes it:
     /// `event_type=a&filter=b`.
     ///
@@ -238,17 +181,36 @@ impl Explainer {
 
     /// The handles of the leader, or where it is.
     fn lead(&self) -> Result<Arc<Handles>, ApiError> {
-        self.leader.handles().ok_or_else(|| {
-            let framework = &self.framework;
-            ApiError::unavailable(match self.leader.address() {
-                Some(address) => format!(
-                    "this daemon does not lead the framework {framework:?}, and only the leader knows its agents, \
-                     events and tasks. The leader's service is at {address}: ask the admin port of that daemon \
-                     (`--admin`)."
-                ),
-                None => format!("the framework {framework:?} has no leader now. Try again later."),
-            })
-        })
+        self.leader.for_operator(&self.framework)
+    }
+}
+
+#[async_trait]
+impl Placements for Explainer {
+    /// Which agents may run one more instance of an app or pod, in whatever state its instances are.
+    async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
+        let spec = SpecId::parse(id).map_err(|error| {
+            ApiError::bad_request(format!(
+                "{:?} is no id of an app or pod: {error}; expected for example /shop/web",
+                shown(id)
+            ))
+        })?;
+        let handles = self.lead()?;
+        let run_spec = ask(&handles.core, TIMEOUT, |reply| Command::RunSpec {
+            id: spec,
+            reply,
+        });
+        let run_spec = run_spec.await.map_err(|refusal: Refusal| match refusal {
+            Refusal::NoApp(id) => ApiError::not_found(format!(
+                "no app or pod is called {id}; `transom apps list` has all of them"
+            )),
+            other => other.into(),
+        })?;
+        explain_run_spec(&*handles.scheduler, run_spec).await
+    }
+
+    fn without_probe(&self, _task: &str) -> Option<String> {
+        None
     }
 }
 

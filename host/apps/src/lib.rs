@@ -79,7 +79,7 @@ pub use config::{
     OnDeadline, PlanForm,
 };
 pub use error::Error;
-pub use explain::{EventsExplanation, Explainer, PlacementExplanation, ProbeExplanation};
+pub use explain::{EventsExplanation, Explainer, ProbeExplanation};
 pub use runner::Runner;
 pub use start::start;
 pub use summary::{Numbers, RunningDeployment, Summary, SummaryReader};

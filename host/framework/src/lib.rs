@@ -8,6 +8,7 @@
 //! * [`ServiceHandle`]: the running service for the rest of the daemon; [`serve`] starts its port,
 //!   [`Listening`] one that several services share.
 //! * [`ask`] sends a request to an actor and waits for the [`Reply`].
+//! * [`Placements`] explains to operators where tasks may run.
 //!
 //! A service implements [`FrameworkService`] and wires these together in its `start.rs`; its rules,
 //! records and routes are its own.
@@ -31,6 +32,7 @@
 
 mod actor;
 mod error;
+mod explain;
 mod forwarding;
 mod framework;
 mod leader;
@@ -38,6 +40,7 @@ mod service;
 
 pub use actor::{ActorError, Reply, ask};
 pub use error::{Error, Result, ServiceError};
+pub use explain::{PlacementExplanation, Placements, explain_pending, explain_run_spec};
 pub use forwarding::{Forwarding, RequestedUri, Route};
 pub use framework::{Abdication, Framework, FrameworkService, LeaderTerm, RunningTerm};
 pub use leader::{Installed, Leader, LeaderAddress, LeaderHandles, NoLeader};

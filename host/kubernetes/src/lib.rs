@@ -21,6 +21,7 @@
 //! * `orchestrator`: the client of the Kubernetes API: client configuration, nodes, drains.
 //! * `backup`: backups of the datastore, and their restore.
 //! * `api`: HTTP on both prefixes, and its OpenAPI document.
+//! * `explain`: where a member that waits may run, for the admin port.
 //! * `runner`, `start`: leading and standing by. [`import`]: takes the state of an m3s over.
 //!
 //! # Guarantees
@@ -70,6 +71,7 @@ pub mod config;
 mod core;
 mod dependencies;
 mod error;
+mod explain;
 pub mod import;
 mod kind;
 mod kvstore;
@@ -86,6 +88,7 @@ mod view;
 
 pub use config::Config;
 pub use error::Error;
+pub use explain::Explainer;
 pub use kind::{Kind, PerKind};
 pub use runner::Runner;
 pub use start::{Instance, Resources, start};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
 
 use crate::core::term::{Handles, TermDependencies};
+use crate::explain::Explainer;
 use crate::summary::SummaryReader;
 use crate::{Error, Result};
 
@@ -21,6 +22,15 @@ impl Runner {
     pub fn summaries(&self) -> SummaryReader {
         SummaryReader {
             views: Arc::clone(&self.dependencies.views),
+        }
+    }
+
+    /// Explains to operators where members that wait may run, while this daemon leads.
+    pub fn explainer(&self) -> Explainer {
+        Explainer {
+            config: Arc::clone(&self.dependencies.config),
+            views: Arc::clone(&self.dependencies.views),
+            leader: self.leader.clone(),
         }
     }
 }

@@ -119,7 +119,7 @@ mod subscription;
 mod testing;
 
 pub use api::event::{Event, Events};
-pub use api::explanation::PendingExplanation;
+pub use api::explanation::{PendingExplanation, PlacementOf};
 pub use api::handle::Scheduler;
 pub use api::pending::{PendingTask, Reason, Reasons, SubscriptionStatus, UnusedOffer};
 pub use api::record::{Phase, TaskRecord, Tasks};

@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{FrameworkId, TaskId};
+use transom_plugin_host::explain::MatcherExplanation;
 use transom_scheduler::{
     AgentLocation, Build, Event, Events, Group, GroupPlacement, InGroup, KillChoice, Member, MemberPlacement,
-    PendingExplanation, PendingTask, Phase, Placement, Reasons, Reservation, Reservations, RunSpec,
+    PendingExplanation, PendingTask, Phase, Placement, PlacementOf, Reasons, Reservation, Reservations,
     SchedulerApi, SubscriptionStatus, TaskRecord, TaskRequest, Tasks,
 };
 
@@ -459,9 +460,28 @@ impl SchedulerApi for ScriptedScheduler {
         self.kill_all(tasks, grace, true);
     }
 
-    /// Nothing is known here of agents.
-    fn explain(&self, _: Arc<RunSpec>) -> oneshot::Receiver<PendingExplanation> {
-        oneshot::channel().1
+    /// Nothing is known here of agents; the run spec's id stands for its constraints.
+    fn explain(&self, placement: PlacementOf) -> oneshot::Receiver<Option<PendingExplanation>> {
+        let spec = match placement {
+            PlacementOf::RunSpec(spec) => Some(spec),
+            PlacementOf::Pending(task) => {
+                let inner = self.inner();
+                inner
+                    .submitted
+                    .get(&task)
+                    .map(|request| Arc::clone(&request.spec))
+            }
+        };
+        let explanation = spec.map(|spec| {
+            PendingExplanation::new(std::future::ready(MatcherExplanation {
+                constraints: vec![spec.id.clone()],
+                instances: spec.instances,
+                ..MatcherExplanation::default()
+            }))
+        });
+        let (answer, explained) = oneshot::channel();
+        let _ = answer.send(explanation);
+        explained
     }
 
     fn select_kills(&self, choice: KillChoice) {

@@ -12,6 +12,7 @@
 //!   tables of cases as tests.
 //! * `feasibility`: the constraints that no active agent satisfies, offered or not.
 //! * `core`: the actor that owns the active jobs. `job_index`: the snapshot for readers.
+//! * `explain`: where a pending job may run, for the admin port.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term. `api`: HTTP,
 //!   one file for each resource. `dependencies`: traits of other services, so that tests can script
 //!   them.
@@ -54,6 +55,7 @@ mod config;
 mod core;
 mod dependencies;
 mod error;
+mod explain;
 mod feasibility;
 mod ids;
 mod job_index;
@@ -73,6 +75,7 @@ mod testing;
 
 pub use config::{Config, Defaults};
 pub use error::Error;
+pub use explain::Explainer;
 pub use runner::Runner;
 pub use start::start;
 pub use summary::{Numbers, Summary, SummaryReader};

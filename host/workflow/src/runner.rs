@@ -1,10 +1,12 @@
 //! Leading (running the jobs) and standing by (forwarding requests).
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
 
 use crate::core::term::{Handles, TermDependencies};
+use crate::explain::Explainer;
 use crate::summary::SummaryReader;
 use crate::{Error, Result};
 
@@ -20,6 +22,15 @@ impl Runner {
     pub fn summaries(&self) -> SummaryReader {
         SummaryReader {
             metrics: self.dependencies.metrics.clone(),
+            leader: self.leader.clone(),
+        }
+    }
+
+    /// Explains to operators where pending jobs may run, while this daemon leads.
+    pub fn explainer(&self) -> Explainer {
+        Explainer {
+            framework: self.dependencies.config.prefix.clone(),
+            index: Arc::clone(&self.dependencies.index),
             leader: self.leader.clone(),
         }
     }

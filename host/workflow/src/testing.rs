@@ -32,7 +32,7 @@ use transom_web::Forwarder;
 
 use crate::api::access_rules;
 use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
-use crate::{Config, start};
+use crate::{Config, Explainer, start};
 
 /// The only agent.
 fn agent() -> AgentLocation {
@@ -165,6 +165,7 @@ pub(crate) struct Site {
     pub(crate) matcher: Arc<Colons>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) router: Router,
+    pub(crate) explainer: Explainer,
     config: Config,
     token: CancellationToken,
     running: Option<JoinHandle<crate::Result<()>>>,
@@ -224,12 +225,14 @@ impl Site {
             token: token.clone(),
             abdication: Abdication::default(),
         };
+        let explainer = runner.explainer();
         let running = tokio::spawn(async move { runner.lead(term).await });
         Self {
             scheduler,
             matcher,
             store,
             router,
+            explainer,
             config,
             token,
             running: Some(running),

@@ -32,7 +32,7 @@ mod framework;
 pub(crate) mod instances;
 mod number;
 mod openapi;
-mod paths;
+pub(crate) mod paths;
 mod routes;
 mod scale;
 mod status;

@@ -31,7 +31,7 @@ pub(super) const RESOURCES: [(&str, Resource, bool); 6] = [
 ];
 
 /// The kind with a name.
-pub(super) fn kind(name: &str) -> Option<Kind> {
+pub(crate) fn kind(name: &str) -> Option<Kind> {
     let found = KINDS.iter().find(|(known, _)| *known == name);
     found.map(|(_, kind)| *kind)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
+use transom_cluster::TaskId;
 use transom_plugin_host::explain::MatcherExplanation;
 
 use crate::RunSpec;
@@ -34,9 +35,19 @@ impl fmt::Debug for PendingExplanation {
     }
 }
 
-/// A request to explain where one more instance of a run spec may run.
+/// The placement that an operator asks about.
+#[derive(Clone, Debug)]
+pub enum PlacementOf {
+    /// One more instance of a run spec.
+    RunSpec(Arc<RunSpec>),
+    /// A task, or a group, that is requested and not launched yet: with the run spec of its request.
+    Pending(TaskId),
+}
+
+/// A request to explain a placement.
 #[derive(Debug)]
 pub(crate) struct ExplanationRequest {
-    pub(crate) spec: Arc<RunSpec>,
-    pub(crate) answer: oneshot::Sender<PendingExplanation>,
+    pub(crate) placement: PlacementOf,
+    /// `None`: no such task is pending.
+    pub(crate) answer: oneshot::Sender<Option<PendingExplanation>>,
 }

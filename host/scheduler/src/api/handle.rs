@@ -11,7 +11,7 @@ use transom_cluster::TaskId;
 use super::explanation::ExplanationRequest;
 use super::request_queue::{Kill, RequestQueue};
 use crate::{
-    KillChoice, PendingExplanation, PendingTask, Reservations, RunSpec, SchedulerApi, SubscriptionStatus,
+    KillChoice, PendingExplanation, PendingTask, PlacementOf, Reservations, SchedulerApi, SubscriptionStatus,
     TaskRequest, Tasks,
 };
 
@@ -84,9 +84,9 @@ impl SchedulerApi for Scheduler {
             .add(|requests| requests.select_kills(Arc::new(choice)));
     }
 
-    fn explain(&self, spec: Arc<RunSpec>) -> oneshot::Receiver<PendingExplanation> {
+    fn explain(&self, placement: PlacementOf) -> oneshot::Receiver<Option<PendingExplanation>> {
         let (answer, explanation) = oneshot::channel();
-        let request = ExplanationRequest { spec, answer };
+        let request = ExplanationRequest { placement, answer };
         self.shared.requests.add(|requests| requests.explain(request));
         explanation
     }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use transom_cluster::TaskId;
 
 use crate::{
-    KillChoice, PendingExplanation, PendingTask, Reservations, RunSpec, SubscriptionStatus, TaskRequest,
+    KillChoice, PendingExplanation, PendingTask, PlacementOf, Reservations, SubscriptionStatus, TaskRequest,
     Tasks,
 };
 
@@ -43,9 +43,10 @@ pub trait SchedulerApi: Debug + Send + Sync {
     /// same run spec id replaces it. Candidates that have ended are not chosen.
     fn select_kills(&self, choice: KillChoice);
 
-    /// Asks where one more instance of a run spec may run, for an operator. The answer is closed if
-    /// too many such questions wait, or when the scheduler stops.
-    fn explain(&self, spec: Arc<RunSpec>) -> oneshot::Receiver<PendingExplanation>;
+    /// Asks about a placement, for an operator. The matchers are asked what a round asks them. `None`:
+    /// the task is not pending. The answer is closed if too many such questions wait, or when the
+    /// scheduler stops.
+    fn explain(&self, placement: PlacementOf) -> oneshot::Receiver<Option<PendingExplanation>>;
 
     /// Deletes the records of terminal tasks; the id of a group stands for all of its tasks.
     /// Unknown ids are ignored. A task that is not terminal keeps its record, and is an

@@ -7,55 +7,114 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use transom_apps::Explainer;
+use transom_framework::Placements;
 use transom_plugin_host::shown;
 use transom_web::ApiError;
 
 use super::plugins::{EscapedJson, duration};
+use crate::daemon::services::Services;
 
 /// Explanations that are made at a time; further ones are refused.
 const MAX_CONCURRENT: usize = 4;
+/// The kubernetes service, whose named instances are `kubernetes.NAME`.
+const KUBERNETES: &str = "kubernetes";
 
 /// What explains, and the places for requests.
 #[derive(Clone)]
 struct Explain {
-    /// None: the service is switched off.
+    /// None: the apps service is switched off.
     explainer: Option<Explainer>,
+    /// By the names of the services.
+    placements: Arc<[(&'static str, Arc<dyn Placements>)]>,
     places: Arc<Semaphore>,
 }
 
-pub(super) fn routes(explainer: Option<Explainer>) -> Router {
+pub(super) fn routes(services: &Services) -> Router {
+    let explainer = services.iter().find_map(|service| service.explainer().cloned());
+    let placements = services
+        .iter()
+        .filter_map(|service| Some((service.name(), service.placements()?)));
     Router::new()
         .route("/v1/plugins/explain/matcher", get(matcher))
         .route("/v1/plugins/explain/filter", get(filter))
         .route("/v1/plugins/explain/probe", post(probe))
         .with_state(Explain {
             explainer,
+            placements: placements.collect(),
             places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
         })
 }
 
 impl Explain {
-    /// What explains, and a place to be held meanwhile.
-    fn begin(&self) -> Result<(&Explainer, SemaphorePermit<'_>), ApiError> {
-        let explainer = self.explainer.as_ref().ok_or_else(|| {
-            ApiError::not_found(
-                "the apps service is switched off in this daemon (section [apps] of its configuration), and only \
-                 its apps, events and tasks are explained",
-            )
-        })?;
-        let place = self.places.try_acquire().map_err(|_| {
+    /// A place to be held meanwhile.
+    fn begin(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        self.places.try_acquire().map_err(|_| {
             ApiError::unavailable(format!(
                 "{MAX_CONCURRENT} explanations are being made; try again when one of them is done"
             ))
-        })?;
-        Ok((explainer, place))
+        })
     }
+
+    /// What explains events and checks.
+    fn explainer(&self, explained: &str) -> Result<&Explainer, ApiError> {
+        self.explainer
+            .as_ref()
+            .ok_or_else(|| switched_off("apps", explained))
+    }
+
+    /// What explains the tasks of a service.
+    fn placements(&self, service: &str, explained: &str) -> Result<&dyn Placements, ApiError> {
+        self.named(service)
+            .ok_or_else(|| switched_off(service, explained))
+    }
+
+    fn named(&self, service: &str) -> Option<&dyn Placements> {
+        let mut all = self.placements.iter();
+        all.find(|(name, _)| *name == service)
+            .map(|(_, placements)| &**placements)
+    }
+
+    /// The instance of the kubernetes service that has a member, and the member's id there:
+    /// `server/0` of the only instance, `NAME/server/0` of `[kubernetes.NAME]`.
+    fn of_member<'a>(&self, member: &'a str) -> Result<(&dyn Placements, &'a str), ApiError> {
+        if let Some((name, rest)) = member.split_once('/')
+            && rest.contains('/')
+            && let Some(placements) = self.named(&format!("{KUBERNETES}.{name}"))
+        {
+            return Ok((placements, rest));
+        }
+        let names = self.placements.iter().filter_map(|(name, _)| {
+            let name = name.strip_prefix(KUBERNETES)?;
+            name.strip_prefix('.')
+        });
+        let names: Vec<&str> = names.collect();
+        if names.is_empty() {
+            let placements = self.placements(KUBERNETES, "members of Kubernetes clusters");
+            return Ok((placements?, member));
+        }
+        Err(ApiError::bad_request(format!(
+            "{:?} names no instance of the kubernetes service; expected NAME/KIND/NUMBER, for example {}/server/0, \
+             with one of the names {}",
+            shown(member),
+            names[0],
+            names.join(", ")
+        )))
+    }
+}
+
+/// The error for a service that this daemon does not run.
+fn switched_off(service: &str, explained: &str) -> ApiError {
+    ApiError::not_found(format!(
+        "the {service} service is switched off in this daemon (section [{service}] of its configuration), and only \
+         its {explained} are explained"
+    ))
 }
 
 fn invalid_query(error: &QueryRejection, example: &str) -> ApiError {
@@ -63,21 +122,56 @@ fn invalid_query(error: &QueryRejection, example: &str) -> ApiError {
     ApiError::bad_request(format!("expected for example {example}: {}", shown(&error)))
 }
 
-/// Which app.
+/// Which task; exactly one of them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Placement {
     /// The id of the app or pod.
-    app: String,
+    app: Option<String>,
+    /// The id of the workflow job.
+    job: Option<String>,
+    /// The member of a Kubernetes cluster, see [`Explain::of_member`].
+    member: Option<String>,
 }
 
 async fn matcher(
     State(explain): State<Explain>,
     query: Result<Query<Placement>, QueryRejection>,
 ) -> Result<Response, ApiError> {
-    let Query(Placement { app }) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
-    let (explainer, _place) = explain.begin()?;
-    Ok(EscapedJson(explainer.placement(&app).await?).into_response())
+    let Query(placement) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
+    let _place = explain.begin()?;
+    let (placements, id, shown_id) = match &placement {
+        Placement {
+            app: Some(id),
+            job: None,
+            member: None,
+        } => (explain.placements("apps", "apps and pods")?, id.as_str(), None),
+        Placement {
+            app: None,
+            job: Some(id),
+            member: None,
+        } => (explain.placements("workflow", "jobs")?, id.as_str(), None),
+        Placement {
+            app: None,
+            job: None,
+            member: Some(member),
+        } => {
+            let (placements, id) = explain.of_member(member)?;
+            // Members of several instances have the same ids.
+            (placements, id, (id != member).then_some(member))
+        }
+        _ => {
+            return Err(ApiError::bad_request(
+                "expected exactly one of app, job and member, for example ?app=/shop/web, ?job=nightly-report or \
+                 ?member=server/0",
+            ));
+        }
+    };
+    let mut explanation = placements.explain(id).await?;
+    if let Some(id) = shown_id {
+        explanation.id.clone_from(id);
+    }
+    Ok(EscapedJson(explanation).into_response())
 }
 
 /// Which events.
@@ -102,7 +196,7 @@ async fn filter(
     let example = "?query=event_type%3Dstatus_update_event&since=1h";
     let Query(Events { query, since }) = query.map_err(|error| invalid_query(&error, example))?;
     let since = duration(&since)?;
-    let (explainer, _place) = explain.begin()?;
+    let (explainer, _place) = (explain.explainer("events")?, explain.begin()?);
     Ok(EscapedJson(explainer.events(&query, since).await?).into_response())
 }
 
@@ -122,7 +216,11 @@ async fn probe(State(explain): State<Explain>, body: Bytes) -> Result<Response, 
             shown(&error.to_string())
         ))
     })?;
-    let (explainer, _place) = explain.begin()?;
+    let mut placements = explain.placements.iter();
+    if let Some(reason) = placements.find_map(|(_, placements)| placements.without_probe(&task)) {
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
+    }
+    let (explainer, _place) = (explain.explainer("checks")?, explain.begin()?);
     Ok(EscapedJson(explainer.probe(&task, check).await?).into_response())
 }
 
@@ -130,24 +228,60 @@ async fn probe(State(explain): State<Explain>, body: Bytes) -> Result<Response, 
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use axum::http::StatusCode;
+    use transom_framework::PlacementExplanation;
+    use transom_plugin_host::explain::MatcherExplanation;
 
     use super::*;
 
-    fn off() -> State<Explain> {
+    /// A daemon without the apps service, with these others.
+    fn with(services: &[&'static str]) -> State<Explain> {
+        let placements = services
+            .iter()
+            .map(|name| (*name, Arc::new(Named(name)) as Arc<dyn Placements>));
         State(Explain {
             explainer: None,
+            placements: placements.collect(),
             places: Arc::new(Semaphore::new(1)),
         })
     }
 
+    fn off() -> State<Explain> {
+        with(&[])
+    }
+
+    /// Explains what is asked with its name, and has the task of that name.
+    #[derive(Debug)]
+    struct Named(&'static str);
+
+    #[async_trait::async_trait]
+    impl Placements for Named {
+        async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
+            Ok(PlacementExplanation {
+                id: id.to_owned(),
+                subscribed: true,
+                matchers: MatcherExplanation {
+                    matchers: vec![self.0.to_owned()],
+                    ..MatcherExplanation::default()
+                },
+            })
+        }
+
+        fn without_probe(&self, task: &str) -> Option<String> {
+            (task == self.0).then(|| format!("{task} has no check"))
+        }
+    }
+
     /// The answer of a daemon without the service: status and text.
     async fn answer(path: &str, body: &str) -> (StatusCode, String) {
+        answer_of(off, path, body).await
+    }
+
+    async fn answer_of(daemon: impl Fn() -> State<Explain>, path: &str, body: &str) -> (StatusCode, String) {
         let uri = format!("http://admin/{path}").parse().unwrap();
         let answer = match path.split('?').next() {
-            Some("matcher") => matcher(off(), Query::try_from_uri(&uri)).await,
-            Some("filter") => filter(off(), Query::try_from_uri(&uri)).await,
-            _ => probe(off(), Bytes::from(body.to_owned())).await,
+            Some("matcher") => matcher(daemon(), Query::try_from_uri(&uri)).await,
+            Some("filter") => filter(daemon(), Query::try_from_uri(&uri)).await,
+            _ => probe(daemon(), Bytes::from(body.to_owned())).await,
         };
         let response = answer.into_response();
         let status = response.status();
@@ -158,7 +292,8 @@ mod tests {
     #[tokio::test]
     async fn wrong_requests_are_answered_with_an_example() {
         for (path, body, part) in [
-            ("matcher", "", "?app=/shop/web"),
+            ("matcher", "", "exactly one of app, job and member"),
+            ("matcher?app=/x&job=y", "", "exactly one of app, job and member"),
             ("matcher?app=/x&pod=/y", "", "unknown field"),
             ("filter", "", "?query=event_type%3D"),
             ("filter?query=&since=yesterday", "", "30m"),
@@ -174,14 +309,57 @@ mod tests {
 
     #[tokio::test]
     async fn service_that_is_switched_off_is_named() {
-        for (path, body) in [
-            ("matcher?app=/x", ""),
-            ("filter?query=event_type%3Da", ""),
-            ("probe", r#"{"task": "t"}"#),
+        for (path, body, section) in [
+            ("matcher?app=/x", "", "[apps]"),
+            ("matcher?job=x", "", "[workflow]"),
+            ("matcher?member=server/0", "", "[kubernetes]"),
+            ("filter?query=event_type%3Da", "", "[apps]"),
+            ("probe", r#"{"task": "t"}"#, "[apps]"),
         ] {
             let (status, text) = answer(path, body).await;
             assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {text}");
-            assert!(text.contains("[apps]"), "{path}: {text}");
+            assert!(text.contains(section), "{path}: {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn task_is_explained_by_its_service_and_member_by_its_instance() {
+        let one = || with(&["workflow", "kubernetes"]);
+        for (path, service, id) in [
+            ("matcher?job=a/b", "workflow", "a/b"),
+            ("matcher?member=server/0", "kubernetes", "server/0"),
+        ] {
+            let (status, text) = answer_of(one, path, "").await;
+            let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(status, StatusCode::OK, "{path}: {text}");
+            assert_eq!(
+                (&document["matchers"][0], &document["id"]),
+                (&service.into(), &id.into())
+            );
+        }
+        let two = || with(&["kubernetes.blue", "kubernetes.green"]);
+        let (status, text) = answer_of(two, "matcher?member=green/server/0", "").await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&document["matchers"][0], &document["id"]),
+            (&"kubernetes.green".into(), &"green/server/0".into())
+        );
+        for member in ["server/0", "red/server/0", ""] {
+            let (status, text) = answer_of(two, &format!("matcher?member={member}"), "").await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{member}: {text}");
+            assert!(
+                text.contains("blue/server/0") && text.contains("blue, green"),
+                "{member}: {text}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn task_without_a_check_is_refused_with_the_reason_of_its_service() {
+        let daemon = || with(&["workflow", "kubernetes"]);
+        let (status, text) = answer_of(daemon, "probe", r#"{"task": "kubernetes"}"#).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{text}");
+        assert!(text.contains("kubernetes has no check"), "{text}");
     }
 }

@@ -23,7 +23,8 @@
 //! `{"record": 3}` |
 //! | `POST /v1/plugins/{name}/promote` | promotes the shadow or the canary |
 //! | `POST /v1/plugins/{name}/return` | stops the shadow or the canary |
-//! | `GET /v1/plugins/explain/matcher?app=/x` | which agents may run an app or pod, and why others may not |
+//! | `GET /v1/plugins/explain/matcher?app=/x` | which agents may run an app or pod, and why others may not; with
+//! `job=ID` a pending workflow job, with `member=server/0` a pending member of a Kubernetes cluster |
 //! | `GET /v1/plugins/explain/filter?query=event_type%3Da&since=1h` | which past events pass a query, and which
 //! filter drops or replaces others |
 //! | `POST /v1/plugins/explain/probe` | makes one attempt of a task's probe: `{"task": "…", "check": 0}` |
@@ -108,10 +109,6 @@ pub(crate) fn serve(
     let cluster = admin.cluster.clone();
     let services = Arc::clone(&admin.services);
     let overviews = admin.overviews.clone();
-    let explainer = admin
-        .services
-        .iter()
-        .find_map(|service| service.explainer().cloned());
     let mut router = Router::new()
         .route("/health", get(health))
         .route("/ready", get(ready))
@@ -125,7 +122,7 @@ pub(crate) fn serve(
     if let Some(plugins) = &plugins {
         router = router
             .merge(plugins::routes(plugins.clone(), accepts_files))
-            .merge(explain::routes(explainer));
+            .merge(explain::routes(&services));
     }
     // The port itself has the limit of uploads.
     router = transom_web::body_limited(router, Limits::default().max_body);

@@ -81,8 +81,8 @@ pub(super) enum PluginCommand {
     /// Compiles the component on standard input, for the daemon; see `COMPILE_COMMAND`.
     #[command(hide = true)]
     Compile,
-    /// Explain decisions of plugins: which agents may run an app, which events pass a query, what an
-    /// attempt of a probe does.
+    /// Explain decisions of plugins: which agents may run an app, a job or a member of a Kubernetes
+    /// cluster, which events pass a query, what an attempt of a probe does.
     #[command(subcommand)]
     Explain(Explain),
 }

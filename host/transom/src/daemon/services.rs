@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Serialize;
-use transom_framework::{FrameworkStatus, Routes, ServiceHandle};
+use transom_framework::{FrameworkStatus, Placements, Routes, ServiceHandle};
 
 use super::Addresses;
 use super::reserved::ReservedPort;
@@ -89,7 +89,12 @@ pub(crate) trait Service: Send + Sync {
     /// Its part of `/v1/overview`, read from snapshots.
     fn summary(&self) -> ServiceState;
 
-    /// What explains the decisions of plugins about its apps and events, if it has them.
+    /// What explains where its tasks may run, if it has a framework.
+    fn placements(&self) -> Option<Arc<dyn Placements>> {
+        None
+    }
+
+    /// What explains the decisions of plugins about its events and checks, if it has them.
     fn explainer(&self) -> Option<&transom_apps::Explainer> {
         None
     }
@@ -161,6 +166,7 @@ struct FrameworkService {
     service: ServiceHandle,
     /// Reads its part of `/v1/overview`.
     summary: Box<dyn Fn() -> ServiceState + Send + Sync>,
+    placements: Arc<dyn Placements>,
     explainer: Option<transom_apps::Explainer>,
 }
 
@@ -184,6 +190,10 @@ impl Service for FrameworkService {
 
     fn summary(&self) -> ServiceState {
         (self.summary)()
+    }
+
+    fn placements(&self) -> Option<Arc<dyn Placements>> {
+        Some(Arc::clone(&self.placements))
     }
 
     fn explainer(&self) -> Option<&transom_apps::Explainer> {

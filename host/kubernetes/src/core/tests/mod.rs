@@ -3,6 +3,7 @@
 mod autoscale;
 mod backups;
 mod etcd;
+mod explain;
 mod kvstore;
 mod restores;
 mod rolling;

@@ -28,6 +28,7 @@ use crate::backup::delivery::Delivery;
 use crate::bootstrap::{Bootstrap, NotPrepared, Prepared, Scripts};
 use crate::config::Config;
 use crate::dependencies::{Cluster, Connector, SandboxFile};
+use crate::explain::Explainer;
 use crate::kind::Kind;
 use crate::metrics::Metrics;
 use crate::orchestrator::{
@@ -322,6 +323,7 @@ impl Bootstrap for Outside {
 /// A running core.
 pub(super) struct Site {
     pub(super) handles: Handles,
+    pub(super) explainer: Explainer,
     pub(super) views: Arc<Views>,
     pub(super) delivery: Arc<Delivery>,
     pub(super) scheduler: Arc<ScriptedScheduler>,
@@ -387,8 +389,14 @@ impl Site {
             core: handles.core.clone(),
             scheduler: handles.scheduler.clone(),
         });
+        let explainer = Explainer {
+            config: Arc::new(config.clone()),
+            views: Arc::clone(&views),
+            leader,
+        };
         Self {
             handles,
+            explainer,
             views,
             delivery,
             scheduler,

@@ -48,6 +48,8 @@ pub struct MatcherExplanation {
     pub agents: usize,
     /// Agents that all matchers accept.
     pub accepted: usize,
+    /// Instances wanted.
+    pub instances: u32,
     /// Instances that run and count for constraints.
     pub placed: usize,
     /// Who refused the other agents, by matcher and constraint. An agent is counted at the first
@@ -120,6 +122,7 @@ pub(crate) async fn explain(
         matchers: extension_points.config.bindings.matchers.clone(),
         constraints: task.constraints.iter().map(condition).collect(),
         agents: agents.len(),
+        instances: task.instances,
         placed: task.placed.len(),
         ..MatcherExplanation::default()
     };

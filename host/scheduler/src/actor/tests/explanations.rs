@@ -1,19 +1,26 @@
-//! Operators' questions where one more instance of a run spec may run.
+//! Operators' questions where pending tasks, and further instances of a run spec, may run.
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::oneshot;
+use transom_plugin_host::explain::MatcherExplanation;
 
 use super::rig::Rig;
 use crate::api::explanation::{ExplanationRequest, MAX_WAITING};
 use crate::api::request_queue::Requests;
-use crate::testing::spec;
-use crate::{PendingExplanation, SchedulerApi};
+use crate::testing::{self, spec};
+use crate::{PlacementOf, RunSpec, SchedulerApi, TaskRequest};
 
 impl Rig {
-    fn explain(&self, run_spec: &str) -> oneshot::Receiver<PendingExplanation> {
-        self.scheduler.explain(Arc::new(spec(run_spec)))
+    async fn explain(&self, placement: PlacementOf) -> Option<MatcherExplanation> {
+        let answer = self.scheduler.explain(placement).await.expect("an answer");
+        Some(answer?.ask().await)
     }
+}
+
+fn run_spec(id: &str) -> PlacementOf {
+    PlacementOf::RunSpec(Arc::new(spec(id)))
 }
 
 #[tokio::test]
@@ -21,13 +28,38 @@ async fn explanation_has_all_known_agents_and_the_placed_instances_of_its_run_sp
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.running_too("t2").await;
-    let explained = rig.explain("/app").await.expect("an answer").ask().await;
+    let explained = rig.explain(run_spec("/app")).await.expect("an explanation");
     assert_eq!(
         (explained.constraints, explained.agents, explained.placed),
         (vec!["/app".to_owned()], 1, 2)
     );
-    let other = rig.explain("/other").await.expect("an answer").ask().await;
+    let other = rig.explain(run_spec("/other")).await.expect("an explanation");
     assert_eq!((other.agents, other.placed), (1, 0));
+}
+
+#[tokio::test]
+async fn pending_task_is_explained_with_the_run_spec_of_its_request() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    let spec = Arc::new(RunSpec {
+        instances: 7,
+        ..spec("/app")
+    });
+    let request = TaskRequest {
+        not_before: Some(Timestamp::MAX),
+        ..testing::wanted("t2", &spec)
+    };
+    rig.scheduler.submit(vec![request]);
+    let explained = rig.explain(PlacementOf::Pending("t2".into())).await;
+    let explained = explained.expect("an explanation");
+    assert_eq!(
+        (explained.constraints, explained.instances, explained.placed),
+        (vec!["/app".to_owned()], 7, 1)
+    );
+    for task in ["t1", "absent"] {
+        let explained = rig.explain(PlacementOf::Pending(task.into())).await;
+        assert_eq!(explained, None, "{task}");
+    }
 }
 
 #[tokio::test]
@@ -36,7 +68,7 @@ async fn explanation_is_given_without_a_subscription() {
     rig.running("t1").await;
     rig.master.hang_up();
     assert_eq!(rig.heard().await, "disconnected");
-    let explained = rig.explain("/app").await.expect("an answer").ask().await;
+    let explained = rig.explain(run_spec("/app")).await.expect("an explanation");
     assert_eq!((explained.agents, explained.placed), (1, 1));
 }
 
@@ -46,8 +78,8 @@ fn questions_over_the_limit_are_refused() {
     let mut answers: Vec<_> = (0..MAX_WAITING + 2)
         .map(|_| {
             let (answer, explanation) = oneshot::channel();
-            let spec = Arc::new(spec("/app"));
-            requests.explain(ExplanationRequest { spec, answer });
+            let placement = run_spec("/app");
+            requests.explain(ExplanationRequest { placement, answer });
             explanation
         })
         .collect();

@@ -144,11 +144,12 @@ impl Matcher for Scripted {
         Ok(indices.take(count as usize).collect())
     }
 
-    /// The numbers of agents and of placed instances; the run spec's id stands for its constraints.
+    /// The numbers of agents and of instances; the run spec's id stands for its constraints.
     fn explain(&self, task: Task) -> PendingExplanation {
         PendingExplanation::new(std::future::ready(MatcherExplanation {
             constraints: vec![task.run_spec],
             agents: self.agent_set.len(),
+            instances: task.instances,
             placed: task.placed.len(),
             ..MatcherExplanation::default()
         }))

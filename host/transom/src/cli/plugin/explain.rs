@@ -11,8 +11,8 @@ use super::Daemon;
 use super::recorded::duration;
 use crate::output;
 
-/// Explain decisions of plugins: which agents may run an app, which events pass a query, what an
-/// attempt of a probe does.
+/// Explain decisions of plugins: which agents may run an app, a job or a member of a Kubernetes
+/// cluster, which events pass a query, what an attempt of a probe does.
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum Explain {
     Matcher(Placement),
@@ -20,22 +20,54 @@ pub(in crate::cli) enum Explain {
     Probe(Attempt),
 }
 
-/// Explain which agents may run one more instance of an app or pod, and which condition refuses how
-/// many others, with the values that their attribute has.
+/// Explain which agents may run one more instance of an app or pod, a pending workflow job, or a
+/// pending member of a Kubernetes cluster, and which condition refuses how many others, with the values
+/// that their attribute has.
 ///
 /// The matchers that serve are asked about every agent that the scheduler knows, in the order of
-/// `plugins.use.matcher`. Resources are not considered: `transom apps explain` shows those. The daemon
-/// has to be the leader.
+/// `plugins.use.matcher`. Resources are not considered: `transom apps explain` shows those of apps. The
+/// daemon has to be the leader.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom plugin explain matcher --app /shop/web\n  \
+    transom plugin explain matcher --job nightly-report\n  \
+    transom plugin explain matcher --member server/0\n  \
     transom plugin explain matcher --app /shop/web --output json | jq '.refusals[] | {condition, agents}'")]
 pub(in crate::cli) struct Placement {
-    /// Id of the app or pod.
-    #[arg(long, value_name = "ID")]
-    app: String,
+    #[command(flatten)]
+    subject: Subject,
     #[command(flatten)]
     daemon: Daemon,
+}
+
+/// The task that is explained.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(in crate::cli) struct Subject {
+    /// Id of the app or pod.
+    #[arg(long, value_name = "ID")]
+    app: Option<String>,
+    /// Id of a pending workflow job, as `GET /v0/queue` of the workflow port lists it.
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+    /// Pending member of a Kubernetes cluster, as kind and number: `server/0`. Of the instance
+    /// `[kubernetes.NAME]`: `NAME/server/0`.
+    #[arg(long, value_name = "KIND/NUMBER")]
+    member: Option<String>,
+}
+
+impl Subject {
+    /// The parameter of the request, and what it names.
+    fn parameter(self) -> (&'static str, String, text::Kind) {
+        let Subject { app, job, member } = self;
+        let app = app.map(|id| ("app", id, text::Kind::App));
+        let job = job.map(|id| ("job", id, text::Kind::Job));
+        let member = member.map(|id| ("member", id, text::Kind::Member));
+        // One is required.
+        app.or(job)
+            .or(member)
+            .unwrap_or(("app", String::new(), text::Kind::App))
+    }
 }
 
 /// Explain which past events pass a query of the event stream, and which filter drops or replaces
@@ -81,12 +113,13 @@ pub(in crate::cli) struct Attempt {
 impl Explain {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
         let (document, text, output) = match self {
-            Explain::Matcher(Placement { app, daemon }) => {
+            Explain::Matcher(Placement { subject, daemon }) => {
+                let (parameter, id, kind) = subject.parameter();
                 let document = daemon
                     .connection
-                    .get(&["explain", "matcher"], &[("app", app)])
+                    .get(&["explain", "matcher"], &[(parameter, id)])
                     .await?;
-                let text = text::matcher(&document);
+                let text = text::matcher(kind, &document);
                 (document, text, daemon.output)
             }
             Explain::Filter(Events { query, since, daemon }) => {

@@ -87,10 +87,10 @@ mod tests {
 
     /// A stand-in for a daemon that answers when the test says so, and the user.
     struct Stand {
-        /// The requests, each with where its answer goes.
+        /// The requests, each with the sender of its answer.
         requests: mpsc::UnboundedReceiver<oneshot::Sender<Overview>>,
         keys: mpsc::UnboundedSender<io::Result<Event>>,
-        /// What is on the screen.
+        /// The lines on the screen.
         screen: watch::Receiver<Vec<String>>,
     }
 

@@ -122,6 +122,7 @@ impl BoundService for BoundApps {
         Ok(vec![Box::new(FrameworkService {
             service,
             summary: Box::new(move || state(&summaries)),
+            placements: Arc::new(explainer.clone()),
             explainer: Some(explainer),
         })])
     }

@@ -1,6 +1,7 @@
 //! The Kubernetes service.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -145,11 +146,12 @@ impl BoundService for BoundKubernetes {
         let started = transom_kubernetes::start(instances, self.port, resources);
         let mut services: Vec<Box<dyn Service>> = Vec::new();
         for ((service, runner), framework) in started.context(Unavailable)?.into_iter().zip(frameworks) {
-            let summaries = runner.summaries();
+            let (summaries, placements) = (runner.summaries(), Arc::new(runner.explainer()));
             context.run(&service, framework, runner);
             services.push(Box::new(FrameworkService {
                 service,
                 summary: Box::new(move || state(&summaries)),
+                placements,
                 explainer: None,
             }));
         }

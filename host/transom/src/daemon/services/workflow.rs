@@ -1,6 +1,7 @@
 //! The workflow service.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -100,11 +101,12 @@ impl BoundService for BoundWorkflow {
             context.token.child_token(),
         );
         let (service, runner) = started.context(Unavailable)?;
-        let summaries = runner.summaries();
+        let (summaries, placements) = (runner.summaries(), Arc::new(runner.explainer()));
         context.run(&service, framework, runner);
         Ok(vec![Box::new(FrameworkService {
             service,
             summary: Box::new(move || state(&summaries)),
+            placements,
             explainer: None,
         })])
     }

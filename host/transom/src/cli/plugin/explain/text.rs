@@ -9,22 +9,61 @@ use crate::output;
 /// Bytes of a step, an answer or an event.
 const MAX_CELL: usize = 160;
 
-/// Which agents may run an app.
-pub(super) fn matcher(document: &Value) -> String {
+/// The kind of a task whose placement is explained.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// One more instance of an app or pod.
+    App,
+    /// A workflow job.
+    Job,
+    /// A member of a Kubernetes cluster.
+    Member,
+}
+
+impl Kind {
+    /// What agents may run.
+    fn asked(self) -> &'static str {
+        match self {
+            Kind::App => "one more instance",
+            Kind::Job | Kind::Member => "it",
+        }
+    }
+
+    /// Which others run; nothing of a job, which runs once.
+    fn placed(self, document: &Value) -> String {
+        let (placed, wanted) = (number(&document["placed"]), number(&document["instances"]));
+        match self {
+            Kind::App => format!(" {placed} of {wanted} instances are placed."),
+            Kind::Job => String::new(),
+            Kind::Member => format!(" {placed} of {wanted} of its kind are placed."),
+        }
+    }
+
+    /// The command that shows which offers are too small.
+    fn resources(self, id: &str) -> String {
+        match self {
+            Kind::App => format!("`transom apps explain {id}` shows"),
+            Kind::Job => "`GET /v0/queue` of the workflow port shows".to_owned(),
+            Kind::Member => "`GET /api/fw/v0/explain` of the kubernetes port shows".to_owned(),
+        }
+    }
+}
+
+/// Which agents may run a task.
+pub(super) fn matcher(kind: Kind, document: &Value) -> String {
     let (id, agents) = (text(&document["id"]), number(&document["agents"]));
-    let (accepted, placed) = (number(&document["accepted"]), number(&document["placed"]));
-    let matchers = names(&document["matchers"]);
+    let accepted = number(&document["accepted"]);
+    let (asked, matchers) = (kind.asked(), names(&document["matchers"]));
     let mut blocks = vec![format!(
-        "{id}: {accepted} of {agents} agents may run one more instance. {placed} of {} instances are placed. \
-         Matchers: {matchers}.",
-        number(&document["instances"])
+        "{id}: {accepted} of {agents} agents may run {asked}.{} Matchers: {matchers}.",
+        kind.placed(document)
     )];
     let refusals = items(&document["refusals"]);
     blocks.push(refusal_table(refusals));
     if let Some((canaries, answer)) = canary(document) {
         blocks.push(format!(
             "This is the answer of the versions that serve. {id} is in the share of a canary, which is asked first: \
-             {canaries}. With it {} of {} agents may run one more instance.{}",
+             {canaries}. With it {} of {} agents may run {asked}.{}",
             number(&answer["accepted"]),
             number(&answer["agents"]),
             canary_failure(answer)
@@ -33,7 +72,7 @@ pub(super) fn matcher(document: &Value) -> String {
     }
     let mut notes = Vec::new();
     if let Some(failure) = failure(document) {
-        notes.push(format!("No instance is launched: {failure}"));
+        notes.push(format!("Nothing is launched: {failure}"));
     } else if agents == 0 {
         notes.push(
             "The scheduler knows no agents: it learns of them by their offers. Check that agents are registered with \
@@ -52,7 +91,8 @@ pub(super) fn matcher(document: &Value) -> String {
     }
     if accepted > 0 {
         notes.push(format!(
-            "Resources are not considered here: `transom apps explain {id}` shows which offers are too small."
+            "Resources are not considered here: {} which offers are too small.",
+            kind.resources(&id)
         ));
     }
     blocks.push(notes.join("\n"));
@@ -348,11 +388,14 @@ mod tests {
     use super::*;
 
     fn placement(agents: u64, refusals: &Value, failure: &Value) -> String {
-        matcher(&json!({
-            "id": "/web", "instances": 3, "subscribed": true, "matchers": ["attributes", "spread"],
-            "constraints": ["rack CLUSTER r1"], "agents": agents, "accepted": 0, "placed": 1,
-            "refusals": refusals, "failure": failure,
-        }))
+        matcher(
+            Kind::App,
+            &json!({
+                "id": "/web", "instances": 3, "subscribed": true, "matchers": ["attributes", "spread"],
+                "constraints": ["rack CLUSTER r1"], "agents": agents, "accepted": 0, "placed": 1,
+                "refusals": refusals, "failure": failure,
+            }),
+        )
     }
 
     #[test]
@@ -375,13 +418,33 @@ mod tests {
     }
 
     #[test]
+    fn job_and_member_are_explained_in_their_own_words() {
+        let document = json!({
+            "id": "etl", "instances": 1, "subscribed": true, "matchers": ["attributes"], "constraints": [],
+            "agents": 2, "accepted": 2, "placed": 0, "refusals": [], "failure": null,
+        });
+        let text = matcher(Kind::Job, &document);
+        assert!(
+            text.starts_with("etl: 2 of 2 agents may run it. Matchers: attributes."),
+            "{text}"
+        );
+        assert!(text.contains("`GET /v0/queue` of the workflow port"), "{text}");
+        let text = matcher(Kind::Member, &document);
+        assert!(text.contains("run it. 0 of 1 of its kind are placed."), "{text}");
+        assert!(text.contains("`GET /api/fw/v0/explain` of"), "{text}");
+    }
+
+    #[test]
     fn canary_answer_stands_beside_that_of_the_serving_version() {
         let versions = json!([{"plugin": "attributes", "version": "2.0.0", "digest": "sha256:00"}]);
-        let text = matcher(&json!({
-            "id": "/web", "agents": 9, "accepted": 9, "canary": {"versions": versions, "answer": {
-                "agents": 9, "accepted": 4, "refusals": [{"plugin": "attributes", "condition": "rack UNIQUE", "agents": 5}],
-            }},
-        }));
+        let text = matcher(
+            Kind::App,
+            &json!({
+                "id": "/web", "agents": 9, "accepted": 9, "canary": {"versions": versions, "answer": {
+                    "agents": 9, "accepted": 4, "refusals": [{"plugin": "attributes", "condition": "rack UNIQUE", "agents": 5}],
+                }},
+            }),
+        );
         assert!(
             text.contains("asked first: attributes 2.0.0. With it 4 of 9 agents")
                 && text.contains("rack UNIQUE"),
@@ -409,9 +472,7 @@ mod tests {
         let failure = json!({"plugin": "spread", "message": "plugin `spread` is disabled"});
         let text = placement(2, &json!([]), &failure);
         assert!(
-            text.contains(
-                "No instance is launched: plugin `spread` is disabled. `transom plugin show spread`"
-            ),
+            text.contains("Nothing is launched: plugin `spread` is disabled. `transom plugin show spread`"),
             "{text}"
         );
         let text = placement(0, &json!([]), &Value::Null);

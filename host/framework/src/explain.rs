@@ -1,0 +1,127 @@
+//! Explanations of placements for operators: which agents may run a task of a service, and why
+//! others may not. Only the leader knows agents and tasks, so only it explains.
+//!
+//! Nothing here decides: the scheduler makes the question that it would ask in a round, and the
+//! matchers that serve answer it. Nothing changes, either: no call counts for a plugin.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Serialize;
+use tokio::time::timeout;
+use transom_cluster::TaskId;
+use transom_plugin_host::explain::MatcherExplanation;
+use transom_scheduler::{PlacementOf, RunSpec, SchedulerApi};
+use transom_web::ApiError;
+
+use crate::Leader;
+
+/// Timeout of a question to the scheduler.
+const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the matchers.
+const MATCHER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Which agents may run a task.
+#[derive(Debug, Serialize)]
+pub struct PlacementExplanation {
+    /// The app, job or member of a Kubernetes cluster, as its service names it.
+    pub id: String,
+    /// Whether the framework is subscribed; otherwise there are no offers.
+    pub subscribed: bool,
+    /// Per agent that the scheduler knows: those that have sent offers or run its tasks.
+    #[serde(flatten)]
+    pub matchers: MatcherExplanation,
+}
+
+/// What a service explains of its tasks.
+#[async_trait]
+pub trait Placements: fmt::Debug + Send + Sync {
+    /// Which agents may run what the service calls `id`.
+    ///
+    /// # Errors
+    /// 400 for an invalid id, 404 for an unknown one, 409 for a task that is not pending where the
+    /// service explains pending ones only, 503 while this daemon does not lead or is busy.
+    async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError>;
+
+    /// Why no attempt of a check of this task can be made for an operator; `None`: it is not a task
+    /// of this service, or the service makes them.
+    fn without_probe(&self, task: &str) -> Option<String>;
+}
+
+/// Which agents may run one more instance of a run spec, whose id the service calls it by.
+///
+/// # Errors
+/// 503 if the scheduler or the matchers do not answer.
+pub async fn explain_run_spec(
+    scheduler: &dyn SchedulerApi,
+    spec: Arc<RunSpec>,
+) -> Result<PlacementExplanation, ApiError> {
+    let id = spec.id.clone();
+    let explained = explain(&id, scheduler, PlacementOf::RunSpec(spec)).await?;
+    explained.ok_or_else(no_answer)
+}
+
+/// Which agents may run a task that is requested and not launched yet; `None`: it is not pending.
+/// `id`: what the service calls it.
+///
+/// # Errors
+/// 503 if the scheduler or the matchers do not answer.
+pub async fn explain_pending(
+    id: &str,
+    scheduler: &dyn SchedulerApi,
+    task: &TaskId,
+) -> Result<Option<PlacementExplanation>, ApiError> {
+    explain(id, scheduler, PlacementOf::Pending(task.clone())).await
+}
+
+async fn explain(
+    id: &str,
+    scheduler: &dyn SchedulerApi,
+    placement: PlacementOf,
+) -> Result<Option<PlacementExplanation>, ApiError> {
+    let Ok(Ok(pending)) = timeout(SCHEDULER_TIMEOUT, scheduler.explain(placement)).await else {
+        return Err(no_answer());
+    };
+    let Some(pending) = pending else {
+        return Ok(None);
+    };
+    let matchers = timeout(MATCHER_TIMEOUT, pending.ask()).await.map_err(|_elapsed| {
+        ApiError::unavailable(format!(
+            "the matchers did not answer within {MATCHER_TIMEOUT:?}; `transom plugin list` shows what they do"
+        ))
+    })?;
+    Ok(Some(PlacementExplanation {
+        id: id.to_owned(),
+        subscribed: scheduler.subscription().connected,
+        matchers,
+    }))
+}
+
+fn no_answer() -> ApiError {
+    ApiError::unavailable(
+        "the scheduler did not answer: it is stopping, waits for its store or a plugin, or too many such questions \
+         wait. Try again later.",
+    )
+}
+
+impl<H> Leader<H> {
+    /// The handles of the leader, for an operator at the admin port, whose requests are not
+    /// forwarded.
+    ///
+    /// # Errors
+    /// 503 with the leader's address, if there is a leader.
+    pub fn for_operator(&self, framework: &str) -> Result<Arc<H>, ApiError> {
+        self.handles().ok_or_else(|| {
+            ApiError::unavailable(match self.address() {
+                Some(address) => format!(
+                    "this daemon does not lead the framework {framework:?}, and only the leader knows its agents, \
+                     events and tasks. The leader's service is at {address}: ask the admin port of that daemon \
+                     (`--admin`)."
+                ),
+                None => format!("the framework {framework:?} has no leader now. Try again later."),
+            })
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! Where a member that waits may run.
+
+use http::StatusCode;
+use transom_framework::Placements;
+
+use super::Site;
+use crate::kind::Kind;
+
+/// Fails unless the explanation of a member is refused so.
+async fn is_refused(site: &Site, id: &str, status: StatusCode, part: &str) {
+    let error = site.explainer.explain(id).await.expect_err(id);
+    assert_eq!(error.status(), status, "{id}: {}", error.message());
+    assert!(error.message().contains(part), "{id}: {}", error.message());
+}
+
+#[tokio::test]
+async fn member_that_waits_is_explained_with_the_run_spec_of_its_request() {
+    let site = Site::start(|_| {}).await;
+    site.until_settled().await;
+    site.scheduler.set_immediate_launches(false);
+    site.scale(Kind::Agent, 3).await.unwrap();
+    let requested = site.scheduler.until_submitted(2).await;
+    let view = site.views.get();
+    let task = view.tasks.agent.iter().find(|task| task.number == 2).unwrap();
+    assert!(requested.iter().any(|id| id.as_str() == task.id), "{requested:?}");
+    let explained = site.explainer.explain("agent/2").await.unwrap();
+    assert_eq!(explained.id, "agent/2");
+    assert_eq!(
+        (explained.matchers.constraints, explained.matchers.instances),
+        (vec!["m3s:agent".to_owned()], 3)
+    );
+    for (id, status, part) in [
+        ("agent/0", StatusCode::CONFLICT, "TASK_RUNNING on agent1.test"),
+        ("agent/3", StatusCode::NOT_FOUND, "`GET /api/fw/v0/explain`"),
+        ("agent", StatusCode::BAD_REQUEST, "for example server/0"),
+        ("pod/0", StatusCode::BAD_REQUEST, "for example server/0"),
+        ("agent/x", StatusCode::BAD_REQUEST, "for example server/0"),
+    ] {
+        is_refused(&site, id, status, part).await;
+    }
+}
+
+#[tokio::test]
+async fn member_that_waits_for_no_agent_is_refused_with_the_reason() {
+    let site = Site::start(|config| config.kinds.agent.count = 0).await;
+    site.until("a server", |view| view.running(Kind::Server) == 1)
+        .await;
+    *site.world.rejection.lock().unwrap() = Some("no such script".to_owned());
+    site.scale(Kind::Agent, 1).await.unwrap();
+    site.until("the reason", |view| {
+        view.waiting
+            .iter()
+            .any(|waiting| waiting.reason.contains("no such script"))
+    })
+    .await;
+    is_refused(&site, "agent/0", StatusCode::CONFLICT, "no such script").await;
+}
+
+#[tokio::test]
+async fn check_of_a_member_is_not_made_here() {
+    let site = Site::start(|_| {}).await;
+    site.until_settled().await;
+    let view = site.views.get();
+    let reason = |kind: Kind| site.explainer.without_probe(&view.tasks.of(kind)[0].id).unwrap();
+    assert!(reason(Kind::Datastore).contains("health check the cluster's agent makes"));
+    assert!(reason(Kind::Server).contains("has no check"));
+    assert_eq!(site.explainer.without_probe("absent"), None);
+}

@@ -1,0 +1,107 @@
+//! Explains to operators where a datastore, server or agent that waits may run. See [`Placements`].
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::StatusCode;
+use transom_cluster::TaskId;
+use transom_framework::{Leader, PlacementExplanation, Placements, explain_pending};
+use transom_plugin_host::shown;
+use transom_web::ApiError;
+
+use crate::api::paths;
+use crate::config::Config;
+use crate::core::term::Handles;
+use crate::kind::Kind;
+use crate::view::{View, Views};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Explainer {
+    pub(crate) config: Arc<Config>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) leader: Leader<Handles>,
+}
+
+#[async_trait]
+impl Placements for Explainer {
+    /// Which agents may run a member, which has to be pending. Its id is kind and number:
+    /// `server/0`.
+    async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
+        let (kind, number) = member(id).ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "{:?} is no member of a Kubernetes cluster; expected its kind and its number, for example server/0 \
+                 or agent/2",
+                shown(id)
+            ))
+        })?;
+        let handles = self.leader.for_operator(&self.config.name)?;
+        let view = self.views.get();
+        let member = view.tasks.of(kind).iter().find(|task| task.number == number);
+        let Some(task) = member else {
+            return Err(self.absent(&view, kind, number));
+        };
+        let name = format!("{kind}/{number}");
+        let explained = explain_pending(&name, &*handles.scheduler, &TaskId::from(task.id.as_str())).await?;
+        explained.ok_or_else(|| self.not_pending(&self.views.get(), kind, number))
+    }
+
+    fn without_probe(&self, task: &str) -> Option<String> {
+        let view = self.views.get();
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|kind| view.tasks.of(*kind).iter().any(|known| known.id == task))?;
+        let name = &self.config.name;
+        Some(if kind == Kind::Datastore && self.config.containers.enabled {
+            format!(
+                "the task is a datastore of the framework {name:?}, whose health check the cluster's agent makes, not a \
+                 plugin, so there is no transcript of it here"
+            )
+        } else {
+            format!("the task is of the kind {kind} of the framework {name:?}, which has no check")
+        })
+    }
+}
+
+impl Explainer {
+    /// The error for a member without a task.
+    fn absent(&self, view: &View, kind: Kind, number: u32) -> ApiError {
+        if number < *view.wanted.of(kind) {
+            return self.not_pending(view, kind, number);
+        }
+        ApiError::not_found(format!(
+            "the framework {:?} has no {kind}/{number}; `GET {}/api/fw/v0/explain` of the kubernetes port lists its tasks",
+            self.config.name, self.config.path
+        ))
+    }
+
+    /// The error for a member that runs, or that does not wait for an agent.
+    fn not_pending(&self, view: &View, kind: Kind, number: u32) -> ApiError {
+        let task = view.tasks.of(kind).iter().find(|task| task.number == number);
+        let text = match task.and_then(|task| Some((task.state.as_ref()?, task.host.as_ref()?))) {
+            Some((state, host)) => format!(
+                "{kind}/{number} is not pending, its state is {state} on {host}, and only members that wait for an agent are \
+                 explained"
+            ),
+            None => {
+                let reasons = view.waiting.iter().filter(|waiting| waiting.kind == kind);
+                let reasons: Vec<&str> = reasons.map(|waiting| waiting.reason.as_str()).collect();
+                let reasons = if reasons.is_empty() {
+                    format!("`GET {}/api/fw/v0/explain` says why it waits", self.config.path)
+                } else {
+                    reasons.join("; ")
+                };
+                format!(
+                    "{kind}/{number} is not requested from the scheduler yet, so no agent is looked for: {reasons}"
+                )
+            }
+        };
+        ApiError::new(StatusCode::CONFLICT, text)
+    }
+}
+
+/// Kind and number of a member.
+fn member(id: &str) -> Option<(Kind, u32)> {
+    let (kind, number) = id.split_once('/')?;
+    Some((paths::kind(kind)?, number.parse().ok()?))
+}
