@@ -1,5 +1,6 @@
 //! Operators ask why: `transom plugin explain matcher`, `filter` and `probe`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -9,7 +10,7 @@ use transom_testkit::redis::RedisServer;
 use transom_tests::events::Events;
 use transom_tests::http;
 use transom_tests::plugin::Plugin;
-use transom_tests::process::{Transom, binary};
+use transom_tests::process::{Transom, binary, user};
 use transom_tests::site::{Cluster, Site, addresses, copy_components};
 
 fn text(bytes: &[u8]) -> String {
@@ -45,6 +46,15 @@ fn refused(admin: &str, arguments: &[&str]) -> String {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
     error
+}
+
+/// The settings of a Kubernetes cluster whose first member waits: no agent has the name.
+fn kubernetes() -> String {
+    format!(
+        "port = 0\ncontainers = false\nframework_user = \"{}\"\nds_command = \"sleep 1000\"\n\
+         orch_ds_constraint = \"nowhere.test\"\nheartbeat_interval = \"1s\"\n",
+        user()
+    )
 }
 
 fn sleeper(id: &str, more: &Value) -> Value {
@@ -136,7 +146,7 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
     site.rescan().await;
     let table = told(&site, &["matcher", "--app", "/web"]);
     assert!(
-        table.contains("No instance is launched") && table.contains("`second`"),
+        table.contains("Nothing is launched") && table.contains("`second`"),
         "{table}"
     );
 
@@ -146,6 +156,126 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
     ] {
         let error = refused(&site.admin(""), &["matcher", "--app", app]);
         assert!(error.contains(expected), "{app}: {error}");
+    }
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pending_job_and_member_are_explained_by_the_conditions_of_their_requests() {
+    let services = format!(
+        "[workflow]\nport = 0\ncontainers = false\n[kubernetes.blue]\n{}",
+        kubernetes()
+    );
+    let agents = [
+        "--agents",
+        "2",
+        "--attributes",
+        "rack:a",
+        "--attributes",
+        "rack:b",
+    ];
+    let site = Site::start_on(&agents, &services).await;
+    let queue = async |id: &str, rack: &str| {
+        let body = json!({"workflow_task_id": id, "command": ["sleep", "1000"], "attributes": [format!("rack:{rack}")],
+                          "cpus": 0.05, "mem_limit": "16m"});
+        let url = format!("http://{}/v0/queue_command", site.addresses["workflow"]);
+        let answer = site.http.post(url).json(&body).send().await.expect("an answer");
+        assert!(answer.status().is_success(), "{id}: {}", answer.status());
+    };
+    queue("nightly/report", "c").await;
+    queue("runs", "a").await;
+
+    let known = async |arguments: &[&str]| {
+        let what = format!("both agents are known to the scheduler of {arguments:?}");
+        eventually(&what, async || {
+            let output = explain_at(&site.admin(""), &[arguments, &["--output", "json"]].concat());
+            let shown = || format!("{} {}", text(&output.stdout), text(&output.stderr));
+            let document: Value = serde_json::from_slice(&output.stdout).map_err(|_| shown())?;
+            if document["agents"] == 2 {
+                Ok(document)
+            } else {
+                Err(shown())
+            }
+        })
+        .await
+    };
+    let job = ["matcher", "--job", "nightly/report"];
+    let explained = known(&job).await;
+    assert_eq!(
+        (&explained["id"], &explained["instances"], &explained["accepted"]),
+        (&json!("nightly/report"), &json!(1), &json!(0))
+    );
+    let refusal = &explained["refusals"][0];
+    assert_eq!(
+        (&refusal["plugin"], &refusal["condition"], &refusal["agents"]),
+        (&json!("attributes"), &json!("rack:c"), &json!(2))
+    );
+    assert_eq!(explained.get("canary"), None);
+    let table = told(&site, &job);
+    assert!(
+        table.starts_with("nightly/report: 0 of 2 agents may run it."),
+        "{table}"
+    );
+
+    let member = ["matcher", "--member", "blue/datastore/0"];
+    let explained = known(&member).await;
+    assert_eq!(
+        (&explained["id"], &explained["refusals"][0]["agents"]),
+        (&json!("blue/datastore/0"), &json!(2))
+    );
+    let table = told(&site, &member);
+    for part in [
+        "0 of 1 of its kind are placed",
+        "@hostname LIKE (?i)nowhere",
+        "Relax one of these",
+    ] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+
+    // A canary is asked beside the version that serves, as in a round.
+    let mut next = Plugin::first_party("attributes").stamped(1);
+    let rollout = "rollout = \"canary-manual\"\ncanary = { percent = 99 }\n";
+    next.manifest = format!("{rollout}{}", next.manifest);
+    next.install(&site.plugins(), "attributes");
+    site.rescan().await;
+    for arguments in [&job, &member] {
+        let explained = document(&site, arguments);
+        assert_eq!(
+            (
+                &explained["canary"]["answer"]["accepted"],
+                &explained["canary"]["answer"]["refusals"]
+            ),
+            (&json!(0), &explained["refusals"]),
+            "{explained}"
+        );
+        assert!(told(&site, arguments).contains("is in the share of a canary"));
+    }
+
+    let running = eventually("the other job runs", async || {
+        let url = format!("http://{}/v0/task/runs", site.addresses["workflow"]);
+        let seen = site.get(&url).await?;
+        let task = &seen["status"];
+        if task["state"] == "TASK_RUNNING" {
+            Ok(task["task_id"]["value"].as_str().expect("an id").to_owned())
+        } else {
+            Err(seen.to_string())
+        }
+    })
+    .await;
+    for (arguments, expected) in [
+        (&["matcher", "--job", "runs"][..], "its state is TASK_RUNNING"),
+        (&["matcher", "--job", "absent"], "`GET /v0/queue`"),
+        (
+            &["matcher", "--member", "blue/server/0"],
+            "is not requested from the scheduler yet",
+        ),
+        (&["matcher", "--member", "blue/agent/9"], "/api/fw/v0/explain`"),
+        (&["matcher", "--member", "datastore/0"], "one of the names blue"),
+        (&["matcher", "--member", "blue/pod/0"], "for example server/0"),
+        (&["probe", "--task", &running], "jobs have no checks"),
+    ] {
+        let error = refused(&site.admin(""), arguments);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
     }
     site.cluster.stop_after(site.daemon);
 }
@@ -334,7 +464,7 @@ fn daemon(dir: &std::path::Path, name: &str, more: &str) -> (Transom, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn standby_names_the_leader_and_a_daemon_without_apps_the_section() {
+async fn standby_names_the_leader_and_a_daemon_without_the_service_the_section() {
     let dir = tempfile::tempdir().expect("a directory");
     copy_components(&dir.path().join("plugins"));
     let cluster = Cluster::start(dir.path());
@@ -344,23 +474,30 @@ async fn standby_names_the_leader_and_a_daemon_without_apps_the_section() {
         cluster.master,
         redis.address()
     );
-    let (first, leading) = daemon(dir.path(), "first", &format!("{store}[apps]\nport = 0\n"));
+    let services = format!(
+        "{store}[apps]\nport = 0\n[workflow]\nport = 0\ncontainers = false\n[kubernetes]\n{}",
+        kubernetes()
+    );
+    let (first, leading) = daemon(dir.path(), "first", &services);
     let (client, ready) = (http(), format!("{leading}/ready"));
-    let leader = eventually("a leader", async || {
+    let leaders = eventually("the leaders", async || {
         let answer = client
             .get(&ready)
             .send()
             .await
             .map_err(|error| error.to_string())?;
         let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-        let framework = &seen["services"]["apps"]["framework"];
-        match framework["leader"].as_str() {
-            Some(leader) if framework["leading"] == true => Ok(leader.to_owned()),
-            _ => Err(seen.to_string()),
-        }
+        let leader = |service: &str| {
+            let framework = &seen["services"][service]["framework"];
+            let leader = framework["leader"].as_str()?;
+            (framework["leading"] == true).then(|| (service.to_owned(), leader.to_owned()))
+        };
+        let leaders = ["apps", "workflow", "kubernetes"].map(leader);
+        let leaders: Option<BTreeMap<String, String>> = leaders.into_iter().collect();
+        leaders.ok_or_else(|| seen.to_string())
     })
     .await;
-    let (second, standby) = daemon(dir.path(), "second", &format!("{store}[apps]\nport = 0\n"));
+    let (second, standby) = daemon(dir.path(), "second", &services);
     let (third, without) = daemon(
         dir.path(),
         "third",
@@ -370,18 +507,23 @@ async fn standby_names_the_leader_and_a_daemon_without_apps_the_section() {
             cluster.master
         ),
     );
-    for arguments in [
-        &["matcher", "--app", "/web"][..],
-        &["filter", "--query", ""],
-        &[
-            "probe",
-            "--task",
-            "web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1",
-        ],
+    for (service, arguments) in [
+        ("apps", &["matcher", "--app", "/web"][..]),
+        ("workflow", &["matcher", "--job", "nightly"]),
+        ("kubernetes", &["matcher", "--member", "server/0"]),
+        ("apps", &["filter", "--query", ""]),
+        (
+            "apps",
+            &[
+                "probe",
+                "--task",
+                "web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1",
+            ],
+        ),
     ] {
         eventually("the standby knows the leader", async || {
             let error = refused(&standby, arguments);
-            if error.contains("does not lead") && error.contains(&leader) {
+            if error.contains("does not lead") && error.contains(&leaders[service]) {
                 Ok(())
             } else {
                 Err(error)
@@ -390,7 +532,7 @@ async fn standby_names_the_leader_and_a_daemon_without_apps_the_section() {
         .await;
         let error = refused(&without, arguments);
         assert!(
-            error.contains("the apps service is switched off"),
+            error.contains(&format!("the {service} service is switched off")),
             "{arguments:?}: {error}"
         );
     }
