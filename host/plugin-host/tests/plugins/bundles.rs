@@ -1,6 +1,10 @@
 //! Sigstore bundles that refer to an image: signatures by key are verified, the rest is shown.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use oci_client::{
@@ -185,11 +189,25 @@ async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
 struct Referrers {
     server: Server,
     image: String,
+    /// The paths of the requests for lists, behind the repository.
+    lists: Arc<Mutex<Vec<String>>>,
 }
+
+/// A page of a list: the first referrer in it, how many it has, and its link to the next one.
+type Page = (usize, usize, String);
 
 impl Referrers {
     /// `files`: of each referrer the manifest, and the content of its layer as it is answered.
     async fn start(files: impl FnOnce(&str) -> Vec<(Vec<u8>, Vec<u8>)>) -> Referrers {
+        Referrers::in_pages(files, |_| Vec::new()).await
+    }
+
+    /// With a list in these pages, which are given the digest of the image; the first one is at the
+    /// path of the API, the others at `?page=1` and so on. A page without referrers is no list.
+    async fn in_pages(
+        files: impl FnOnce(&str) -> Vec<(Vec<u8>, Vec<u8>)>,
+        pages: impl FnOnce(&str) -> Vec<Page>,
+    ) -> Referrers {
         let component = variant(7);
         let document = json!({
             "schemaVersion": 2,
@@ -211,30 +229,52 @@ impl Referrers {
             answers.insert(format!("manifests/{}", sha256(&manifest)), manifest.clone());
             manifests.push(manifest);
         }
-        answers.insert(format!("referrers/{image}"), index(&manifests));
-        let answers = Arc::new(answers);
+        let path = format!("referrers/{image}");
+        answers.insert(path.clone(), index(&manifests));
+        let mut links = BTreeMap::new();
+        for (number, (from, count, link)) in pages(&image).into_iter().enumerate() {
+            let page = match number {
+                0 => path.clone(),
+                number => format!("{path}?page={number}"),
+            };
+            let list = match count {
+                0 => b"[".to_vec(),
+                count => index(&manifests[from..from + count]),
+            };
+            answers.insert(page.clone(), list);
+            links.insert(page, link);
+        }
+        let (answers, links) = (Arc::new(answers), Arc::new(links));
+        let lists = Arc::<Mutex<Vec<String>>>::default();
+        let asked = Arc::clone(&lists);
         let server = Server::new(move |mut stream: TcpStream| {
-            let answers = Arc::clone(&answers);
+            let (answers, links, asked) = (Arc::clone(&answers), Arc::clone(&links), Arc::clone(&asked));
             async move {
                 let head = read_head(&mut stream).await;
                 let path = head.split(' ').nth(1).unwrap_or_default();
-                let found = answers
-                    .iter()
-                    .find(|(end, _)| path == format!("/v2/team/odd/{end}"));
-                let (status, body) = match found {
-                    Some((_, body)) => ("200 OK", body.as_slice()),
+                let end = path.strip_prefix("/v2/team/odd/").unwrap_or(path);
+                if end.starts_with("referrers/") {
+                    asked.lock().unwrap().push(end.to_owned());
+                }
+                let (status, body) = match answers.get(end) {
+                    Some(body) => ("200 OK", body.as_slice()),
                     None => ("404 Not Found", b"{}".as_slice()),
                 };
+                let link = links
+                    .get(end)
+                    .map(|link| format!("Link: {link}\r\n"))
+                    .unwrap_or_default();
                 let length = body.len();
-                let head =
-                    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+                let head = format!(
+                    "HTTP/1.1 {status}\r\n{link}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+                );
                 // The peer may have left.
                 let _ = stream.write_all(head.as_bytes()).await;
                 let _ = stream.write_all(body).await;
             }
         })
         .await;
-        Referrers { server, image }
+        Referrers { server, image, lists }
     }
 
     async fn site(&self) -> Site {
@@ -308,4 +348,92 @@ async fn component_is_refused_when_its_bundles_are_no_signature_by_a_key() {
         assert!(refusal.contains(expected), "{name}: {refusal}");
         site.stop().await;
     }
+}
+
+/// Two referrers of an image: a bundle of another key, and then a good one.
+fn other_and_good(image: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let content = |key| bundle(key, image, SIGNED).to_string().into_bytes();
+    vec![
+        with_content(image, content(file!("other.key"))),
+        with_content(image, content(file!("p256.key"))),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signature_on_a_later_page_of_referrers_is_found() {
+    let referrers = Referrers::in_pages(other_and_good, |image| {
+        vec![
+            // Relative to the page, and to the registry.
+            (0, 1, "<?page=1>; rel=\"next\"".to_owned()),
+            (
+                0,
+                1,
+                format!("<https://r.test/>; rel=prev, </v2/team/odd/referrers/{image}?page=2>; rel=next"),
+            ),
+            (1, 1, String::new()),
+        ]
+    })
+    .await;
+    let site = referrers.site().await;
+    serving(&site).await;
+    let path = format!("referrers/{}", referrers.image);
+    let expected = [path.clone(), format!("{path}?page=1"), format!("{path}?page=2")];
+    assert_eq!(referrers.lists.lock().unwrap()[..3], expected);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_of_referrers_ends_at_a_page_that_is_not_asked_for() {
+    // A registry that is not in the source: the good signature is there.
+    let other = Referrers::start(other_and_good).await;
+    let elsewhere = format!(
+        "<http://127.0.0.1:{}/v2/team/odd/referrers/{}>; rel=next",
+        other.server.endpoint.port, other.image
+    );
+    let next =
+        |page: usize| move |image: &str| format!("</v2/team/odd/referrers/{image}?page={page}>; rel=next");
+    let itself = |image: &str| format!("</v2/team/odd/referrers/{image}>; rel=next");
+    type Pages = Box<dyn FnOnce(&str) -> Vec<Page>>;
+    let cases: Vec<(&str, Pages, usize)> = vec![
+        ("another host", Box::new(move |_| vec![(0, 1, elsewhere)]), 1),
+        ("itself", Box::new(move |image| vec![(0, 1, itself(image))]), 1),
+        (
+            "a circle",
+            Box::new(move |image| vec![(0, 1, next(1)(image)), (0, 1, itself(image))]),
+            2,
+        ),
+        (
+            "a missing page",
+            Box::new(move |image| vec![(0, 1, next(1)(image))]),
+            2,
+        ),
+        (
+            "an invalid page",
+            Box::new(move |image| vec![(0, 1, next(1)(image)), (0, 0, String::new())]),
+            2,
+        ),
+        (
+            "too many pages",
+            Box::new(move |image| {
+                let mut pages: Vec<Page> = (1..=100).map(|page| (0, 1, next(page)(image))).collect();
+                pages.push((1, 1, String::new()));
+                pages
+            }),
+            32,
+        ),
+    ];
+    for (name, pages, asked) in cases {
+        let referrers = Referrers::in_pages(other_and_good, pages).await;
+        let site = referrers.site().await;
+        let refusal = refused(&site).await;
+        assert!(
+            refusal.contains("none of the configured keys signed it"),
+            "{name}: {refusal}"
+        );
+        let lists = referrers.lists.lock().unwrap().clone();
+        let rounds = lists.iter().filter(|path| !path.contains('?')).count();
+        assert_eq!(lists.len(), asked * rounds, "{name}: {lists:?}");
+        site.stop().await;
+    }
+    assert_eq!(other.lists.lock().unwrap().len(), 0);
 }

@@ -2,10 +2,11 @@
 //! it lists.
 //!
 //! The list is that of the referrers API (OCI 1.1), or the index under the tag `sha256-…` of
-//! registries without it. Only its first page is read. A file that is cut, too large, of another type
+//! registries without it. The API sends it in pages, of which a number is read, all from the registry of
+//! the source; the log says which ones are left out. A file that is cut, too large, of another type
 //! or about another image is logged and left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,13 +15,17 @@ use transom_common::text::one_line;
 use super::pull::Puller;
 use crate::{
     bundles::BUNDLE,
-    oci::{self, FetchError, MAX_IMAGE_MANIFEST, Source, Wanted},
+    oci::{self, FetchError, MAX_IMAGE_MANIFEST, NextPage, Source, Wanted},
 };
 
 /// Bundles of an image that are looked at, the newest.
 const MAX_BUNDLES: usize = 16;
 /// Maximum bytes of a bundle. An SBOM is part of it.
 const MAX_BUNDLE: u64 = 4 << 20;
+/// Pages of a list that are read.
+const MAX_PAGES: usize = 32;
+/// Maximum bytes of the pages of a list together.
+const MAX_LIST: u64 = 4 << 20;
 /// Type of a list.
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const LIST: &str = "the list of referrers";
@@ -37,6 +42,33 @@ struct Referrer {
     annotations: BTreeMap<String, String>,
 }
 
+/// A list, or a page of it, at a path.
+fn wanted(path: &str, most: u64) -> Wanted<'_> {
+    Wanted {
+        what: LIST,
+        path,
+        accept: INDEX,
+        most,
+    }
+}
+
+/// The bundles among the entries of a list.
+fn entries(source: &Source, list: &[u8]) -> Result<Vec<Referrer>, FetchError> {
+    let invalid = |message: &str| FetchError::Answer {
+        what: LIST,
+        host: source.registry().to_owned(),
+        message: one_line(message),
+    };
+    let mut list: Value = serde_json::from_slice(list).map_err(|error| invalid(&error.to_string()))?;
+    let manifests = list
+        .get_mut("manifests")
+        .ok_or_else(|| invalid("it is not an index"))?;
+    let mut found: Vec<Referrer> =
+        serde_json::from_value(manifests.take()).map_err(|error| invalid(&error.to_string()))?;
+    found.retain(|it| it.artifact_type.as_deref() == Some(BUNDLE));
+    Ok(found)
+}
+
 impl Puller {
     /// The digests of the manifests of an image's bundles, oldest first. `image`: its digest.
     pub(super) async fn bundle_manifests(
@@ -44,11 +76,12 @@ impl Puller {
         source: &Source,
         image: &str,
     ) -> Result<Vec<String>, FetchError> {
-        let listed = match self.referrers(source, &format!("referrers/{image}")).await {
+        let listed = match self.referrers(source, image).await {
             // Registries without the API answer in many ways.
             Err(error) if !error.passes() => {
                 let tag = format!("manifests/{}", image.replace(':', "-"));
-                self.referrers(source, &tag).await
+                let list = self.client().get(source, wanted(&tag, MAX_IMAGE_MANIFEST)).await;
+                list.and_then(|list| entries(source, &list))
             }
             other => other,
         };
@@ -56,32 +89,58 @@ impl Puller {
             Err(FetchError::NotThere { .. }) => Vec::new(),
             other => other?,
         };
-        found.retain(|it| it.artifact_type.as_deref() == Some(BUNDLE));
         // Bundles without a time are the oldest.
         found.sort_by(|a, b| a.annotations.get(CREATED).cmp(&b.annotations.get(CREATED)));
         found.drain(..found.len().saturating_sub(MAX_BUNDLES));
         Ok(found.into_iter().map(|it| it.digest).collect())
     }
 
-    async fn referrers(&self, source: &Source, path: &str) -> Result<Vec<Referrer>, FetchError> {
-        let wanted = Wanted {
-            what: LIST,
-            path,
-            accept: INDEX,
-            most: MAX_IMAGE_MANIFEST,
-        };
-        let invalid = |message: &str| FetchError::Answer {
-            what: LIST,
-            host: source.registry().to_owned(),
-            message: one_line(message),
-        };
-        let answer = self.client().get(source, wanted).await?;
-        let mut list: Value = serde_json::from_slice(&answer).map_err(|error| invalid(&error.to_string()))?;
-        match list.get_mut("manifests") {
-            Some(manifests) => {
-                serde_json::from_value(manifests.take()).map_err(|error| invalid(&error.to_string()))
+    /// The entries of all pages of the referrers API. A page that is not read ends the list; the
+    /// error is that of the first one, or one that passes.
+    async fn referrers(&self, source: &Source, image: &str) -> Result<Vec<Referrer>, FetchError> {
+        let path = format!("referrers/{image}");
+        let first = self.client().address(source, &path)?;
+        let list = self
+            .client()
+            .page(source, &first, wanted(&path, MAX_IMAGE_MANIFEST));
+        let (list, mut next) = list.await?;
+        let mut found = entries(source, &list)?;
+        let left_out = |page: &str, why: &str| tracing::warn!(%source, page, "further referrers of an image are left out: {why}");
+        let mut read = BTreeSet::from([first]);
+        let mut bytes = list.len() as u64;
+        loop {
+            let page = match next {
+                NextPage::None => return Ok(found),
+                NextPage::At(page) => page,
+                NextPage::Elsewhere(link) => {
+                    left_out(&link, "the next page is not at the registry of the source");
+                    return Ok(found);
+                }
+            };
+            if read.contains(&page) {
+                left_out(page.as_str(), "the list leads to a page that was read");
+                return Ok(found);
             }
-            None => Err(invalid("it is not an index")),
+            if read.len() >= MAX_PAGES || bytes >= MAX_LIST {
+                let limit = format!("it has more than {MAX_PAGES} pages or {MAX_LIST} bytes");
+                left_out(page.as_str(), &limit);
+                return Ok(found);
+            }
+            let most = MAX_IMAGE_MANIFEST.min(MAX_LIST - bytes);
+            let answer = self.client().page(source, &page, wanted(&path, most)).await;
+            read.insert(page.clone());
+            match answer.and_then(|(list, next)| Ok((entries(source, &list)?, list.len(), next))) {
+                Ok((more, length, following)) => {
+                    found.extend(more);
+                    bytes += length as u64;
+                    next = following;
+                }
+                Err(error) if error.passes() => return Err(error),
+                Err(error) => {
+                    left_out(page.as_str(), &error.to_string());
+                    return Ok(found);
+                }
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! OCI registries: references, image manifests, authentication, and the HTTP client.
 //!
-//! * `source`, `image_manifest`, `image`, `auth`: pure rules
+//! * `source`, `image_manifest`, `image`, `auth`, `link`: pure rules
 //! * `servers`: which servers may be contacted, and at which addresses
 //! * `registry_client`: bounded HTTP to a registry
 
@@ -8,6 +8,7 @@ mod auth;
 mod fetch_error;
 mod image;
 mod image_manifest;
+mod link;
 mod registry_client;
 mod servers;
 mod source;
@@ -19,7 +20,7 @@ pub use image_manifest::{CONFIG, LAYER, Layer, NoComponent, digest_of};
 pub(crate) use image_manifest::{
     MAX_IMAGE_MANIFEST, component_layer, described, image_manifest, parse_digest,
 };
-pub(crate) use registry_client::{RegistryClient, Wanted};
+pub(crate) use registry_client::{NextPage, RegistryClient, Wanted};
 pub use source::Source;
 
 /// Type of the one layer of cosign's signatures.

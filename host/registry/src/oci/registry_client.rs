@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 use oci_client::errors::OciEnvelope;
 use reqwest::{
     Client, Response, StatusCode, Url,
-    header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, WWW_AUTHENTICATE},
+    header::{ACCEPT, AUTHORIZATION, HeaderValue, LINK, LOCATION, WWW_AUTHENTICATE},
     redirect,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
@@ -30,6 +30,7 @@ use transom_common::text::one_line;
 use super::{
     auth::{self, Challenge, authority},
     fetch_error::FetchError,
+    link,
     servers::Destinations,
     source::Source,
 };
@@ -72,6 +73,17 @@ pub(crate) struct Wanted<'a> {
     pub(crate) accept: &'static str,
     /// Bytes.
     pub(crate) most: u64,
+}
+
+/// Where a list goes on that a registry sends in pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NextPage {
+    /// This was the last page.
+    None,
+    /// At this address of the same registry.
+    At(Url),
+    /// At an address that is not asked: as the registry sends it.
+    Elsewhere(String),
 }
 
 impl RegistryClient {
@@ -137,31 +149,51 @@ impl RegistryClient {
 
     /// The whole of an answer, when it is no longer than it may be.
     pub(crate) async fn get(&self, source: &Source, wanted: Wanted<'_>) -> Result<Bytes, FetchError> {
-        let response = self.ask(source, wanted).await?;
+        let url = self.address(source, wanted.path)?;
+        let response = self.ask(source, &url, wanted.accept).await?;
         body(response, wanted.what, wanted.most).await
     }
 
-    async fn ask(&self, source: &Source, wanted: Wanted<'_>) -> Result<Response, FetchError> {
+    /// One page of a list, of at most `most` bytes, and where the list goes on. `page`: its
+    /// [`address`](Self::address), or that of an earlier [`NextPage`].
+    pub(crate) async fn page(
+        &self,
+        source: &Source,
+        page: &Url,
+        list: Wanted<'_>,
+    ) -> Result<(Bytes, NextPage), FetchError> {
+        let response = self.ask(source, page, list.accept).await?;
+        let next = next_page(page, &response);
+        let body = body(response, list.what, list.most).await?;
+        Ok((body, next))
+    }
+
+    /// The address of a path behind `/v2/REPOSITORY/`.
+    pub(crate) fn address(&self, source: &Source, path: &str) -> Result<Url, FetchError> {
         let registry = source.registry();
         let scheme = if self.registries.is_plain(registry) {
             "http"
         } else {
             "https"
         };
-        let text = format!("{scheme}://{registry}/v2/{}/{}", source.repository(), wanted.path);
-        let url = Url::parse(&text).map_err(|error| FetchError::Answer {
+        let text = format!("{scheme}://{registry}/v2/{}/{path}", source.repository());
+        Url::parse(&text).map_err(|error| FetchError::Answer {
             what: "the address",
             host: registry.to_owned(),
             message: error.to_string(),
-        })?;
+        })
+    }
+
+    async fn ask(&self, source: &Source, url: &Url, accept: &'static str) -> Result<Response, FetchError> {
+        let registry = source.registry();
         let place = (registry.to_owned(), source.repository().to_owned());
         let known = self.known().get(&place).cloned();
-        let mut response = self.send(source, &url, wanted.accept, known).await?;
+        let mut response = self.send(source, url, accept, known).await?;
         if response.status() == StatusCode::UNAUTHORIZED
             && let Some(authorization) = self.introduce(source, &response).await?
         {
             response = self
-                .send(source, &url, wanted.accept, Some(authorization.clone()))
+                .send(source, url, accept, Some(authorization.clone()))
                 .await?;
             if response.status() != StatusCode::UNAUTHORIZED {
                 self.remember(place, authorization);
@@ -303,6 +335,19 @@ fn sends_on(response: &Response) -> Option<Url> {
     let _ = next.set_username("");
     let _ = next.set_password(None);
     Some(next)
+}
+
+/// Where a list goes on behind a page. Another server than that of the page is not asked: only the
+/// registry of the source gets its credentials.
+fn next_page(page: &Url, response: &Response) -> NextPage {
+    let headers = response.headers().get_all(LINK).iter();
+    let Some(link) = headers.filter_map(|it| link::next(it.to_str().ok()?)).next() else {
+        return NextPage::None;
+    };
+    match response.url().join(link) {
+        Ok(next) if next.origin() == page.origin() => NextPage::At(next),
+        _ => NextPage::Elsewhere(one_line(link)),
+    }
 }
 
 fn without_default_port(registry: &str) -> &str {
