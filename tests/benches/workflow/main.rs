@@ -11,6 +11,7 @@
 )]
 
 mod client;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,6 +67,8 @@ async fn measure() -> Value {
         latencies.insert(waiting_jobs.to_string(), figures);
     }
     site.cluster.stop_after(site.daemon);
+    eprintln!("look-ups with traces off and on");
+    let traces = traces::measure().await;
     eprintln!("memory");
     json!({
         "jobs_per_second": rate,
@@ -73,6 +76,7 @@ async fn measure() -> Value {
         "look_ups_per_second": look_ups,
         "latency_ms_by_waiting_jobs": latencies,
         "memory": memory().await,
+        "traces": traces,
     })
 }
 
