@@ -251,6 +251,12 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         assert!(told(&site, arguments).contains("is in the share of a canary"));
     }
 
+    launched_and_unknown_ones_are_refused(&site).await;
+    site.cluster.stop_after(site.daemon);
+}
+
+/// The errors for a job that runs, a member that waits for another one, and unknown ones.
+async fn launched_and_unknown_ones_are_refused(site: &Site) {
     let running = eventually("the other job runs", async || {
         let url = format!("http://{}/v0/task/runs", site.addresses["workflow"]);
         let seen = site.get(&url).await?;
@@ -277,7 +283,6 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         let error = refused(&site.admin(""), arguments);
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
-    site.cluster.stop_after(site.daemon);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -78,23 +78,23 @@ impl Explainer {
     /// The error for a member that runs, or that does not wait for an agent.
     fn not_pending(&self, view: &View, kind: Kind, number: u32) -> ApiError {
         let task = view.tasks.of(kind).iter().find(|task| task.number == number);
-        let text = match task.and_then(|task| Some((task.state.as_ref()?, task.host.as_ref()?))) {
-            Some((state, host)) => format!(
-                "{kind}/{number} is not pending, its state is {state} on {host}, and only members that wait for an agent are \
-                 explained"
-            ),
-            None => {
-                let reasons = view.waiting.iter().filter(|waiting| waiting.kind == kind);
-                let reasons: Vec<&str> = reasons.map(|waiting| waiting.reason.as_str()).collect();
-                let reasons = if reasons.is_empty() {
-                    format!("`GET {}/api/fw/v0/explain` says why it waits", self.config.path)
-                } else {
-                    reasons.join("; ")
-                };
-                format!(
-                    "{kind}/{number} is not requested from the scheduler yet, so no agent is looked for: {reasons}"
-                )
-            }
+        let launched = task.and_then(|task| Some((task.state.as_ref()?, task.host.as_ref()?)));
+        let text = if let Some((state, host)) = launched {
+            format!(
+                "{kind}/{number} is not pending, its state is {state} on {host}, and only members that wait for an \
+                 agent are explained"
+            )
+        } else {
+            let reasons = view.waiting.iter().filter(|waiting| waiting.kind == kind);
+            let reasons: Vec<&str> = reasons.map(|waiting| waiting.reason.as_str()).collect();
+            let reasons = if reasons.is_empty() {
+                format!("`GET {}/api/fw/v0/explain` says why it waits", self.config.path)
+            } else {
+                reasons.join("; ")
+            };
+            format!(
+                "{kind}/{number} is not requested from the scheduler yet, so no agent is looked for: {reasons}"
+            )
         };
         ApiError::new(StatusCode::CONFLICT, text)
     }

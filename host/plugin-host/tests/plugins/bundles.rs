@@ -195,6 +195,8 @@ struct Referrers {
 
 /// A page of a list: the first referrer in it, how many it has, and its link to the next one.
 type Page = (usize, usize, String);
+/// The pages of a list of referrers of an image.
+type Pages = Box<dyn FnOnce(&str) -> Vec<Page>>;
 
 impl Referrers {
     /// `files`: of each referrer the manifest, and the content of its layer as it is answered.
@@ -393,7 +395,6 @@ async fn list_of_referrers_ends_at_a_page_that_is_not_asked_for() {
     let next =
         |page: usize| move |image: &str| format!("</v2/team/odd/referrers/{image}?page={page}>; rel=next");
     let itself = |image: &str| format!("</v2/team/odd/referrers/{image}>; rel=next");
-    type Pages = Box<dyn FnOnce(&str) -> Vec<Page>>;
     let cases: Vec<(&str, Pages, usize)> = vec![
         ("another host", Box::new(move |_| vec![(0, 1, elsewhere)]), 1),
         ("itself", Box::new(move |image| vec![(0, 1, itself(image))]), 1),

@@ -340,8 +340,8 @@ fn sends_on(response: &Response) -> Option<Url> {
 /// Where a list goes on behind a page. Another server than that of the page is not asked: only the
 /// registry of the source gets its credentials.
 fn next_page(page: &Url, response: &Response) -> NextPage {
-    let headers = response.headers().get_all(LINK).iter();
-    let Some(link) = headers.filter_map(|it| link::next(it.to_str().ok()?)).next() else {
+    let mut headers = response.headers().get_all(LINK).iter();
+    let Some(link) = headers.find_map(|it| link::next(it.to_str().ok()?)) else {
         return NextPage::None;
     };
     match response.url().join(link) {

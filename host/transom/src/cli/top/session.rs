@@ -76,7 +76,7 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(2);
     /// Paused time: passes only while nothing else happens.
-    const TIMEOUT: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_mins(1);
 
     fn overview(hostname: &str) -> Overview {
         let waiting = |name: &str| json!({"name": name, "instances": 1});
