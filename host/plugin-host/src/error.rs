@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
-use crate::lifecycle::admission::NAMES;
+use crate::manifest::name::VALID_NAMES;
 
 /// Why the plugin host could not start.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ impl CallError {
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
     /// The name is not that of a plugin.
-    #[error("invalid plugin name: expected {NAMES}")]
+    #[error("invalid plugin name: expected {VALID_NAMES}")]
     Name,
     /// Neither a component nor a manifest.
     #[error("there is nothing to write: expected {0}.wasm, {0}.toml or both")]

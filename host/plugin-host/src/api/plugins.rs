@@ -26,19 +26,20 @@ use crate::{
     config::{Bindings, Config},
     error::{CallError, CommandError, Error, Result, UploadError},
     lifecycle::{
-        admission::{AdmissionContext, is_name},
+        admission::AdmissionContext,
         directory::{
             Command, Directory, DirectoryHandle,
             upload::{self, Uploaded},
         },
     },
+    manifest::name::is_name,
     observe::{
         metrics::Metrics,
         recent_log::LogLine,
         status::{Change, Status},
     },
     runtime::{
-        engine::{Compilers, Engine, worlds::events::SharedQuery},
+        engine::{Compilers, Engine},
         executor::{self, GuestExecutor, Priority},
         pool::Runtime,
         shadow::calls::{Open, Prepare, Validate},
@@ -52,7 +53,7 @@ use crate::{
     },
     worlds::{
         bootstrap,
-        events::{self, OpenError},
+        events::{self, OpenError, SharedQuery},
         matcher, probe,
     },
 };

@@ -58,6 +58,7 @@ pub(crate) mod grants;
 pub(crate) mod imports;
 pub(crate) mod limits;
 pub(crate) mod masks;
+pub(crate) mod name;
 pub(crate) mod rollout;
 pub(crate) mod schema;
 mod section;

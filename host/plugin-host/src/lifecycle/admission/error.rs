@@ -1,11 +1,11 @@
-//! Why a component does not serve, and valid plugin names.
+//! Why a component does not serve.
 
 use transom_registry::{FetchError, signatures::SignatureError};
 
 use super::replayed::ReplayRefusal;
 use crate::{
     error::CallError,
-    manifest::{ManifestError, imports::ImportError, schema::SchemaError},
+    manifest::{ManifestError, imports::ImportError, name::VALID_NAMES, schema::SchemaError},
     runtime::{
         engine::{CompileError, ExceedsPool, WorldMismatch},
         executor::BlockingTaskError,
@@ -62,18 +62,8 @@ pub(crate) enum AdmissionError {
     TooMany(usize),
     #[error("{0}")]
     BlockingTaskError(#[from] BlockingTaskError),
-    #[error("invalid plugin name: expected {NAMES}")]
+    #[error("invalid plugin name: expected {VALID_NAMES}")]
     Name,
-}
-
-/// Valid plugin names.
-pub(crate) const NAMES: &str =
-    "1 to 64 of the characters a to z, A to Z, 0 to 9, `.`, `_` and `-`, starting with a letter or a digit";
-
-/// Whether a file name without its extension is a valid plugin name.
-pub(crate) fn is_name(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)
 }
 
 /// When a refused component is retried without a change of its files.

@@ -23,6 +23,7 @@ use crate::{
         files::Files,
         imports,
         masks::Masks,
+        name::is_name,
         schema::{self, SchemaError},
     },
     observe::version_metrics::VersionMetrics,
@@ -42,7 +43,7 @@ use crate::{
     worlds::WorldName,
 };
 
-pub(crate) use error::{AdmissionError, Again, NAMES, is_name};
+pub(crate) use error::{AdmissionError, Again};
 pub use steps::Stage;
 pub(crate) use steps::{Step, Steps};
 pub(crate) use trial_instance::{Activation, Admitted, TrialInstance};

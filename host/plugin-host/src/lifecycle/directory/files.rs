@@ -17,10 +17,11 @@ use transom_registry::{Origin, signatures::MAX_SIGNATURE};
 
 use crate::{
     config::Config,
-    lifecycle::admission::{AdmissionError, is_name},
+    lifecycle::admission::AdmissionError,
     manifest::{
         files::{Files, ManifestFile},
         limits::{MAX_MANIFEST, MAX_SIZE},
+        name::is_name,
     },
     runtime::executor::run_blocking,
 };

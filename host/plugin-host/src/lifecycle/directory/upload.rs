@@ -18,8 +18,7 @@ use super::{
 use crate::{
     config::Config,
     error::UploadError,
-    lifecycle::admission::is_name,
-    manifest::{Manifest, files::ManifestFile, limits::MAX_SIZE},
+    manifest::{Manifest, files::ManifestFile, limits::MAX_SIZE, name::is_name},
     runtime::executor::run_blocking,
     storage::staged_files::{PluginFiles, StagedFiles},
 };
