@@ -10,12 +10,8 @@ use std::{
 
 use super::extension_points::ExtensionPoints;
 use crate::{
-    runtime::{
-        active_version::ActiveVersion,
-        engine::worlds::events::{Filter, SharedQuery},
-        shadow::calls::Decide,
-    },
-    worlds::events::{Decision, Event, OpenError, Query},
+    runtime::{active_version::ActiveVersion, engine::worlds::events::Filter, shadow::calls::Decide},
+    worlds::events::{Decision, Event, OpenError, Query, SharedQuery},
 };
 
 /// An open query. Cheap to clone; reopened automatically after a swap.

@@ -14,7 +14,6 @@ use std::{
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::{engine::worlds::events::SharedQuery, shadow::is_sampled};
 use crate::{
     error::CallError,
     manifest::masks::Masks,
@@ -23,7 +22,7 @@ use crate::{
         WorldName,
         agent_mirror::AgentSnapshot,
         bootstrap::{Context, Prepared, Refusal},
-        events::{Decision, Event},
+        events::{Decision, Event, SharedQuery},
         matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
         probe::Request,
         step::{Answer, Step},
@@ -250,6 +249,12 @@ impl Recorder {
     }
 }
 
+/// Chooses so many of a hundred calls, evenly.
+pub(crate) fn is_sampled(call: u64, per_cent: u64) -> bool {
+    let call = call % 100;
+    call * per_cent / 100 != (call + 1) * per_cent / 100
+}
+
 /// Whether an error is a fault of the component. Others are of the host: the component was not
 /// asked, or is being stopped.
 pub(crate) fn is_fault(error: &CallError) -> bool {
@@ -283,15 +288,24 @@ mod tests {
     use super::*;
     use crate::observe::metrics::Metrics;
 
-    fn version() -> Arc<RecordedVersion> {
-        Arc::new(RecordedVersion {
+    fn recorder(queue: CallQueue) -> Recorder {
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let version = RecordedVersion {
             plugin: "p".to_owned(),
             version: "1".to_owned(),
             digest: String::new(),
             manifest: String::new(),
             world: WorldName::AttributeMatcher,
             masks: Arc::default(),
-        })
+        };
+        Recorder {
+            version: Arc::new(version),
+            queue,
+            sample_percent: 100,
+            max_record: 1000,
+            metrics: metrics.recording("p"),
+            calls: AtomicU64::new(0),
+        }
     }
 
     fn call() -> ObservedCall {
@@ -302,17 +316,17 @@ mod tests {
     }
 
     #[test]
+    fn sampling_matches_the_percentage() {
+        for per_cent in [1, 7, 50, 99, 100] {
+            let chosen = (0..1000).filter(|call| is_sampled(*call, per_cent)).count() as u64;
+            assert_eq!(chosen, per_cent * 10, "{per_cent} %");
+        }
+    }
+
+    #[test]
     fn calls_are_dropped_and_counted_when_the_queue_is_full() {
-        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let (queue, mut messages, _) = CallQueue::new(2);
-        let recorder = Recorder {
-            version: version(),
-            queue,
-            sample_percent: 100,
-            max_record: 1000,
-            metrics: metrics.recording("p"),
-            calls: AtomicU64::new(0),
-        };
+        let recorder = recorder(queue);
         for _ in 0..5 {
             let began = recorder.begin().unwrap();
             recorder.end(began, call(), None, 0);
@@ -325,16 +339,8 @@ mod tests {
 
     #[test]
     fn writer_is_woken_only_by_a_queue_that_is_half_full() {
-        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let (queue, _messages, write_now) = CallQueue::new(4);
-        let recorder = Recorder {
-            version: version(),
-            queue,
-            sample_percent: 100,
-            max_record: 1000,
-            metrics: metrics.recording("p"),
-            calls: AtomicU64::new(0),
-        };
+        let recorder = recorder(queue);
         let mut woken = pin!(write_now.notified());
         let mut context = Context::from_waker(Waker::noop());
         recorder.end(Instant::now(), call(), None, 0);

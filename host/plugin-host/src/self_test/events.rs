@@ -22,9 +22,9 @@ use super::{Answer, CaseAgents, PreparedCase, Testable, answer, ask};
 use crate::{
     runtime::engine::{
         Instance,
-        worlds::events::{Call, Filter, SharedQuery},
+        worlds::events::{Call, Filter},
     },
-    worlds::events::{Decision, Event, Query},
+    worlds::events::{Decision, Event, Query, SharedQuery},
 };
 
 /// One query.

@@ -34,6 +34,14 @@ pub struct Query {
     pub extensions: Vec<(String, String)>,
 }
 
+/// A query with at least one view. Instances open it at its first use and drop it with the last
+/// view.
+#[derive(Debug)]
+pub(crate) struct SharedQuery {
+    pub(crate) id: u64,
+    pub(crate) query: Query,
+}
+
 /// The decision about one event.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
 #[component(variant)]

@@ -14,13 +14,13 @@ use crate::{
     runtime::{
         engine::{
             Reply,
-            worlds::events::{Call, Filter, SharedQuery},
+            worlds::events::{Call, Filter},
         },
         pool::{InstanceHandle, Version},
         recording::is_fault,
         shadow::calls::query_key,
     },
-    worlds::events::{Decision, Event, Query},
+    worlds::events::{Decision, Event, Query, SharedQuery},
 };
 
 /// Examples of one outcome of one kind.

@@ -37,7 +37,8 @@ use crate::{
     },
     runtime::{
         pool::{ComponentInfo, Runtime, Version},
-        shadow::{Comparable, Comparison, is_sampled},
+        recording::is_sampled,
+        shadow::{Comparable, Comparison},
         version_context::{VersionContext, seconds_now},
     },
 };

@@ -11,7 +11,7 @@ use crate::{
             Reply,
             worlds::{
                 bootstrap::{Bootstrap, Call as BootstrapCall},
-                events::{Call as FilterCall, Filter, SharedQuery},
+                events::{Call as FilterCall, Filter},
                 matcher::{Call as MatcherCall, Matcher, Question},
             },
         },
@@ -19,7 +19,7 @@ use crate::{
     },
     worlds::{
         bootstrap::{Context, Prepared, Refusal, Role},
-        events::{Decision, Event, Query},
+        events::{Decision, Event, Query, SharedQuery},
         matcher::{Constraint, ConstraintError, Task, Verdict},
         probe::Request,
         step::{Answer, Step},

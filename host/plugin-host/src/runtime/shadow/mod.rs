@@ -70,22 +70,3 @@ pub(crate) async fn repeat<W: Comparable, C: RepeatableCall<W>>(
     };
     version.ask(&mut instance, |reply| call.call(reply)).await
 }
-
-/// Chooses so many of a hundred calls, evenly.
-pub(crate) fn is_sampled(call: u64, per_cent: u64) -> bool {
-    let call = call % 100;
-    call * per_cent / 100 != (call + 1) * per_cent / 100
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sampling_matches_the_percentage() {
-        for per_cent in [1, 7, 50, 99, 100] {
-            let chosen = (0..1000).filter(|call| is_sampled(*call, per_cent)).count() as u64;
-            assert_eq!(chosen, per_cent * 10, "{per_cent} %");
-        }
-    }
-}

@@ -26,18 +26,10 @@ use crate::{
         },
         fault::Fault,
     },
-    worlds::events::{Decision, Event, Query},
+    worlds::events::{Decision, Event, SharedQuery},
 };
 
 pub(crate) struct Filter;
-
-/// A query with at least one view. Instances open it at its first use and drop it with the last
-/// view.
-#[derive(Debug)]
-pub(crate) struct SharedQuery {
-    pub(crate) id: u64,
-    pub(crate) query: Query,
-}
 
 /// A refused query is `Err(text)` inside the result: the instance is intact.
 pub(crate) enum Call {
