@@ -68,14 +68,18 @@ pub struct Booted {
 }
 
 impl Booted {
-    /// A booted copy of the clean root for `test`. `None`: the test is left out, because systemd
-    /// cannot be booted here. In CI (variable `CI`) that is a failure.
+    /// A booted copy of the clean root for `test`. `None`: the test is left out, because this machine
+    /// cannot boot Debian's systemd; the output has the reason. In CI (variable `CI`) a root that
+    /// cannot be made is a failure.
     pub async fn for_test(test: &str) -> Option<Self> {
-        let booted = match DebianRoot::make() {
-            Ok(root) => Self::boot(root).await,
-            Err(why) => Err(why),
-        };
-        possible(test, booted)
+        let root = possible(test, DebianRoot::make())?;
+        match Self::boot(root).await {
+            Ok(booted) => Some(booted),
+            Err(why) => {
+                println!("left out: {test}: {why}");
+                None
+            }
+        }
     }
 
     async fn boot(root: DebianRoot) -> Result<Self, String> {

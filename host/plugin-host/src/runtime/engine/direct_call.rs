@@ -47,12 +47,11 @@ where
         store: &mut Store<Guest>,
         parameters: Parameters,
     ) -> wasmtime::Result<Results> {
-        let function = match self.typed {
-            Some(function) => function,
-            None => {
-                let found = self.instance.get_typed_func(&mut *store, &self.index)?;
-                *self.typed.insert(found)
-            }
+        let function = if let Some(typed) = self.typed {
+            typed
+        } else {
+            let found = self.instance.get_typed_func(&mut *store, self.index)?;
+            *self.typed.insert(found)
         };
         function.call_async(store, parameters).await
     }

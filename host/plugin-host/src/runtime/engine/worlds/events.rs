@@ -55,8 +55,10 @@ pub(crate) struct FilterPre {
 /// The exports of an instance.
 pub(crate) struct FilterExports {
     generated: EventFilter,
-    decide: DirectCall<(ResourceAny, Arc<[Event]>), (Vec<Decision>,)>,
+    decide: Decide,
 }
+
+type Decide = DirectCall<(ResourceAny, Arc<[Event]>), (Vec<Decision>,)>;
 
 impl FilterPre {
     fn new(linked: InstancePre<Guest>) -> wasmtime::Result<Self> {

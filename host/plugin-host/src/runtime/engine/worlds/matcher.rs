@@ -85,10 +85,14 @@ pub(crate) struct MatcherPre {
 /// The exports of an instance.
 pub(crate) struct MatcherExports {
     generated: AttributeMatcher,
-    update: DirectCall<(ResourceAny, Vec<Arc<Agent>>, Vec<u32>), ()>,
-    evaluate: DirectCall<(ResourceAny, GeneratedTask, Vec<Candidate>), (Vec<Verdict>,)>,
-    place: DirectCall<(ResourceAny, GeneratedTask, Arc<[Candidate]>, u32), (Vec<u32>,)>,
+    update: Update,
+    evaluate: Evaluate,
+    place: Place,
 }
+
+type Update = DirectCall<(ResourceAny, Vec<Arc<Agent>>, Vec<u32>), ()>;
+type Evaluate = DirectCall<(ResourceAny, GeneratedTask, Vec<Candidate>), (Vec<Verdict>,)>;
+type Place = DirectCall<(ResourceAny, GeneratedTask, Arc<[Candidate]>, u32), (Vec<u32>,)>;
 
 impl MatcherPre {
     fn new(linked: InstancePre<Guest>) -> wasmtime::Result<Self> {
