@@ -10,14 +10,17 @@
 
 use std::sync::Arc;
 
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{sync::mpsc, task::yield_now, time::Instant};
 use tokio_util::sync::CancellationToken;
 use transom_common::trace::TraceContext;
 
 use super::{Envelope, InstanceFactory, busy, enter};
 use crate::{
     error::CallError,
-    runtime::engine::{Instance, World},
+    runtime::{
+        engine::{Instance, World},
+        executor::demote_current_task,
+    },
 };
 
 /// Owns one active instance, and possibly a draining one.
@@ -60,6 +63,10 @@ impl<W: World> InstanceTask<W> {
                     self.serve(envelope.call, &envelope.trace).await;
                 }
             }
+            // The version has been replaced. Its instances are dropped at low priority: unmapping
+            // their memory would delay the calls of its successor.
+            demote_current_task();
+            yield_now().await;
         };
         token.run_until_cancelled(work).await;
     }
