@@ -14,7 +14,7 @@ impl Hasher for QuickHasher {
     fn finish(&self) -> u64 {
         // A table uses the lower bits for the place, and only the upper ones depend on all of the
         // key.
-        self.0.rotate_left(26)
+        self.0.rotate_left(20)
     }
 
     fn write(&mut self, bytes: &[u8]) {
