@@ -335,5 +335,10 @@ async fn refuse_large_body(max: usize, request: Request, next: Next) -> Response
         let text = json::too_large(Some(MaxBody(max)));
         return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
     }
-    next.run(request).await
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        // For the message: the innermost limit is the one that was exceeded.
+        response.extensions_mut().get_or_insert(MaxBody(max));
+    }
+    response
 }
