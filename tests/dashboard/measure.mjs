@@ -1,7 +1,7 @@
 // Measures the dashboard on a running daemon: the time to the first paint, and the processor time of the daemon with 20
 // dashboards open while apps change.
 //
-// Usage: TRANSOM_NODE_PACKAGES=target/node/dashboard node tests/dashboard/measure.mjs http://127.0.0.1:9990 PID
+// Usage: TRANSOM_NODE_PACKAGES=$PWD/target/node/dashboard node tests/dashboard/measure.mjs http://127.0.0.1:9990 PID
 //
 // A dashboard is what its pages Overview and Apps do: two streams, and lists that are asked for again. The load is an app
 // without instances whose labels change, each change making five to six events.
