@@ -100,7 +100,7 @@ impl Served {
             let admitting = !status["admitting"].is_null();
             if !admitting {
                 if let Some(refusal) = status["refusal"].as_str() {
-                    bail!("the daemon refuses it: {refusal}");
+                    bail!("the daemon rejects it: {refusal}");
                 }
                 let version = |of: &Value| of["version"].as_str().unwrap_or_default().to_owned();
                 // First: with another manifest it may be the component that serves.

@@ -81,7 +81,9 @@ impl Upload {
                       roll back to their record (`transom plugin history`, `transom plugin rollback`)";
         let outcome = match plugin.verdict(digest, Duration::ZERO, unseen).await {
             Ok(outcome) => outcome,
-            Err(error) => return Err(error.context(plugin.serving().await)),
+            Err(error) => {
+                return Err(anyhow!("{error:#}; {}", plugin.serving().await));
+            }
         };
         let (state, version) = match &outcome {
             Outcome::Serving(version) => ("serving", version),
