@@ -21,13 +21,13 @@ use std::{
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 
+use super::thread_priority::lower_thread_priority;
+
 /// Processor time after which a call continues at low priority; enough to evaluate ten thousand
 /// agents.
 pub(crate) const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_millis(2);
 /// Short polls at low priority after which a task returns to normal priority.
 const QUICK_POLLS_BEFORE_RETURN: u32 = 16;
-/// Added to the daemon's niceness: about a tenth of its weight under contention.
-const NICENESS: i32 = 10;
 
 thread_local! {
     /// Whether the guest that is being polled has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] in
@@ -196,21 +196,11 @@ fn poll(work: &mut Work, context: &mut std::task::Context<'_>) -> (Poll<()>, boo
     (poll, DEMOTE.get())
 }
 
-/// Lowers the priority of the current thread, if the operating system allows it.
-pub(crate) fn lower_thread_priority() {
-    let thread = rustix::thread::gettid();
-    let lowered = rustix::process::getpriority_process(Some(thread))
-        .and_then(|now| rustix::process::setpriority_process(Some(thread), now + NICENESS));
-    if let Err(error) = lowered {
-        tracing::debug!(%error, "cannot lower the priority of a thread");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, thread};
 
-    use super::*;
+    use super::{super::thread_priority::NICENESS, *};
 
     /// Name and priority of the current thread.
     fn lane() -> String {
@@ -264,6 +254,24 @@ mod tests {
                 normal
             ]
         );
+    }
+
+    #[test]
+    fn blocking_work_of_low_priority_has_the_priority_of_its_runtime() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let own = rustix::process::getpriority_process(None).unwrap();
+        let (seen, reports) = mpsc::channel();
+        runtime.block_on(async {
+            let executor = GuestExecutor::new().unwrap();
+            let tracker = TaskTracker::new();
+            executor.spawn_low(&tracker, async move {
+                run_blocking(move || seen.send(lane()).unwrap()).await.unwrap();
+            });
+            tracker.close();
+            tracker.wait().await;
+        });
+        let seen: Vec<String> = reports.iter().collect();
+        assert_eq!(seen, [format!("plugin-low {}", own + NICENESS)]);
     }
 
     #[test]
