@@ -135,6 +135,20 @@ async fn attempt_beyond_the_step_limit_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_after_the_first_sixteen_are_delayed() {
+    let site = odd("steps = 116").await;
+    let server = Server::new(|_| async {}).await;
+    let start = std::time::Instant::now();
+    let failure = site
+        .look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
+        .await
+        .unwrap_err();
+    assert!(failure.message.contains("within 116 steps"), "{failure}");
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_lines_over_the_limit_are_dropped_and_counted() {
     let site = odd("log-lines = 5").await;
     let found = site

@@ -36,6 +36,11 @@ use transcript::{Recording, Transcript};
 
 /// Maximum restarts of an attempt whose instance is gone.
 const RESTARTS: u32 = 3;
+/// Steps after which every further one is delayed. Probes of common protocols take fewer.
+const PROMPT_STEPS: u32 = 16;
+/// Minimum delay of a further step. A component that connects again and again would otherwise keep a
+/// processor busy with the host's work, which its own limits do not cover.
+const STEP_DELAY: Duration = Duration::from_millis(1);
 /// Bytes of a command's output that a component receives: the end.
 const COMMAND_TAIL: usize = 4096;
 
@@ -292,6 +297,9 @@ impl<'a> Attempt<'a> {
                     self.version.context.name
                 ));
                 break;
+            }
+            if taken >= PROMPT_STEPS {
+                tokio::time::sleep(STEP_DELAY).await;
             }
             let asked = (transcript.is_some() || self.log.is_some()).then(|| step.clone());
             let began = Instant::now();
