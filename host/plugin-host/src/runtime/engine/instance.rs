@@ -140,7 +140,7 @@ impl<W: World> Instance<W> {
         serial: u64,
     ) -> Result<Instance<W>, CallError> {
         let place = engine.place(&context.name, context.limits.wall_clock).await?;
-        let meter = Arc::new(CallMeter::new(context));
+        let meter = Arc::new(CallMeter::new(&engine.clock, context));
         let mut store = guest::store(engine, context, &meter);
         let bindings = meter
             .run(startup(context), W::instantiate(pre, &mut store))

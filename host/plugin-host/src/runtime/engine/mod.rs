@@ -3,11 +3,12 @@
 //! One engine serves all plugins; components are compiled in separate engines, which the daemon
 //! starts in processes of their own. It links components against the `log` import and a WASI without files and sockets,
 //! and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve
-//! more memory than it reserved at its start. An epoch tick interrupts guests every millisecond:
-//! they yield to other tasks, and their use of processor time is checked.
+//! more memory than it reserved at its start. A clock interrupts guests every millisecond: they yield
+//! to other tasks, and their use of processor time is checked.
 
 mod bindings;
 mod call_meter;
+mod clock;
 mod compile_process;
 mod compiled;
 mod compiler;
@@ -21,7 +22,7 @@ mod stdio;
 mod types;
 pub(crate) mod worlds;
 
-use std::{pin::pin, sync::Arc, thread, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use wasmtime::{
@@ -33,6 +34,7 @@ use crate::{
     error::{CallError, Error},
     manifest::limits::{MAX_MEMORY, MAX_TABLE},
 };
+use clock::Clock;
 use guest::Guest;
 
 pub use compile_process::compile_standard_input;
@@ -42,8 +44,6 @@ pub(crate) use instance::{Instance, Reply, World, link, span};
 pub(crate) use resource_check::ExceedsPool;
 pub(crate) use types::{WorldMismatch, check_types};
 
-/// Interval of guest interruptions.
-const TICK: Duration = Duration::from_millis(1);
 /// Bytes of memory and of a table that a slot keeps (zeroed) for the next instance: new pages are
 /// most of the cost of an instance. Only written pages are zeroed if the system supports that.
 const KEPT_MEMORY: usize = 1 << 20;
@@ -61,6 +61,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub(crate) struct Engine {
     wasmtime: Wasmtime,
+    clock: Clock,
     linker: Arc<Linker<Guest>>,
     /// One permit for each slot in the pool, because an exhausted pool fails instead of waiting.
     places: Arc<Semaphore>,
@@ -125,9 +126,10 @@ impl Engine {
         let wasmtime = Wasmtime::new(&engine_config(size)).map_err(|error| Error::Engine(error.into()))?;
         let mut linker = Linker::new(&wasmtime);
         guest::link(&mut linker).map_err(|error| Error::Engine(error.into()))?;
-        tick(&wasmtime)?;
+        let clock = Clock::start(&wasmtime)?;
         Ok(Engine {
             wasmtime,
+            clock,
             linker: Arc::new(linker),
             places: Arc::new(Semaphore::new(size as usize)),
             size,
@@ -201,20 +203,4 @@ fn common_config(config: &mut EngineConfig) -> &mut EngineConfig {
         .epoch_interruption(true)
         .concurrency_support(false)
         .wasm_component_model(true)
-}
-
-/// Starts the thread that interrupts guests; it ends with the engine.
-fn tick(wasmtime: &Wasmtime) -> Result<(), Error> {
-    let weak = wasmtime.weak();
-    thread::Builder::new()
-        .name("plugin-clock".into())
-        .spawn(move || {
-            while let Some(engine) = weak.upgrade() {
-                engine.increment_epoch();
-                drop(engine);
-                thread::sleep(TICK);
-            }
-        })
-        .map_err(Error::Thread)?;
-    Ok(())
 }

@@ -19,6 +19,7 @@ use std::{
 use tokio::time::timeout;
 use wasmtime::{Trap, WasmBacktrace};
 
+use super::clock::Clock;
 use thread_cpu_clock::CpuClock;
 use transom_common::text::one_line;
 
@@ -39,6 +40,7 @@ pub(crate) struct Allowance {
 /// the call.
 #[derive(Debug)]
 pub(super) struct CallMeter {
+    clock: Clock,
     context: Arc<VersionContext>,
     /// Finished calls: their number and their nanoseconds.
     calls: AtomicU64,
@@ -55,8 +57,9 @@ pub(super) struct CallMeter {
 }
 
 impl CallMeter {
-    pub(super) fn new(context: &Arc<VersionContext>) -> CallMeter {
+    pub(super) fn new(clock: &Clock, context: &Arc<VersionContext>) -> CallMeter {
         CallMeter {
+            clock: clock.clone(),
             context: Arc::clone(context),
             calls: AtomicU64::new(0),
             total: AtomicU64::new(0),
@@ -76,6 +79,7 @@ impl CallMeter {
         call: impl Future<Output = wasmtime::Result<T>>,
     ) -> Result<T, Fault> {
         self.begin(allowance.cpu);
+        let _ticking = self.clock.run();
         let _charge = CpuCharge(self);
         let mut call = pin!(call);
         let metered = poll_fn(|context| {
