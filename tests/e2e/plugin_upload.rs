@@ -17,6 +17,9 @@ use transom_tests::process::binary;
 use transom_tests::site::Site;
 
 const UPLOADS: &str = "uploads = true\n";
+const TEAM_PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.key");
+const TEAM_PUBLIC: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.pub");
+const STRANGER_PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signing/other.key");
 
 /// `transom plugin upload ARGUMENTS` in `dir`: exit code and everything that it prints.
 fn upload(site: &Site, dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -150,6 +153,31 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
     assert!(text.contains("ignores these files"), "{text}");
     assert_eq!(status(&site, "events").await["digest"], second);
 
+    // So does that of rollbacks, also where only the manifest differs from what serves.
+    let commented = format!("# rolled back\n{}", events.manifest);
+    fs::write(dir.join("commented.toml"), commented).expect("written");
+    fs::write(dir.join("events.wasm"), &events.stamped(1).wasm).expect("written");
+    let arguments = ["events.wasm", "--manifest", "commented.toml"];
+    let (code, text) = upload(&site, dir, &arguments);
+    assert_eq!(code, Some(0), "{text}");
+    let history = site.get(&site.admin("/v1/plugins/events/history")).await;
+    let newest = history.expect("a history")["records"][0].take();
+    assert_eq!(
+        (&newest["outcome"], &newest["by"]),
+        (&json!("admitted"), &json!("upload"))
+    );
+    let rollback = site.http.post(site.admin("/v1/plugins/events/rollback"));
+    let answer = rollback.send().await.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 200);
+    let now = status(&site, "events").await;
+    assert_eq!(
+        now["digest"], second,
+        "the same component with its earlier manifest"
+    );
+    let (code, text) = upload(&site, dir, &arguments);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("ignores these files"), "{text}");
+
     // A new plugin, without our program.
     fs::write(dir.join("mine.toml"), &probe.manifest).expect("written");
     fs::write(dir.join("mine.wasm"), &probe.wasm).expect("written");
@@ -172,6 +200,65 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
         if serves { Ok(()) } else { Err(now.to_string()) }
     })
     .await;
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signature_of_an_upload_is_verified() {
+    let keys = tempfile::tempdir().expect("a directory");
+    let key = |name: &str, content: &str| {
+        let path = keys.path().join(name);
+        fs::write(&path, content).expect("written");
+        path
+    };
+    let public = key("team.pub", TEAM_PUBLIC);
+    let (team, stranger) = (
+        key("team.key", TEAM_PRIVATE),
+        key("stranger.key", STRANGER_PRIVATE),
+    );
+    // The first-party components are not signed.
+    let signatures = format!("\n[plugins.signatures]\nkeys = [{public:?}]\nrequired = false\n");
+    let site = Site::start_with_plugins(UPLOADS, &signatures).await;
+    let first = status(&site, "events").await["digest"].clone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let wasm = Plugin::first_party("events").stamped(1).wasm;
+    fs::write(dir.join("events.wasm"), wasm).expect("written");
+    let sign = |key: &Path| {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["dgst", "-sha256", "-out", "events.wasm.sig", "-sign"]);
+        let output = openssl.arg(key).arg("events.wasm").current_dir(dir).output();
+        let output = output.expect("openssl runs");
+        assert!(output.status.success(), "{}", printed(&output));
+    };
+
+    sign(&stranger);
+    let (code, text) = upload(&site, dir, &["events.wasm"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("rejects it") && text.contains("signature"),
+        "{text}"
+    );
+    assert_eq!(status(&site, "events").await["digest"], first);
+
+    sign(&team);
+    let (code, text) = upload(&site, dir, &["events.wasm", "--output", "json"]);
+    assert_eq!(code, Some(0), "{text}");
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(told["written"], json!(["events.wasm.sig", "events.wasm"]));
+    let history = site.get(&site.admin("/v1/plugins/events/history")).await;
+    let newest = history.expect("a history")["records"][0].take();
+    let signer = newest["signed_by"].as_str().unwrap_or_default();
+    assert!(signer.starts_with("team.pub (sha256:"), "{newest}");
+
+    // The signature stays where it is not replaced, and is not that of another component.
+    fs::remove_file(dir.join("events.wasm.sig")).expect("removed");
+    let unsigned = Plugin::first_party("events").stamped(2).wasm;
+    fs::write(dir.join("events.wasm"), unsigned).expect("written");
+    let (code, text) = upload(&site, dir, &["events.wasm"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(status(&site, "events").await["digest"], told["digest"]);
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);
 }

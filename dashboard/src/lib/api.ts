@@ -94,8 +94,16 @@ export async function change(method: string, path: string, body?: unknown): Prom
   }
 }
 
-/** Sends files of a plugin; the answer has the digest of its component. */
-export async function upload(path: string, files: Blob): Promise<{ digest: string | null }> {
+/** What the daemon says about the files of a plugin that it has written. */
+export interface Uploaded {
+  /** Of the component; null if a registry has it. */
+  digest: string | null;
+  /** A rollback or a return has replaced the same files. */
+  ignored: boolean;
+}
+
+/** Sends files of a plugin. */
+export async function upload(path: string, files: Blob): Promise<Uploaded> {
   const response = await send("PUT", path, files);
-  return (await response.json()) as { digest: string | null };
+  return (await response.json()) as Uploaded;
 }

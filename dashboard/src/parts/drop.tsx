@@ -1,7 +1,7 @@
 /** Files that replace a plugin: dropped, or chosen with a button; asked about, sent, and followed until they are judged. */
 
 import { useContext, useRef, useState } from "preact/hooks";
-import { get, upload } from "../lib/api";
+import { type Uploaded, get, upload } from "../lib/api";
 import { shown } from "../lib/format";
 import { type PluginFiles, body, chosen } from "../lib/upload";
 import { Question, READ_ONLY, Session } from "./actions";
@@ -42,10 +42,10 @@ export function DropZone({ versions, done }: { versions: ReadonlyMap<string, str
 
   const send = async ({ name, ...rest }: PluginFiles) => {
     const plugin = shown(name, 100);
-    const { digest } = await upload(`/v1/plugins/${encodeURIComponent(name)}/files`, body({ name, ...rest }));
+    const uploaded = await upload(`/v1/plugins/${encodeURIComponent(name)}/files`, body({ name, ...rest }));
     setChecked(plugin);
     // The question closes; the outcome is a notice of its own.
-    void follow(name, digest)
+    void follow(name, uploaded)
       .then(([text, failed]) => notify(text, failed), (error: unknown) => notify(`${plugin}: ${shown(String(error), 500)}`, true))
       .finally(() => {
         setChecked("");
@@ -108,23 +108,23 @@ function size(bytes: number): string {
 }
 
 /** Waits for the daemon's decision; what it is, and whether it is a failure. */
-async function follow(name: string, digest: string | null): Promise<[string, boolean]> {
+async function follow(name: string, uploaded: Uploaded): Promise<[string, boolean]> {
   const plugin = shown(name, 100);
   const until = Date.now() + PATIENCE;
   for (;;) {
     const now = await get<Judged>(`/v1/plugins/${encodeURIComponent(name)}`);
-    if (now.admitting === null && now.state !== "fetching") return outcome(plugin, digest, now);
+    if (now.admitting === null && now.state !== "fetching") return outcome(plugin, uploaded, now);
     if (Date.now() > until) return [`${plugin}: no decision within ${PATIENCE / 1000} s.`, true];
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
   }
 }
 
-function outcome(plugin: string, digest: string | null, now: Judged): [string, boolean] {
+function outcome(plugin: string, { digest, ignored }: Uploaded, now: Judged): [string, boolean] {
   const version = shown(now.version ?? "–", 60);
   const rest = now.state === "serving" ? `Version ${version} still serves.` : "No version serves.";
   if (now.refusal !== null) return [`${plugin} was rejected: ${shown(now.refusal, 500)}. ${rest}`, true];
   if (now.rollout && now.rollout.digest === digest) return [`${plugin} ${shown(now.rollout.version, 60)} runs as a ${shown(now.rollout.kind, 20)}.`, false];
   if (now.disabled_reason !== null) return [`${plugin} is disabled: ${shown(now.disabled_reason, 500)}`, true];
-  if (digest !== null && now.digest !== digest) return [`${plugin}: the daemon ignores these files, because a rollback or a return has replaced them. ${rest}`, true];
+  if (ignored || (digest !== null && now.digest !== digest)) return [`${plugin}: the daemon ignores these files, because a rollback or a return has replaced them. ${rest}`, true];
   return [`${plugin} ${version} serves.`, false];
 }

@@ -46,7 +46,7 @@ pub struct AdmissionRecord {
     pub sequence: u64,
     /// Seconds since 1970.
     pub at: u64,
-    /// The cause: `directory`, `probation`, `shadow`, `canary`, or the operator's name.
+    /// The cause: `directory`, `upload`, `probation`, `shadow`, `canary`, or the operator's name.
     pub by: String,
     /// The outcome of an admission.
     pub outcome: Outcome,

@@ -39,6 +39,7 @@ struct Uploads {
     plugins: Plugins,
     enabled: bool,
     places: Arc<Semaphore>,
+    read_timeout: Duration,
 }
 
 /// `enabled`: the setting.
@@ -49,6 +50,7 @@ pub(super) fn routes(plugins: Plugins, enabled: bool) -> Router {
             plugins,
             enabled,
             places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            read_timeout: READ_TIMEOUT,
         })
 }
 
@@ -102,9 +104,9 @@ async fn write(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Resu
         let (plugins, name) = (plugins.clone(), name.to_owned());
         async move { plugins.upload_limit(&name, manifest.as_deref()).await }
     };
-    let files = timeout(READ_TIMEOUT, plugin_archive::read(name, body, limit));
+    let files = timeout(uploads.read_timeout, plugin_archive::read(name, body, limit));
     let files = files.await.map_err(|_| {
-        let text = format!("the body did not arrive within {} s", READ_TIMEOUT.as_secs());
+        let text = format!("the body did not arrive within {:?}", uploads.read_timeout);
         ApiError::new(StatusCode::REQUEST_TIMEOUT, text)
     })?;
     let files = files.map_err(|error| match error {
@@ -121,6 +123,7 @@ async fn write(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Resu
         "written": uploaded.written,
         "digest": uploaded.digest,
         "admitting": uploaded.admitting,
+        "ignored": uploaded.ignored,
         "status": format!("/v1/plugins/{name}"),
         "message": format!(
             "The files are written. While `admitting` of /v1/plugins/{name} is not null, they are being checked; then \
@@ -140,4 +143,68 @@ fn refused(error: &UploadError) -> ApiError {
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
     ApiError::new(status, shown(&error_chain(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::convert::Infallible;
+
+    use axum::body::to_bytes;
+    use bytes::Bytes;
+    use futures::{poll, stream};
+    use prometheus_client::registry::Registry;
+    use tokio_util::sync::CancellationToken;
+    use transom_plugin_host::Config;
+
+    use super::*;
+
+    /// Of a client that sends nothing more.
+    fn stuck() -> BodyDataStream {
+        let start = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"\0asm"))]);
+        Body::from_stream(start.chain(stream::pending())).into_data_stream()
+    }
+
+    async fn status_and_text(error: ApiError) -> (u16, String) {
+        let response = error.into_response();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    #[tokio::test]
+    async fn uploads_are_bounded_in_number_and_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = CancellationToken::new();
+        let mut registry = Registry::default();
+        let started = Config::new(dir.path()).start(&mut registry, token.clone());
+        let mut uploads = Uploads {
+            plugins: started.await.unwrap(),
+            enabled: true,
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            read_timeout: Duration::from_millis(50),
+        };
+        let error = write(&uploads, "new", &mut stuck()).await.unwrap_err();
+        let (status, text) = status_and_text(error).await;
+        assert!(status == 408 && text.contains("within 50ms"), "{status} {text}");
+
+        uploads.read_timeout = READ_TIMEOUT;
+        let (mut first, mut second) = (stuck(), stuck());
+        {
+            let mut first = Box::pin(write(&uploads, "new", &mut first));
+            let mut second = Box::pin(write(&uploads, "new", &mut second));
+            assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
+            let error = write(&uploads, "new", &mut stuck()).await.unwrap_err();
+            let (status, text) = status_and_text(error).await;
+            assert!(
+                status == 503 && text.contains("2 uploads are in progress"),
+                "{status} {text}"
+            );
+        }
+        // Both clients are gone.
+        assert_eq!(uploads.places.available_permits(), MAX_CONCURRENT);
+        token.cancel();
+        uploads.plugins.stopped().await;
+    }
 }

@@ -14,7 +14,7 @@ use crate::{
     error::CommandError,
     lifecycle::{
         admission::{AdmissionError, ServingVersion},
-        state::Event,
+        state::{Event, FilesFrom},
     },
     manifest::files::Files,
     observe::status::Change,
@@ -191,7 +191,8 @@ impl Directory {
                 if beside.is_some() && serving.is_some_and(|it| it.version.info.world != version.info.world) {
                     Err(AdmissionError::OtherWorld)
                 } else {
-                    self.apply(name, Event::Admitted { version, beside }).await;
+                    let by = self.files_from(name);
+                    self.apply(name, Event::Admitted { version, beside, by }).await;
                     Ok(())
                 }
             }
@@ -207,6 +208,19 @@ impl Directory {
             }
             (Ok(()), Origin::Image(image)) => self.sources.admitted(image).await,
             (Ok(()), Origin::File { .. }) => {}
+        }
+    }
+
+    /// How the files that were decided about last came into the directory.
+    pub(super) fn files_from(&self, name: &str) -> FilesFrom {
+        let uploaded = self
+            .plugins
+            .get(name)
+            .is_some_and(|plugin| plugin.uploaded.is_some() && plugin.uploaded == plugin.decided);
+        if uploaded {
+            FilesFrom::Upload
+        } else {
+            FilesFrom::Directory
         }
     }
 

@@ -12,7 +12,7 @@ use super::Directory;
 use crate::{
     lifecycle::{
         admission::{Activation, AdmissionError, Admitted},
-        state::{Effect, Event, Report, Running, transition},
+        state::{Effect, Event, FilesFrom, Report, Running, transition},
         table::{Beside, Disabled, Serving, Table},
     },
     manifest::rollout::{Plan, Rollout},
@@ -77,7 +77,13 @@ impl Directory {
         if unreadable && self.table.load().refusals.get(name) == Some(&reason) {
             return;
         }
-        self.apply(name, Event::Refused { reason }).await;
+        // Unreadable files were not decided about, and an upload's are readable.
+        let by = if unreadable {
+            FilesFrom::Directory
+        } else {
+            self.files_from(name)
+        };
+        self.apply(name, Event::Refused { reason, by }).await;
     }
 
     /// The files, or the manifest, were removed.

@@ -157,6 +157,8 @@ struct Plugin {
     fingerprint: Option<Fingerprint>,
     /// Of the files that were admitted or refused last.
     decided: Option<Fingerprint>,
+    /// Of the files that an operator uploaded last.
+    uploaded: Option<Fingerprint>,
     /// When to retry them without a change.
     again: Option<Again>,
 }

@@ -13,14 +13,17 @@ use transom_common::text::hex;
 
 use super::{
     Directory, ScanMode,
-    files::{FoundFiles, MAX_COMPONENTS, is_there, kind, read_manifest},
+    files::{Fingerprint, FoundFiles, MAX_COMPONENTS, fingerprint, is_there, kind, read_manifest},
 };
 use crate::{
     config::Config,
     error::UploadError,
     manifest::{Manifest, files::ManifestFile, limits::MAX_SIZE, name::is_name},
     runtime::executor::run_blocking,
-    storage::staged_files::{PluginFiles, StagedFiles},
+    storage::{
+        admission_record::Outcome,
+        staged_files::{PluginFiles, StagedFiles},
+    },
 };
 
 /// What an upload wrote, and whether a decision about it is outstanding.
@@ -33,6 +36,8 @@ pub struct Uploaded {
     /// Whether the files are being admitted. False: the host has decided about the same files before,
     /// or fetches the component first.
     pub admitting: bool,
+    /// Whether the host ignores the files, because a rollback or a return replaced the same files.
+    pub ignored: bool,
 }
 
 /// The largest component that may be uploaded with this manifest; without one, with that of the
@@ -158,16 +163,32 @@ impl Directory {
             plugin.fingerprint = None;
         }
         let found = self.read(name).await;
-        let digest = match &found {
-            Ok(FoundFiles::Files(files)) => Some(hex(&Sha256::digest(files.component.as_slice()))),
-            _ => None,
-        };
+        let mut digest = None;
+        let mut uploaded = None;
+        if let Ok(FoundFiles::Files(files)) = &found {
+            digest = Some(format!(
+                "sha256:{}",
+                hex(&Sha256::digest(files.component.as_slice()))
+            ));
+            uploaded = Some(fingerprint(files));
+            self.plugins.entry(name.to_owned()).or_default().uploaded = uploaded;
+        }
         self.check_plugin(name, found, ScanMode::Immediate).await;
+        let admitting = self.is_pending(name);
         Ok(Uploaded {
             written,
-            digest: digest.map(|digest| format!("sha256:{digest}")),
-            admitting: self.is_pending(name),
+            digest,
+            admitting,
+            ignored: !admitting && uploaded.is_some_and(|files| self.is_replaced(name, files)),
         })
+    }
+
+    /// Whether a rollback or a return replaced these files.
+    fn is_replaced(&self, name: &str, files: Fingerprint) -> bool {
+        let files = Some(format!("sha256:{}", hex(&files)));
+        let records = self.history.of(name);
+        let newest = records.iter().find(|record| record.files == files);
+        newest.is_some_and(|record| matches!(record.outcome, Outcome::RolledBack | Outcome::Returned))
     }
 }
 

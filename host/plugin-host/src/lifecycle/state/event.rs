@@ -13,12 +13,16 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) enum Event<V> {
     /// The files in the directory passed admission. `beside`: how they run first, if another version
-    /// serves.
-    Admitted { version: V, beside: Option<RolloutKind> },
+    /// serves. `by`: how they came there.
+    Admitted {
+        version: V,
+        beside: Option<RolloutKind>,
+        by: FilesFrom,
+    },
     /// After a restart: the version that served before it, in place of the files in the directory.
     Restored { version: V },
     /// The files in the directory did not pass admission.
-    Refused { reason: String },
+    Refused { reason: String, by: FilesFrom },
     /// An operator returns to an earlier version.
     RolledBack { version: V, by: String, reason: String },
     /// An operator promotes the candidate.
@@ -39,6 +43,24 @@ pub(in crate::lifecycle) enum Event<V> {
     ProbationPassed,
     /// The files, or the manifest, were removed.
     Removed,
+}
+
+/// How the files came into the directory, as the cause in records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) enum FilesFrom {
+    /// Somebody put them there, or a registry has them.
+    Directory,
+    /// The host wrote them for an operator.
+    Upload,
+}
+
+impl FilesFrom {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            FilesFrom::Directory => "directory",
+            FilesFrom::Upload => "upload",
+        }
+    }
 }
 
 /// What follows from an event.

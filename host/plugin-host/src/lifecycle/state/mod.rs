@@ -27,7 +27,7 @@ use crate::{
     },
     storage::admission_record::Outcome,
 };
-pub(super) use event::{Effect, Event, Report};
+pub(super) use event::{Effect, Event, FilesFrom, Report};
 
 /// The versions of one plugin. `V`: an admitted version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,13 +114,14 @@ pub(super) fn transition<V: Clone>(
             Event::Admitted {
                 version,
                 beside: Some(kind),
+                by,
             },
             state @ (PluginState::Serving(_)
             | PluginState::OnProbation { .. }
             | PluginState::ServingWithCandidate(_)),
-        ) => start_beside(state, start(version), kind),
-        (Event::Admitted { version, .. }, state) => {
-            let report = report(Outcome::Admitted, &version, "directory", None);
+        ) => start_beside(state, start(version), kind, by),
+        (Event::Admitted { version, by, .. }, state) => {
+            let report = report(Outcome::Admitted, &version, by.name(), None);
             let predecessor = state.serving().map(|it| it.version.clone());
             let (state, mut effects) = activate(&state, start(version), predecessor);
             effects.extend([Effect::Record(report.clone()), Effect::Publish(report)]);
@@ -128,7 +129,8 @@ pub(super) fn transition<V: Clone>(
         }
         (Event::Restored { version }, state) => {
             // It is recorded already.
-            let report = report(Outcome::Admitted, &version, "directory", None);
+            let by = FilesFrom::Directory.name();
+            let report = report(Outcome::Admitted, &version, by, None);
             let (state, mut effects) = activate(&state, start(version), None);
             effects.push(Effect::Publish(report));
             (state, effects)
@@ -178,7 +180,7 @@ pub(super) fn transition<V: Clone>(
             };
             (PluginState::ServingWithCandidate(it), Vec::new())
         }
-        (Event::Refused { reason }, state) => refuse(state, reason),
+        (Event::Refused { reason, by }, state) => refuse(state, reason, by),
         (Event::Removed, _) => remove(),
         // About a version that was replaced in the meantime, or a candidate that is gone.
         (
@@ -231,6 +233,7 @@ fn start_beside<V: Clone>(
     state: PluginState<V>,
     candidate: Running<V>,
     kind: RolloutKind,
+    by: FilesFrom,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
     let Some(serving) = state.serving().cloned() else {
         return (state, Vec::new());
@@ -239,7 +242,7 @@ fn start_beside<V: Clone>(
         RolloutKind::Shadow => Outcome::Shadowing,
         RolloutKind::Canary => Outcome::Canary,
     };
-    let report = report(outcome, &candidate.version, "directory", None);
+    let report = report(outcome, &candidate.version, by.name(), None);
     let effects = vec![
         Effect::StartCandidate {
             running: candidate.clone(),
@@ -289,12 +292,16 @@ fn give_back<V: Clone>(it: Candidacy<V>, by: &str, reason: String) -> (PluginSta
     (state, effects)
 }
 
-fn refuse<V: Clone>(state: PluginState<V>, reason: String) -> (PluginState<V>, Vec<Effect<V>>) {
+fn refuse<V: Clone>(
+    state: PluginState<V>,
+    reason: String,
+    by: FilesFrom,
+) -> (PluginState<V>, Vec<Effect<V>>) {
     let report = Report {
         outcome: Outcome::Refused,
         version: None,
         from: None,
-        by: "directory".to_owned(),
+        by: by.name().to_owned(),
         reason: Some(reason.clone()),
     };
     let effects = vec![
@@ -310,7 +317,7 @@ fn remove<V: Clone>() -> (PluginState<V>, Vec<Effect<V>>) {
         outcome: Outcome::Removed,
         version: None,
         from: None,
-        by: "directory".to_owned(),
+        by: FilesFrom::Directory.name().to_owned(),
         reason: None,
     };
     let effects = vec![

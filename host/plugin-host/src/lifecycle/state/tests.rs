@@ -57,6 +57,7 @@ fn admitted(beside: Option<RolloutKind>) -> Event<&'static str> {
     Event::Admitted {
         version: "new",
         beside,
+        by: FilesFrom::Directory,
     }
 }
 
@@ -324,6 +325,7 @@ fn plugin_state_follows_events() {
             shadowed(Some("a")),
             Event::Refused {
                 reason: "x".to_owned(),
+                by: FilesFrom::Directory,
             },
             shadowed(Some("a")),
             "refuse, record Refused - by directory, publish Refused".to_owned(),
@@ -457,9 +459,10 @@ fn canary_is_promoted_returned_or_dropped() {
             with_canary(None),
             Event::Refused {
                 reason: "x".to_owned(),
+                by: FilesFrom::Upload,
             },
             with_canary(None),
-            "refuse, record Refused - by directory, publish Refused".to_owned(),
+            "refuse, record Refused - by upload, publish Refused".to_owned(),
         ),
         (
             with_canary(Some("a")),

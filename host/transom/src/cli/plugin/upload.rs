@@ -76,10 +76,13 @@ impl Upload {
         let digest = answer["digest"]
             .as_str()
             .context("the daemon does not tell the component's digest")?;
-        // The daemon has begun, if there is something to decide.
-        let unseen = "the daemon ignores these files, because a rollback or a return has replaced them: change them, or \
+        let ignored = "the daemon ignores these files, because a rollback or a return has replaced them: change them, or \
                       roll back to their record (`transom plugin history`, `transom plugin rollback`)";
-        let outcome = match plugin.verdict(digest, Duration::ZERO, unseen).await {
+        if answer["ignored"] == true {
+            return Err(anyhow!("{ignored}; {}", plugin.serving().await));
+        }
+        // The daemon has begun, if there is something to decide.
+        let outcome = match plugin.verdict(digest, Duration::ZERO, ignored).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 return Err(anyhow!("{error:#}; {}", plugin.serving().await));
