@@ -39,7 +39,8 @@ const GUESTS: [(&str, &str); 8] = [
 ];
 
 fn guests() -> Vec<(&'static str, Plugin)> {
-    let guest = |attempt: &str| odd("cpu = \"50ms\"").config(&format!("attempt = {attempt}"));
+    // The steps are the host's default.
+    let guest = |attempt: &str| odd("cpu = \"50ms\"\nsteps = 64").config(&format!("attempt = {attempt}"));
     GUESTS
         .iter()
         .map(|(name, attempt)| (*name, guest(attempt)))
