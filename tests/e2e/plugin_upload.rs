@@ -153,31 +153,6 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
     assert!(text.contains("ignores these files"), "{text}");
     assert_eq!(status(&site, "events").await["digest"], second);
 
-    // So does that of rollbacks, also where only the manifest differs from what serves.
-    let commented = format!("# rolled back\n{}", events.manifest);
-    fs::write(dir.join("commented.toml"), commented).expect("written");
-    fs::write(dir.join("events.wasm"), &events.stamped(1).wasm).expect("written");
-    let arguments = ["events.wasm", "--manifest", "commented.toml"];
-    let (code, text) = upload(&site, dir, &arguments);
-    assert_eq!(code, Some(0), "{text}");
-    let history = site.get(&site.admin("/v1/plugins/events/history")).await;
-    let newest = history.expect("a history")["records"][0].take();
-    assert_eq!(
-        (&newest["outcome"], &newest["by"]),
-        (&json!("admitted"), &json!("upload"))
-    );
-    let rollback = site.http.post(site.admin("/v1/plugins/events/rollback"));
-    let answer = rollback.send().await.expect("an answer");
-    assert_eq!(answer.status().as_u16(), 200);
-    let now = status(&site, "events").await;
-    assert_eq!(
-        now["digest"], second,
-        "the same component with its earlier manifest"
-    );
-    let (code, text) = upload(&site, dir, &arguments);
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("ignores these files"), "{text}");
-
     // A new plugin, without our program.
     fs::write(dir.join("mine.toml"), &probe.manifest).expect("written");
     fs::write(dir.join("mine.wasm"), &probe.wasm).expect("written");
@@ -200,6 +175,41 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
         if serves { Ok(()) } else { Err(now.to_string()) }
     })
     .await;
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upload_of_files_that_a_rollback_replaced_is_ignored() {
+    let site = Site::start_with_plugins(UPLOADS, "").await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let first = status(&site, "events").await["digest"].clone();
+    // Only the manifest differs.
+    let events = Plugin::first_party("events");
+    let commented = format!("# rolled back\n{}", events.manifest);
+    fs::write(dir.join("commented.toml"), commented).expect("written");
+    fs::write(dir.join("events.wasm"), &events.wasm).expect("written");
+    let arguments = ["events.wasm", "--manifest", "commented.toml"];
+    let (code, text) = upload(&site, dir, &arguments);
+    assert_eq!(code, Some(0), "{text}");
+    let history = site.get(&site.admin("/v1/plugins/events/history")).await;
+    let newest = history.expect("a history")["records"][0].take();
+    assert_eq!(
+        (&newest["outcome"], &newest["by"]),
+        (&json!("admitted"), &json!("upload"))
+    );
+    let rollback = site.http.post(site.admin("/v1/plugins/events/rollback"));
+    let answer = rollback.send().await.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 200);
+    let now = status(&site, "events").await;
+    assert_eq!(
+        now["digest"], first,
+        "the same component with its earlier manifest"
+    );
+    let (code, text) = upload(&site, dir, &arguments);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("ignores these files"), "{text}");
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);
 }
