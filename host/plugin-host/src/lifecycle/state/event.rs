@@ -48,7 +48,7 @@ pub(in crate::lifecycle) enum Event<V> {
 /// How the files came into the directory, as the cause in records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) enum FilesFrom {
-    /// Somebody put them there, or a registry has them.
+    /// Copied there, or fetched from a registry.
     Directory,
     /// The host wrote them for an operator.
     Upload,
