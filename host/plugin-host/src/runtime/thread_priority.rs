@@ -1,10 +1,9 @@
 //! Low priority of a thread: a higher niceness, and a longer time slice.
 //!
-//! Niceness alone decides about shares of processor time. A thread that wakes up still waits until
-//! the running one has had its slice, and without a shorter slice than that one's, up to the next
-//! tick of the kernel's clock (4 ms). A low-priority thread therefore asks for a longer slice, so
-//! that every other thread preempts it at once. Linux has known such slices since 6.12; older
-//! kernels ignore them.
+//! Niceness decides about shares of processor time only. A thread that wakes up preempts the running
+//! one at once if its own slice is shorter; otherwise it may wait until the kernel's next tick (4 ms
+//! at 250 ticks a second). A low-priority thread therefore asks for a longer slice than others have.
+//! Linux has known such slices since 6.12; older kernels ignore them.
 
 #![allow(unsafe_code, reason = "one system call that no crate offers")]
 
@@ -17,7 +16,7 @@ use rustix::{
 
 /// Added to the daemon's niceness: about a tenth of its weight under contention.
 pub(crate) const NICENESS: i32 = 10;
-/// Several times the kernel's own, which is 3 ms at most.
+/// Several times the kernel's default, which is 2.8 ms at most.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Lowers the priority of the current thread as far as the operating system allows it.
@@ -31,12 +30,13 @@ pub(crate) fn lower_thread_priority() {
     }
 }
 
-/// Sets the time slice of the current thread, and its niceness again, which the same call sets.
+/// Sets the time slice of the current thread. The call sets the niceness as well, and keeps the policy
+/// that the daemon was started with, such as `SCHED_IDLE`.
 fn set_slice(niceness: i32) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER as u32,
-        sched_flags: 0,
+        sched_policy: 0,
+        sched_flags: libc::SCHED_FLAG_KEEP_POLICY as u64,
         sched_nice: niceness.min(19),
         sched_priority: 0,
         sched_runtime: SLICE.as_nanos() as u64,

@@ -19,17 +19,17 @@ const TICK: Duration = Duration::from_millis(1);
 /// Ticks without a call after which the clock stops. Starting it again costs the next call a system
 /// call.
 const IDLE_TICKS: u32 = 250;
-/// A stopped clock looks this often whether its engine still exists.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often a stopped clock checks whether its engine still exists.
+const ENGINE_CHECK: Duration = Duration::from_secs(1);
 
-/// Starts the clock. Cheap to clone; the thread ends with the engine.
+/// The clock of an engine. Cheap to clone; its thread ends with the engine.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     calls: Arc<Calls>,
     thread: Thread,
 }
 
-/// How many calls began and ended so far.
+/// How many calls began and ended so far, and whether the clock has stopped.
 #[derive(Debug, Default)]
 struct Calls {
     begun: AtomicU64,
@@ -39,9 +39,9 @@ struct Calls {
 
 /// A call in progress.
 #[derive(Debug)]
-pub(super) struct Ticking<'a>(&'a Calls);
+pub(super) struct CallInProgress<'a>(&'a Calls);
 
-impl Drop for Ticking<'_> {
+impl Drop for CallInProgress<'_> {
     fn drop(&mut self) {
         self.0.ended.fetch_add(1, SeqCst);
     }
@@ -49,11 +49,15 @@ impl Drop for Ticking<'_> {
 
 impl Clock {
     pub(super) fn start(engine: &Wasmtime) -> Result<Clock, Error> {
+        Clock::start_with(engine, ENGINE_CHECK)
+    }
+
+    fn start_with(engine: &Wasmtime, engine_check: Duration) -> Result<Clock, Error> {
         let calls = Arc::<Calls>::default();
         let (engine, shared) = (engine.weak(), Arc::clone(&calls));
         let thread = thread::Builder::new()
             .name("plugin-clock".into())
-            .spawn(move || tick(&engine, &shared))
+            .spawn(move || tick(&engine, &shared, engine_check))
             .map_err(Error::Thread)?;
         Ok(Clock {
             calls,
@@ -61,29 +65,29 @@ impl Clock {
         })
     }
 
-    /// Runs the clock for a call.
-    pub(super) fn run(&self) -> Ticking<'_> {
+    /// Keeps the clock running during a call.
+    pub(super) fn begin_call(&self) -> CallInProgress<'_> {
         self.calls.begun.fetch_add(1, SeqCst);
-        // It sets this before it looks at `begun` for the last time.
+        // The thread sets this before it reads `begun` for the last time.
         if self.calls.stopped.load(SeqCst) {
             self.thread.unpark();
         }
-        Ticking(&self.calls)
+        CallInProgress(&self.calls)
     }
 }
 
 impl Calls {
-    /// The calls begun, if none is in progress.
-    fn idle_since(&self) -> Option<u64> {
+    /// How many calls there were, if none is in progress.
+    fn count_if_idle(&self) -> Option<u64> {
         // In this order, a call that begins in between counts as one in progress.
         let ended = self.ended.load(SeqCst);
         (self.begun.load(SeqCst) == ended).then_some(ended)
     }
 }
 
-fn tick(engine: &EngineWeak, calls: &Calls) {
-    let mut idle_since = None;
-    let mut idle = 0;
+fn tick(engine: &EngineWeak, calls: &Calls, engine_check: Duration) {
+    let mut count = None;
+    let mut idle_ticks = 0;
     loop {
         thread::sleep(TICK);
         let Some(engine) = engine.upgrade() else {
@@ -91,17 +95,14 @@ fn tick(engine: &EngineWeak, calls: &Calls) {
         };
         engine.increment_epoch();
         drop(engine);
-        let now = calls.idle_since();
-        idle = if now.is_some() && now == idle_since {
-            idle + 1
-        } else {
-            0
-        };
-        idle_since = now;
-        if idle >= IDLE_TICKS {
+        let now = calls.count_if_idle();
+        let idle = now.is_some() && now == count;
+        idle_ticks = if idle { idle_ticks + 1 } else { 0 };
+        count = now;
+        if idle_ticks >= IDLE_TICKS {
             calls.stopped.store(true, SeqCst);
-            if calls.idle_since() == now {
-                thread::park_timeout(LOOK);
+            if calls.count_if_idle() == now {
+                thread::park_timeout(engine_check);
             }
             calls.stopped.store(false, SeqCst);
         }
@@ -114,31 +115,34 @@ mod tests {
 
     use super::*;
 
-    /// Waits until the clock runs, or has stopped.
-    fn wait_until(clock: &Clock, stopped: bool) {
+    fn wait_until(what: &str, done: impl Fn() -> bool) {
         let end = Instant::now() + Duration::from_secs(30);
-        while clock.calls.stopped.load(SeqCst) != stopped {
-            assert!(Instant::now() < end, "stopped: {}", !stopped);
+        while !done() {
+            assert!(Instant::now() < end, "{what}");
             thread::yield_now();
         }
     }
 
     #[test]
-    fn clock_stops_without_calls_and_ends_with_its_engine() {
+    fn clock_runs_during_calls_only() {
         let engine = Wasmtime::default();
-        let clock = Clock::start(&engine).unwrap();
-        wait_until(&clock, true);
-        let call = clock.run();
-        wait_until(&clock, false);
-        drop(call);
-        wait_until(&clock, true);
-        drop(engine);
-        // The thread has the only other one.
-        let end = Instant::now() + Duration::from_secs(30);
-        while Arc::strong_count(&clock.calls) > 1 {
-            assert!(Instant::now() < end, "the thread does not end");
-            clock.thread.unpark();
-            thread::yield_now();
+        // Only a call wakes it within the test.
+        let clock = Clock::start_with(&engine, Duration::from_hours(1)).unwrap();
+        let stopped = || clock.calls.stopped.load(SeqCst);
+        for _ in 0..3 {
+            wait_until("the clock stops", stopped);
+            let call = clock.begin_call();
+            wait_until("the clock runs", || !stopped());
+            drop(call);
         }
+    }
+
+    #[test]
+    fn stopped_clock_ends_with_its_engine() {
+        let engine = Wasmtime::default();
+        let clock = Clock::start_with(&engine, Duration::from_millis(10)).unwrap();
+        wait_until("the clock stops", || clock.calls.stopped.load(SeqCst));
+        drop(engine);
+        wait_until("the thread ends", || Arc::strong_count(&clock.calls) == 1);
     }
 }

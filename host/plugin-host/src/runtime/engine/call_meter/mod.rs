@@ -79,7 +79,7 @@ impl CallMeter {
         call: impl Future<Output = wasmtime::Result<T>>,
     ) -> Result<T, Fault> {
         self.begin(allowance.cpu);
-        let _ticking = self.clock.run();
+        let _call = self.clock.begin_call();
         let _charge = CpuCharge(self);
         let mut call = pin!(call);
         let metered = poll_fn(|context| {
