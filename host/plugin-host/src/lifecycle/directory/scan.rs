@@ -181,11 +181,11 @@ impl Directory {
                 return;
             }
         };
-        if self.has_capacity() && !self.rollbacks.contains_key(name) {
-            let found = fingerprint(&files);
-            self.admit(name, files, found);
-        } else {
-            self.defer(name, mode);
+        match found {
+            Some(found) if self.has_capacity() && !self.rollbacks.contains_key(name) => {
+                self.admit(name, files, found);
+            }
+            _ => self.defer(name, mode),
         }
     }
 
