@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::http;
 use transom_tests::process::{Transom, components};
+use transom_tests::readme::dev_address;
 
 /// `transom dev` in `dir`, with free ports for itself and these for tasks.
 fn start(dir: &Path, ports: &str, more: &[&str]) -> Transom {
@@ -35,14 +36,6 @@ fn start(dir: &Path, ports: &str, more: &[&str]) -> Transom {
     Transom::start(dir, arguments)
 }
 
-/// The address of a service in the greeting, before this path.
-fn address(dev: &mut Transom, name: &str, path: &str) -> String {
-    dev.line(name, |line| {
-        let address = line.trim().strip_prefix(name)?.trim().strip_suffix(path)?;
-        Some(address.to_owned())
-    })
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dev_starts_serves_and_leaves_no_process_behind() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -50,12 +43,12 @@ async fn dev_starts_serves_and_leaves_no_process_behind() {
     dev.line("the greeting", |line| {
         line.contains("Transom is ready").then_some(())
     });
-    let apps = address(&mut dev, "apps", "/v2/apps");
+    let apps = dev_address(&mut dev, "apps", "/v2/apps");
     // The port was moved, and `transom plugin` has to be told.
-    let admin = address(&mut dev, "export", "").replace("TRANSOM_ADMIN_URL=", "");
-    let plugins = address(&mut dev, "admin", "/v1/plugins");
+    let admin = dev_address(&mut dev, "export", "").replace("TRANSOM_ADMIN_URL=", "");
+    let plugins = dev_address(&mut dev, "admin", "/v1/plugins");
     assert_eq!(admin, plugins);
-    assert_eq!(address(&mut dev, "dashboard", "/ui/"), plugins);
+    assert_eq!(dev_address(&mut dev, "dashboard", "/ui/"), plugins);
 
     // A task that ignores SIGTERM and has a child: both must end.
     let pids = dir.path().join("pids");
@@ -121,8 +114,8 @@ async fn agents_of_dev_have_the_given_attributes() {
         "rack:b",
     ];
     let mut dev = start(dir.path(), "14600-14799", &agents);
-    let cluster = address(&mut dev, "cluster", "/state");
-    let apps = address(&mut dev, "apps", "/v2/apps");
+    let cluster = dev_address(&mut dev, "cluster", "/state");
+    let apps = dev_address(&mut dev, "apps", "/v2/apps");
     let client = http();
     let state: Value = eventually("four agents", || async {
         let answer = client.get(format!("{cluster}/slaves")).send().await;

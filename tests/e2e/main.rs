@@ -74,6 +74,7 @@ mod plugin_upgrade;
 mod plugin_upload;
 mod plugins_readme;
 mod pods;
+mod readme;
 mod scale;
 mod services;
 mod skip_ssl;

@@ -6,46 +6,12 @@
 //! starts `transom dev`, the built binary is started on free ports.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde_json::Value;
 use transom_testkit::eventually;
 use transom_tests::http;
-use transom_tests::process::{Transom, binary, components};
-use transom_tests::readme::{Shell, blocks};
-
-/// A folder with what the page's commands find in the repository.
-fn repository() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a directory");
-    let target = dir.path().join("target");
-    fs::create_dir_all(target.join("debug")).expect("made");
-    symlink(binary(), target.join("debug/transom")).expect("linked");
-    symlink(components(), target.join("components")).expect("linked");
-    dir
-}
-
-fn dev(dir: &Path) -> (Transom, String) {
-    let mut arguments = vec![
-        "dev",
-        "--components",
-        "target/components",
-        "--ports",
-        "14300-14599",
-    ];
-    for port in ["apps=0", "dns=0", "discovery=0", "admin=0", "cluster=0"] {
-        arguments.extend(["--port", port]);
-    }
-    let mut dev = Transom::start(dir, arguments);
-    let admin = dev.line("the address of the admin port", |line| {
-        line.trim()
-            .strip_prefix("admin")?
-            .trim()
-            .strip_suffix("/v1/plugins")
-            .map(str::to_owned)
-    });
-    (dev, admin)
-}
+use transom_tests::readme::{Shell, blocks, dev, dev_address, repository};
 
 /// The version of the filter that serves, once it is another component than `before`; and its
 /// digest.
@@ -79,7 +45,8 @@ async fn commands_of_the_plugins_readme_work_as_written() {
     };
     assert_eq!(start, "cargo xtask dev\n");
     let dir = repository();
-    let (dev, admin) = dev(dir.path());
+    let mut dev = dev(dir.path());
+    let admin = dev_address(&mut dev, "admin", "/v1/plugins");
     let (_, first_party) = swapped(&admin, "").await;
 
     let mut shell = Shell::start(dir.path(), &[("TRANSOM_ADMIN_URL", &admin)]);
