@@ -5,50 +5,27 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use transom_testkit::eventually;
-use transom_tests::http;
-use transom_tests::process::{Transom, components};
-use transom_tests::readme::dev_address;
+use transom_tests::process::Transom;
+use transom_tests::{dev, http};
 
-/// `transom dev` in `dir`, with free ports for itself and these for tasks.
-fn start(dir: &Path, ports: &str, more: &[&str]) -> Transom {
-    let components = components();
-    let components = components.to_string_lossy();
-    let mut arguments = vec![
-        "dev",
-        "--state",
-        "state",
-        "--components",
-        &components,
-        "--ports",
-        ports,
-    ];
-    for port in [
-        "apps=0",
-        "dns=0",
-        "discovery=0",
-        "workflow=0",
-        "admin=0",
-        "cluster=0",
-    ] {
-        arguments.extend(["--port", port]);
-    }
-    arguments.extend(more);
-    Transom::start(dir, arguments)
+/// In `dir`, with its state in `state`.
+fn start(dir: &Path, more: &[&str]) -> Transom {
+    dev::start(dir, &[&["--state", "state"], more].concat())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dev_starts_serves_and_leaves_no_process_behind() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut dev = start(dir.path(), "14000-14299", &[]);
+    let mut dev = start(dir.path(), &[]);
     dev.line("the greeting", |line| {
         line.contains("Transom is ready").then_some(())
     });
-    let apps = dev_address(&mut dev, "apps", "/v2/apps");
+    let apps = dev::address(&mut dev, "apps", "/v2/apps");
     // The port was moved, and `transom plugin` has to be told.
-    let admin = dev_address(&mut dev, "export", "").replace("TRANSOM_ADMIN_URL=", "");
-    let plugins = dev_address(&mut dev, "admin", "/v1/plugins");
+    let admin = dev::address(&mut dev, "export", "").replace("TRANSOM_ADMIN_URL=", "");
+    let plugins = dev::address(&mut dev, "admin", "/v1/plugins");
     assert_eq!(admin, plugins);
-    assert_eq!(dev_address(&mut dev, "dashboard", "/ui/"), plugins);
+    assert_eq!(dev::address(&mut dev, "dashboard", "/ui/"), plugins);
 
     // A task that ignores SIGTERM and has a child: both must end.
     let pids = dir.path().join("pids");
@@ -113,9 +90,9 @@ async fn agents_of_dev_have_the_given_attributes() {
         "--attributes",
         "rack:b",
     ];
-    let mut dev = start(dir.path(), "14600-14799", &agents);
-    let cluster = dev_address(&mut dev, "cluster", "/state");
-    let apps = dev_address(&mut dev, "apps", "/v2/apps");
+    let mut dev = start(dir.path(), &agents);
+    let cluster = dev::address(&mut dev, "cluster", "/state");
+    let apps = dev::address(&mut dev, "apps", "/v2/apps");
     let client = http();
     let state: Value = eventually("four agents", || async {
         let answer = client.get(format!("{cluster}/slaves")).send().await;

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use transom_testkit::eventually;
-use transom_tests::http;
-use transom_tests::readme::{Shell, blocks, dev, dev_address, repository};
+use transom_tests::readme::{Shell, blocks, repository};
+use transom_tests::{dev, http};
 
 /// The version of the filter that serves, once it is another component than `before`; and its
 /// digest.
@@ -45,8 +45,8 @@ async fn commands_of_the_plugins_readme_work_as_written() {
     };
     assert_eq!(start, "cargo xtask dev\n");
     let dir = repository();
-    let mut dev = dev(dir.path());
-    let admin = dev_address(&mut dev, "admin", "/v1/plugins");
+    let mut dev = dev::start(dir.path(), &[]);
+    let admin = dev::address(&mut dev, "admin", "/v1/plugins");
     let (_, first_party) = swapped(&admin, "").await;
 
     let mut shell = Shell::start(dir.path(), &[("TRANSOM_ADMIN_URL", &admin)]);

@@ -6,7 +6,8 @@
 use std::fs;
 
 use transom_testkit::eventually;
-use transom_tests::readme::{Shell, blocks, dev, dev_address, repository};
+use transom_tests::dev;
+use transom_tests::readme::{Shell, blocks, repository};
 
 const PAGE: &str = include_str!("../../README.md");
 
@@ -19,12 +20,12 @@ async fn commands_of_the_readme_work_as_written() {
     };
     assert_eq!(start, "cargo xtask dev\n");
     let dir = repository();
-    let mut dev = dev(dir.path());
-    let apps = dev_address(&mut dev, "apps", "/v2/apps");
-    let discovery = dev_address(&mut dev, "discovery", "/v1/enumerate");
-    let dns = dev_address(&mut dev, "dns", "");
+    let mut dev = dev::start(dir.path(), &[]);
+    let apps = dev::address(&mut dev, "apps", "/v2/apps");
+    let discovery = dev::address(&mut dev, "discovery", "/v1/enumerate");
+    let dns = dev::address(&mut dev, "dns", "");
     let (_, dns) = dns.rsplit_once(':').expect("a port");
-    let admin = dev_address(&mut dev, "admin", "/v1/plugins");
+    let admin = dev::address(&mut dev, "admin", "/v1/plugins");
     let moved = |block: &str| {
         block
             .replace("http://127.0.0.1:8080", &apps)

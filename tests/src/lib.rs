@@ -19,6 +19,7 @@ pub mod booted;
 pub mod breaking;
 pub mod collector;
 pub mod debian;
+pub mod dev;
 pub mod dns;
 pub mod events;
 pub mod gate;

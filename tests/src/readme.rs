@@ -7,10 +7,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
-use transom_testkit::free_ports;
 
 use crate::authors::equip;
-use crate::process::{Transom, binary, components};
+use crate::process::{binary, components};
 
 /// A folder with what a page's commands find in the repository.
 pub fn repository() -> TempDir {
@@ -24,33 +23,6 @@ pub fn repository() -> TempDir {
         symlink(root.join(name), dir.path().join(name)).expect("linked");
     }
     dir
-}
-
-/// `cargo xtask dev` without its build, on free ports.
-pub fn dev(dir: &Path) -> Transom {
-    let first = free_ports(300);
-    let ports = format!("{first}-{}", first + 299);
-    let mut arguments = vec!["dev", "--components", "target/components", "--ports", &ports];
-    for port in [
-        "apps=0",
-        "dns=0",
-        "discovery=0",
-        "workflow=0",
-        "admin=0",
-        "cluster=0",
-    ] {
-        arguments.extend(["--port", port]);
-    }
-    Transom::start(dir, arguments)
-}
-
-/// The address of a service in the greeting of `transom dev`, before this path. Services in the order
-/// of the greeting.
-pub fn dev_address(dev: &mut Transom, name: &str, path: &str) -> String {
-    dev.line(name, |line| {
-        let address = line.trim().strip_prefix(name)?.trim().strip_suffix(path)?;
-        Some(address.to_owned())
-    })
 }
 
 /// How long a page may take, in seconds: a command may wait for a condition that never comes.
