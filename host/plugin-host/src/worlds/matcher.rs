@@ -103,8 +103,7 @@ impl Task {
 }
 
 /// An agent with resources enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ComponentType, Lower)]
-#[component(record)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The agent's handle.
     pub agent: u32,

@@ -16,6 +16,7 @@ mod convert;
 mod direct_call;
 mod guest;
 mod instance;
+mod lower_candidate;
 mod precompile;
 mod resource_check;
 mod stdio;
