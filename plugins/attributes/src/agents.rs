@@ -1,64 +1,30 @@
 //! The agents: loaded once, in the form that constraints compare.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use transom_sdk::log;
 use transom_sdk::matcher::Agent;
 
-use crate::constraint::{Field, Found};
-use crate::expression::Texts;
-use crate::hash::QuickHash;
+use crate::constraint::Found;
+use crate::fields::{Field, Fields, Property};
+use crate::hash::HandleHash;
 use crate::pattern::Cache;
 
 /// The properties of an agent that constraints use.
-#[derive(Debug)]
-pub struct AgentProperties {
-    hostname: Found,
-    region: Option<Found>,
-    zone: Option<Found>,
-    attributes: Vec<(String, Found)>,
-    /// Made for the first expression: few clusters have any.
-    texts: OnceCell<Texts>,
-}
+#[derive(Debug, Default)]
+pub struct AgentProperties(Vec<Property>);
 
 impl AgentProperties {
-    /// From the host's agent.
-    pub fn new(agent: Agent) -> Self {
-        Self {
-            hostname: Found::name(agent.hostname),
-            region: agent.region.map(Found::name),
-            zone: agent.zone.map(Found::name),
-            attributes: agent
-                .attributes
-                .into_iter()
-                .map(|attribute| (attribute.name, Found::attribute(attribute.value)))
-                .collect(),
-            texts: OnceCell::new(),
-        }
+    /// The number of the value of a field; of the first one where an attribute stands twice.
+    pub fn value(&self, field: u32) -> Option<u32> {
+        let found = self.0.iter().find(|property| property.field == field);
+        found.map(|property| property.value)
     }
 
-    /// The text attributes, for expressions.
-    pub fn texts(&self) -> &Texts {
-        self.texts.get_or_init(|| {
-            let texts = self.attributes.iter().filter(|(_, found)| found.is_text());
-            Texts::new(texts.map(|(name, found)| (name.as_str(), found.text.as_str())))
-        })
-    }
-
-    /// The value of a field; the first one where an attribute stands twice.
-    pub fn value(&self, field: &Field) -> Option<&Found> {
-        match field {
-            Field::Hostname => Some(&self.hostname),
-            Field::Region => self.region.as_ref(),
-            Field::Zone => self.zone.as_ref(),
-            Field::Attribute(name) => self
-                .attributes
-                .iter()
-                .find(|(other, _)| other == name)
-                .map(|(_, found)| found),
-        }
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Property> {
+        self.0.iter().copied()
     }
 }
 
@@ -67,7 +33,8 @@ impl AgentProperties {
 pub struct Agents {
     home_region: Option<String>,
     patterns: Rc<Cache>,
-    known: HashMap<u32, AgentProperties, QuickHash>,
+    fields: Fields,
+    known: HashMap<u32, AgentProperties, HandleHash>,
 }
 
 impl Agents {
@@ -76,6 +43,7 @@ impl Agents {
         Self {
             home_region,
             patterns,
+            fields: Fields::default(),
             known: HashMap::default(),
         }
     }
@@ -95,6 +63,11 @@ impl Agents {
         self.known.values()
     }
 
+    /// The fields that they have.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// The master's own region.
     pub fn home_region(&self) -> Option<&str> {
         self.home_region.as_deref()
@@ -110,8 +83,46 @@ impl Agents {
         for handle in gone {
             self.known.remove(&handle);
         }
+        // An agent keeps most of its properties, and most agents have the same attributes in the same
+        // order.
+        let mut similar: Vec<Property> = Vec::new();
         for agent in changed {
-            self.known.insert(agent.handle, AgentProperties::new(agent));
+            let fields = &mut self.fields;
+            let properties = &mut self.known.entry(agent.handle).or_default().0;
+            let new = properties.is_empty();
+            if new {
+                properties.reserve_exact(agent.attributes.len() + 3);
+            }
+            let mut place = 0;
+            named(agent).for_each(|(field, value)| {
+                match properties.get_mut(place) {
+                    Some(property) => *property = fields.intern(field, value, Some(*property)),
+                    None => properties.push(fields.intern(field, value, similar.get(place).copied())),
+                }
+                place += 1;
+            });
+            properties.truncate(place);
+            if new {
+                similar.clone_from(properties);
+            }
+        }
+        if self.fields.is_crowded() {
+            let used = self.known.values().flat_map(AgentProperties::iter);
+            self.fields.retain(used);
         }
     }
+}
+
+/// An agent's properties that constraints use.
+fn named(agent: Agent) -> impl Iterator<Item = (Field, Found)> {
+    let name = |field: Field, name: Option<String>| Some((field, Found::name(name?)));
+    let attributes = agent.attributes.into_iter().map(|attribute| {
+        let value = Found::attribute(attribute.value);
+        (Field::Attribute(attribute.name), value)
+    });
+    name(Field::Hostname, Some(agent.hostname))
+        .into_iter()
+        .chain(name(Field::Region, agent.region))
+        .chain(name(Field::Zone, agent.zone))
+        .chain(attributes)
 }

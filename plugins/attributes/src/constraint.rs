@@ -14,50 +14,22 @@
 
 use transom_sdk::matcher::{FieldConstraint, Value};
 
+use crate::fields::{Field, ValueTest};
 use crate::pattern::{Cache, Pattern};
 use crate::value;
 
-/// What a constraint looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// `@hostname` or `hostname`.
-    Hostname,
-    /// `@region`
-    Region,
-    /// `@zone`
-    Zone,
-    /// An agent's attribute of that name.
-    Attribute(String),
-}
-
-impl Field {
-    fn parse(name: &str) -> Self {
-        match name {
-            "@hostname" | "hostname" => Self::Hostname,
-            "@region" => Self::Region,
-            "@zone" => Self::Zone,
-            name => Self::Attribute(name.to_owned()),
-        }
-    }
-
-    /// Whether a constraint on it lifts the rule that tasks stay in the home region.
-    pub fn is_fault_domain(&self) -> bool {
-        matches!(self, Self::Region | Self::Zone)
-    }
-}
-
-/// A value of an agent's field: its text form, and the number where it is one.
-#[derive(Clone, Debug, PartialEq)]
+/// A value of an agent's field: its text form, and its type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Found {
     /// What it is compared by.
     pub text: String,
     kind: Kind,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Text,
-    Scalar(f64),
+    Scalar,
     Other,
 }
 
@@ -74,7 +46,7 @@ impl Found {
     pub fn attribute(found: Value) -> Self {
         let kind = match &found {
             Value::Text(_) => Kind::Text,
-            Value::Scalar(number) => Kind::Scalar(*number),
+            Value::Scalar(_) => Kind::Scalar,
             Value::Ranges(_) | Value::Set(_) => Kind::Other,
         };
         Self {
@@ -205,16 +177,19 @@ fn text_or_number(operand: Option<&str>) -> Result<String, String> {
 }
 
 impl AgentTest {
-    /// Whether an agent with this value of the field, or without the field, passes.
-    pub fn passes(&self, found: Option<&Found>) -> bool {
-        let Some(found) = found else {
-            return matches!(self, Self::Unlike(_));
-        };
+    /// Whether an agent without the field passes.
+    pub fn passes_without(&self) -> bool {
+        matches!(self, Self::Unlike(_))
+    }
+}
+
+impl ValueTest for AgentTest {
+    fn passes(&self, found: &Found) -> bool {
         match self {
             Self::Equal(operand) => found.text == *operand,
             Self::Is(operand) => match found.kind {
                 Kind::Text => found.text == *operand,
-                Kind::Scalar(number) => value::equals_scalar(number, operand),
+                Kind::Scalar => value::scalar_of(operand).is_some_and(|operand| operand == found.text),
                 Kind::Other => false,
             },
             Self::Like(pattern) => pattern.matches(&found.text),
@@ -306,7 +281,7 @@ mod tests {
         ];
         for (found, operand, expected) in cases {
             assert_eq!(
-                AgentTest::Is(operand.to_owned()).passes(Some(&found)),
+                AgentTest::Is(operand.to_owned()).passes(&found),
                 expected,
                 "{found:?} IS {operand}"
             );
@@ -316,9 +291,9 @@ mod tests {
     #[test]
     fn an_agent_without_the_field_passes_only_unlike() {
         let pattern = Cache::default().get(".*").unwrap();
-        assert!(AgentTest::Unlike(pattern.clone()).passes(None));
-        assert!(!AgentTest::Like(pattern).passes(None));
-        assert!(!AgentTest::Is(String::new()).passes(None));
-        assert!(!AgentTest::Equal(String::new()).passes(None));
+        assert!(AgentTest::Unlike(pattern.clone()).passes_without());
+        assert!(!AgentTest::Like(pattern).passes_without());
+        assert!(!AgentTest::Is(String::new()).passes_without());
+        assert!(!AgentTest::Equal(String::new()).passes_without());
     }
 }

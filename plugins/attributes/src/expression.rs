@@ -10,58 +10,39 @@
 
 use transom_sdk::matcher::Constraint;
 
-/// What an expression can match of an agent: its text attributes, made comparable.
-#[derive(Debug, Default)]
-pub struct Texts(Vec<(String, String)>);
+use crate::agents::AgentProperties;
+use crate::constraint::Found;
+use crate::fields::{Field, FieldTest, Fields, ValueTest};
 
-impl Texts {
-    /// From the names and values of an agent's text attributes.
-    pub fn new<'agent>(texts: impl Iterator<Item = (&'agent str, &'agent str)>) -> Self {
-        let comparable = |(name, value): (&str, &str)| {
-            let value = value.replace(' ', "");
-            (name.trim().to_lowercase(), value.trim_matches('"').to_lowercase())
-        };
-        Self(texts.map(comparable).collect())
-    }
-
-    fn contains(&self, pair: &Pair) -> bool {
-        pair.0.as_ref().is_some_and(|pair| self.0.contains(pair))
-    }
-}
-
-/// `key:value`, comparable. Without a colon there is nothing that it matches.
+/// One entry, in the company of the task's others, for the agents that are known.
 #[derive(Debug)]
-struct Pair(Option<(String, String)>);
-
-impl Pair {
-    fn parse(text: &str) -> Self {
-        Self(
-            text.split_once(':')
-                .map(|(key, value)| (key.to_lowercase(), value.to_lowercase())),
-        )
-    }
-}
-
-/// One entry, in the company of the task's others.
-#[derive(Debug)]
-pub struct Expression(Kind);
+pub struct Expression<'agents>(Kind<'agents>);
 
 #[derive(Debug)]
-enum Kind {
-    Plain(Pair),
+enum Kind<'agents> {
+    Plain(Pair<'agents>),
     /// The task asks for the first side itself.
     Nothing,
     Instead {
-        of: Pair,
-        this: Pair,
+        of: Pair<'agents>,
+        this: Pair<'agents>,
     },
 }
 
-impl Expression {
+/// `key:value`: tests of the attributes with that key. Without a colon there is nothing that it
+/// matches.
+#[derive(Debug)]
+struct Pair<'agents>(Vec<FieldTest<'agents, TextTest>>);
+
+/// A text that is compared without regard to case, blanks and quotes.
+#[derive(Debug)]
+struct TextTest(String);
+
+impl<'agents> Expression<'agents> {
     /// Makes an entry ready; `all` are the task's constraints, this one among them.
-    pub fn parse(text: &str, all: &[Constraint]) -> Self {
+    pub fn parse(text: &str, all: &[Constraint], fields: &'agents Fields) -> Self {
         let Some((of, this)) = text.split_once("?:") else {
-            return Self(Kind::Plain(Pair::parse(text)));
+            return Self(Kind::Plain(Pair::parse(text, fields)));
         };
         // Only a plain entry can be equal to it: the text before the first `?:` has none.
         let asked_for = all
@@ -71,19 +52,55 @@ impl Expression {
             Kind::Nothing
         } else {
             Kind::Instead {
-                of: Pair::parse(of),
-                this: Pair::parse(this),
+                of: Pair::parse(of, fields),
+                this: Pair::parse(this, fields),
             }
         })
     }
 
-    /// Whether an agent with these texts passes.
-    pub fn matches(&self, texts: &Texts) -> bool {
+    /// Whether the agent passes.
+    pub fn matches(&self, agent: &AgentProperties) -> bool {
         match &self.0 {
-            Kind::Plain(pair) => texts.contains(pair),
+            Kind::Plain(pair) => pair.matches(agent),
             Kind::Nothing => true,
-            Kind::Instead { of, this } => !texts.contains(of) && texts.contains(this),
+            Kind::Instead { of, this } => !of.matches(agent) && this.matches(agent),
         }
+    }
+}
+
+impl<'agents> Pair<'agents> {
+    fn parse(text: &str, fields: &'agents Fields) -> Self {
+        let Some((key, value)) = text.split_once(':') else {
+            return Self(Vec::new());
+        };
+        let (key, value) = (key.to_lowercase(), value.to_lowercase());
+        let with_key = |field: &Field| match field {
+            Field::Attribute(name) => name.trim().to_lowercase() == key,
+            Field::Hostname | Field::Region | Field::Zone => false,
+        };
+        let tests = fields.iter().filter(|(field, _)| with_key(field));
+        Self(
+            tests
+                .filter_map(|(_, field)| FieldTest::new(fields, field, TextTest(value.clone())))
+                .collect(),
+        )
+    }
+
+    fn matches(&self, agent: &AgentProperties) -> bool {
+        self.0.iter().any(|test| {
+            let mut properties = agent.iter().filter(|property| property.field == test.field);
+            properties.any(|property| test.passes(property.value))
+        })
+    }
+}
+
+impl ValueTest for TextTest {
+    fn passes(&self, found: &Found) -> bool {
+        if !found.is_text() {
+            return false;
+        }
+        let text = found.text.replace(' ', "");
+        text.trim_matches('"').to_lowercase() == self.0
     }
 }
 
@@ -100,20 +117,23 @@ pub fn check(text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use transom_sdk::{matcher::Value, testing::agent};
 
     use super::*;
-    use crate::agents::AgentProperties;
+    use crate::agents::Agents;
 
     fn matches(constraints: &[&str], attributes: &[(&str, Value)]) -> bool {
-        let agent = AgentProperties::new(agent(1, "h", attributes));
+        let mut agents = Agents::new(None, Rc::default());
+        agents.take_up(vec![agent(1, "h", attributes)], Vec::new());
         let all: Vec<_> = constraints
             .iter()
             .map(|text| Constraint::Expression((*text).to_owned()))
             .collect();
         constraints
             .iter()
-            .all(|text| Expression::parse(text, &all).matches(agent.texts()))
+            .all(|text| Expression::parse(text, &all, agents.fields()).matches(agents.get(1).unwrap()))
     }
 
     fn text(value: &str) -> Value {

@@ -11,7 +11,8 @@
 //! a constraint.
 //!
 //! `validate` reports an invalid constraint when a definition is posted; one that bypassed it
-//! refuses every agent, so that the task stays pending with a reason. [`agents`] stores the agents.
+//! refuses every agent, so that the task stays pending with a reason. [`agents`] stores the agents, [`fields`] the
+//! values that they share.
 //! There is no input or output, no clock, and no other failure.
 
 use std::rc::Rc;
@@ -23,7 +24,9 @@ mod agent_set;
 pub mod agents;
 pub mod constraint;
 pub mod expression;
+pub mod fields;
 pub mod hash;
+pub mod interner;
 pub mod pattern;
 pub mod placement;
 pub mod value;

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use transom_sdk::matcher::{Candidate, Constraint, Task};
 
 use crate::agents::{AgentProperties, Agents};
-use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
+use crate::constraint::{AgentTest, Found, PlacedTest, Rule, Spread, Test};
 use crate::expression::Expression;
+use crate::fields::{Field, FieldTest};
 use crate::pattern::Cache;
 
 /// The name in a task's `extensions` of the agents in `placed` whose instance is being ended:
@@ -22,31 +23,42 @@ const ENDING: &str = "ending";
 pub struct Question<'agents> {
     constraints: Vec<Ready<'agents>>,
     /// Where the task has to stay, unless it names a region or zone itself.
-    home_region: Option<&'agents str>,
+    home_region: Option<HomeRegion>,
+}
+
+/// The field `@region`, and the home region's value of it, if an agent has it.
+#[derive(Debug)]
+struct HomeRegion {
+    field: u32,
+    value: Option<u32>,
 }
 
 #[derive(Debug)]
 enum Ready<'agents> {
     /// Not understood; refuses everything.
     Broken,
-    Expression(Expression),
-    Agent(Field, AgentTest),
-    Placed(Tally<'agents>),
+    Expression(Expression<'agents>),
+    Agent(FieldTest<'agents, AgentTest>),
+    /// No agent has the field: whether they pass.
+    Without(bool),
+    Placed(Tally),
 }
 
 /// How the placed instances are spread over the values of a field.
 #[derive(Debug)]
-struct Tally<'agents> {
-    field: Field,
-    counts: BTreeMap<&'agents str, u32>,
-    limit: Limit<'agents>,
+struct Tally {
+    /// The field's number, if an agent has the field.
+    field: Option<u32>,
+    /// By the value's number.
+    counts: BTreeMap<u32, u32>,
+    limit: Limit,
 }
 
 #[derive(Debug)]
-enum Limit<'agents> {
+enum Limit {
     Fewer(u32),
     /// The first placed instance's value.
-    Together(Option<&'agents str>),
+    Together(Option<u32>),
     Spread(Spread),
 }
 
@@ -64,13 +76,15 @@ impl<'agents> Question<'agents> {
         let mut constraints = Vec::new();
         for constraint in &task.constraints {
             constraints.push(match constraint {
-                Constraint::Expression(text) => Ready::Expression(Expression::parse(text, &task.constraints)),
+                Constraint::Expression(text) => {
+                    Ready::Expression(Expression::parse(text, &task.constraints, agents.fields()))
+                }
                 Constraint::Field(constraint) => match Rule::parse(constraint, patterns) {
                     Err(_) => Ready::Broken,
                     Ok(Rule { field, test }) => {
                         names_domain |= field.is_fault_domain();
                         match test {
-                            Test::Agent(test) => Ready::Agent(field, test),
+                            Test::Agent(test) => Ready::agent(test, &field, agents),
                             Test::Placed(test) => {
                                 if test == PlacedTest::Spread(None) {
                                     open.push(constraints.len());
@@ -79,6 +93,7 @@ impl<'agents> Question<'agents> {
                                     PlacedTest::Spread(_) => &staying,
                                     PlacedTest::Fewer(_) | PlacedTest::Together => &placed,
                                 };
+                                let field = agents.fields().find(&field);
                                 Ready::Placed(Tally::new(field, test, counted, task.instances))
                             }
                         }
@@ -86,7 +101,11 @@ impl<'agents> Question<'agents> {
                 },
             });
         }
-        let home_region = if names_domain { None } else { agents.home_region() };
+        let home_region = if names_domain {
+            None
+        } else {
+            HomeRegion::of(agents)
+        };
         let mut question = Self {
             constraints,
             home_region,
@@ -104,7 +123,7 @@ impl<'agents> Question<'agents> {
             return;
         };
         let possible = agents.all().filter(|agent| self.agent_alone(agent));
-        let mut values: BTreeSet<&str> = possible.filter_map(|agent| tally.value(agent)).collect();
+        let mut values: BTreeSet<u32> = possible.filter_map(|agent| tally.value(agent)).collect();
         values.extend(tally.counts.keys());
         let groups = u32::try_from(values.len()).unwrap_or(u32::MAX);
         if let Some(Ready::Placed(tally)) = self.constraints.get_mut(index) {
@@ -204,12 +223,12 @@ impl<'agents> Question<'agents> {
         chosen
     }
 
+    /// An agent without a region is not known to be elsewhere.
     fn in_home_region(&self, agent: &AgentProperties) -> bool {
-        match (self.home_region, agent.value(&Field::Region)) {
-            (Some(home), Some(region)) => region.text == home,
-            // A master or an agent without a region: nothing is known to be elsewhere.
-            _ => true,
-        }
+        self.home_region.as_ref().is_none_or(|home| {
+            let region = agent.value(home.field);
+            region.is_none() || region == home.value
+        })
     }
 
     fn agent_alone(&self, agent: &AgentProperties) -> bool {
@@ -220,7 +239,7 @@ impl<'agents> Question<'agents> {
                 .all(|constraint| matches!(constraint, Ready::Placed(_)) || constraint.passes(agent))
     }
 
-    fn tallies(&self) -> impl Iterator<Item = &Tally<'agents>> {
+    fn tallies(&self) -> impl Iterator<Item = &Tally> {
         self.constraints.iter().filter_map(|constraint| match constraint {
             Ready::Placed(tally) => Some(tally),
             _ => None,
@@ -241,7 +260,7 @@ impl<'agents> Question<'agents> {
             .sum()
     }
 
-    fn add(&mut self, agent: &'agents AgentProperties) {
+    fn add(&mut self, agent: &AgentProperties) {
         for constraint in &mut self.constraints {
             if let Ready::Placed(tally) = constraint {
                 tally.add(agent);
@@ -266,19 +285,41 @@ fn staying(task: &Task) -> Vec<u32> {
     staying
 }
 
-impl Ready<'_> {
+impl HomeRegion {
+    /// None if the master has no region or no agent has one.
+    fn of(agents: &Agents) -> Option<Self> {
+        let home = Found::name(agents.home_region()?.to_owned());
+        let field = agents.fields().find(&Field::Region)?;
+        let value = agents.fields().values(field)?.find(&home);
+        Some(Self { field, value })
+    }
+}
+
+impl<'agents> Ready<'agents> {
+    fn agent(test: AgentTest, field: &Field, agents: &'agents Agents) -> Self {
+        let without = test.passes_without();
+        let field = agents.fields().find(field);
+        field
+            .and_then(|field| FieldTest::new(agents.fields(), field, test))
+            .map_or(Self::Without(without), Self::Agent)
+    }
+
     fn passes(&self, agent: &AgentProperties) -> bool {
         match self {
             Self::Broken => false,
-            Self::Expression(expression) => expression.matches(agent.texts()),
-            Self::Agent(field, test) => test.passes(agent.value(field)),
+            Self::Expression(expression) => expression.matches(agent),
+            Self::Agent(test) => match agent.value(test.field) {
+                Some(value) => test.passes(value),
+                None => test.test.passes_without(),
+            },
+            Self::Without(passes) => *passes,
             Self::Placed(tally) => tally.passes(agent),
         }
     }
 }
 
-impl<'agents> Tally<'agents> {
-    fn new(field: Field, test: PlacedTest, placed: &[&'agents AgentProperties], instances: u32) -> Self {
+impl Tally {
+    fn new(field: Option<u32>, test: PlacedTest, placed: &[&AgentProperties], instances: u32) -> Self {
         let limit = match test {
             PlacedTest::Fewer(count) => Limit::Fewer(count),
             PlacedTest::Together => Limit::Together(None),
@@ -295,30 +336,30 @@ impl<'agents> Tally<'agents> {
         tally
     }
 
-    fn add(&mut self, agent: &'agents AgentProperties) {
-        let Some(found) = agent.value(&self.field) else {
+    fn add(&mut self, agent: &AgentProperties) {
+        let Some(value) = self.value(agent) else {
             return;
         };
-        *self.counts.entry(&found.text).or_default() += 1;
+        *self.counts.entry(value).or_default() += 1;
         if let Limit::Together(first @ None) = &mut self.limit {
-            *first = Some(&found.text);
+            *first = Some(value);
         }
     }
 
     fn remove(&mut self, agent: &AgentProperties) {
-        if let Some(found) = agent.value(&self.field)
-            && let Some(count) = self.counts.get_mut(found.text.as_str())
+        if let Some(value) = self.value(agent)
+            && let Some(count) = self.counts.get_mut(&value)
         {
             *count = count.saturating_sub(1);
         }
     }
 
-    fn value<'agent>(&self, agent: &'agent AgentProperties) -> Option<&'agent str> {
-        agent.value(&self.field).map(|found| found.text.as_str())
+    fn value(&self, agent: &AgentProperties) -> Option<u32> {
+        agent.value(self.field?)
     }
 
-    fn count(&self, value: &str) -> u32 {
-        self.counts.get(value).copied().unwrap_or(0)
+    fn count(&self, value: u32) -> u32 {
+        self.counts.get(&value).copied().unwrap_or(0)
     }
 
     fn passes(&self, agent: &AgentProperties) -> bool {

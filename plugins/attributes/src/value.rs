@@ -36,12 +36,10 @@ pub fn scalar(number: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text }
 }
 
-/// Whether an operand is the same number as a scalar, after rounding both.
-pub fn equals_scalar(number: f64, operand: &str) -> bool {
-    operand
-        .trim()
-        .parse::<f64>()
-        .is_ok_and(|operand| operand.is_finite() && scalar(operand) == scalar(number))
+/// The text form of the number that an operand is.
+pub fn scalar_of(operand: &str) -> Option<String> {
+    let number: f64 = operand.trim().parse().ok()?;
+    number.is_finite().then(|| scalar(number))
 }
 
 #[cfg(test)]
@@ -83,7 +81,7 @@ mod tests {
         ];
         for (number, operand, expected) in cases {
             assert_eq!(
-                equals_scalar(number, operand),
+                scalar_of(operand) == Some(scalar(number)),
                 expected,
                 "{number} and {operand:?}"
             );

@@ -419,3 +419,45 @@ fn invalid_constraints_are_reported_with_their_index() {
         );
     }
 }
+
+/// Values of agents that changed or left are removed, and their numbers are used for others.
+#[test]
+fn verdicts_stay_right_while_agents_change() {
+    let mut agent_set = empty(Some("east"));
+    let made = |handle: u32, round: u32| {
+        let text = |name: &str, value: u32| (name.to_owned(), Value::Text(format!("{name}-{value}")));
+        let own = [text("rack", handle % 7 + round), text("serial", handle + round)];
+        let other = text(&format!("only-{round}"), handle);
+        let attributes: Vec<(&str, Value)> = own
+            .iter()
+            .chain((handle % 2 == round % 2).then_some(&other))
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .collect();
+        let mut made = agent(handle, &format!("h{handle}-{round}"), &attributes);
+        made.region = Some(if handle % 5 == 0 { "west" } else { "east" }.to_owned());
+        made
+    };
+    for round in 0..40 {
+        // Half of them change, as many leave, and others come.
+        let changed = (round * 100..round * 100 + 200).map(|handle| made(handle, round));
+        let gone = (round * 100).saturating_sub(100)..round * 100;
+        agent_set.update(changed.collect(), gone.clone().collect());
+        let rack = format!("rack-{}", round + 3);
+        let racks = constraint("rack", "IS", Some(&rack));
+        let some = constraint(&format!("only-{round}"), "LIKE", Some(".*"));
+        let candidates: Vec<(u32, u32)> = (gone.start..round * 100 + 200).map(|it| (it, 1)).collect();
+        let verdicts = agent_set.evaluate(&task(1, vec![racks, some], Vec::new()), &rooms(&candidates));
+        for ((handle, _), verdict) in candidates.into_iter().zip(verdicts) {
+            let expected = if gone.contains(&handle) || handle % 5 == 0 {
+                Verdict::Refused(2)
+            } else if handle % 7 != 3 {
+                Verdict::Refused(0)
+            } else if handle % 2 != round % 2 {
+                Verdict::Refused(1)
+            } else {
+                Verdict::Fits
+            };
+            assert_eq!(verdict, expected, "agent {handle} in round {round}");
+        }
+    }
+}
