@@ -96,6 +96,29 @@ fn bundle_signature_by_a_configured_key_is_enough() {
 }
 
 #[test]
+fn bundle_of_sigstores_own_library_is_verified() {
+    let recorded = include_str!("../../tests/data/sigstore/text.sigstore.json");
+    let of = |manifest: &str| Image {
+        manifest: manifest.to_owned(),
+        ..image(vec![recorded.to_owned()])
+    };
+    let keys = vec![PublicKey {
+        name: "sigstore.pub".to_owned(),
+        pem: include_bytes!("../../tests/data/sigstore/text.pub").to_vec(),
+    }];
+    let recorded_key = Trust::new(&Signatures { keys, required: true }).unwrap();
+    let signer = recorded_key.of_image(&of("hello world")).unwrap().unwrap();
+    assert!(signer.starts_with("sigstore.pub (sha256:"), "{signer}");
+    for (keys, text, expected) in [
+        (recorded_key, "hello, world", "another image"),
+        (trust(), "hello world", "none of the configured keys"),
+    ] {
+        let error = keys.of_image(&of(text)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn bundle_is_no_signature_when_it_is_of_another_key_image_or_kind() {
     let own = image(Vec::new()).digest();
     let elsewhere = digest_of(b"another");
