@@ -33,6 +33,9 @@ const AUTHORS: &str = "authors";
 /// The benchmarks that start the daemon.
 const WITH_A_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "workflow"];
 
+/// The benchmarks that run parts of the daemon themselves, with the daemon's allocator.
+const WITH_JEMALLOC: [&str; 3] = ["discovery", "plugins", "scale"];
+
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     if name == AUTHORS {
@@ -47,7 +50,7 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     // The same selection for both, built together, so that common crates are compiled once.
     let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
     selection.extend(["--features".to_owned(), format!("{package}/bench")]);
-    if name == "discovery" || name == "scale" {
+    if WITH_JEMALLOC.contains(&name) {
         selection.extend(["--features".to_owned(), format!("{package}/jemalloc")]);
     }
     let mut measuring = cargo();

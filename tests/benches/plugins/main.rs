@@ -19,6 +19,11 @@ mod site;
 
 use serde_json::json;
 
+/// As the daemon has it.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Whether a part is to be measured.
 fn wanted(name: &str) -> bool {
     let only = std::env::var("TRANSOM_BENCH_ONLY").ok();
