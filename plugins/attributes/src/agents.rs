@@ -83,8 +83,8 @@ impl Agents {
         for handle in gone {
             self.known.remove(&handle);
         }
-        // An agent keeps most of its properties, and most agents have the same attributes in the same
-        // order.
+        // The guesses are the agent's former properties, or those of the agent before: most agents have
+        // the same attributes in the same order.
         let mut similar: Vec<Property> = Vec::new();
         for agent in changed {
             let fields = &mut self.fields;

@@ -9,8 +9,8 @@ use crate::interner::Interner;
 /// not shared.
 const MOST_RESULTS: usize = 4096;
 
-/// Values that no agent has any more are removed beyond this number and that of the others: an agent
-/// that leaves often comes back with the same ones.
+/// As many unused values as used ones are kept, and so many more, because an agent that leaves often
+/// comes back with the same ones.
 const SPARE: usize = 1024;
 
 /// What a constraint looks at.

@@ -1,14 +1,14 @@
 //! Hashes for maps that are asked once per agent: quicker than the standard one, which withstands keys
-//! chosen to collide. Keys here are the host's numbers, and the attributes of agents: ten thousand values
-//! that collide cost the loading of that many agents a tenth of a second.
+//! chosen to collide. Keys here are the host's numbers, and the attributes that a site gives its own
+//! agents.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// For maps by an agent's handle.
 pub type HandleHash = BuildHasherDefault<HandleHasher>;
 
-/// Leaves handles in their order: the host counts them up, so that they fill a table without collisions
-/// and that successive candidates are close in memory.
+/// Leaves handles in their order. The host counts them up, so they fill a table without collisions, and
+/// successive candidates are close in memory.
 #[derive(Debug, Default)]
 pub struct HandleHasher(u32);
 

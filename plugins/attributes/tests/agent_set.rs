@@ -434,7 +434,7 @@ fn verdicts_stay_right_while_agents_change() {
             .map(|(name, value)| (name.as_str(), value.clone()))
             .collect();
         let mut made = agent(handle, &format!("h{handle}-{round}"), &attributes);
-        made.region = Some(if handle % 5 == 0 { "west" } else { "east" }.to_owned());
+        made.region = Some(if handle.is_multiple_of(5) { "west" } else { "east" }.to_owned());
         made
     };
     for round in 0..40 {
@@ -448,7 +448,7 @@ fn verdicts_stay_right_while_agents_change() {
         let candidates: Vec<(u32, u32)> = (gone.start..round * 100 + 200).map(|it| (it, 1)).collect();
         let verdicts = agent_set.evaluate(&task(1, vec![racks, some], Vec::new()), &rooms(&candidates));
         for ((handle, _), verdict) in candidates.into_iter().zip(verdicts) {
-            let expected = if gone.contains(&handle) || handle % 5 == 0 {
+            let expected = if gone.contains(&handle) || handle.is_multiple_of(5) {
                 Verdict::Refused(2)
             } else if handle % 7 != 3 {
                 Verdict::Refused(0)
