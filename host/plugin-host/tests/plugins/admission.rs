@@ -90,7 +90,8 @@ async fn rejected_component_leaves_old_version_serving() {
         ),
         (
             odd,
-            "world = \"check-probe\"\n[config]\nconfigure = { do = \"loop\" }",
+            // On a busy machine it gets a tenth of the processor, and must not end by the wall clock.
+            "world = \"check-probe\"\n[limits]\nwall-clock = \"1m\"\n[config]\nconfigure = { do = \"loop\" }",
             "limits.cpu",
         ),
         (
