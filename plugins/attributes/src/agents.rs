@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use foldhash::fast::FixedState;
 use transom_sdk::log;
 use transom_sdk::matcher::Agent;
 
 use crate::constraint::Found;
 use crate::fields::{Field, Fields, Property};
-use crate::hash::HandleHash;
 use crate::pattern::Cache;
 
 /// The properties of an agent that constraints use.
@@ -17,7 +17,7 @@ pub struct AgentProperties(Vec<Property>);
 
 impl AgentProperties {
     /// The number of the value of a field; of the first one where an attribute stands twice.
-    pub fn value(&self, field: u32) -> Option<u32> {
+    pub fn value(&self, field: usize) -> Option<usize> {
         let found = self.0.iter().find(|property| property.field == field);
         found.map(|property| property.value)
     }
@@ -34,7 +34,7 @@ pub struct Agents {
     home_region: Option<String>,
     patterns: Rc<Cache>,
     fields: Fields,
-    known: HashMap<u32, AgentProperties, HandleHash>,
+    known: HashMap<u32, AgentProperties, FixedState>,
 }
 
 impl Agents {
@@ -107,8 +107,8 @@ impl Agents {
             }
         }
         if self.fields.is_crowded() {
-            let used = self.known.values().flat_map(AgentProperties::iter);
-            self.fields.retain(used);
+            let used = self.known.values_mut().flat_map(|agent| &mut agent.0);
+            self.fields.compact(used);
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 
+use foldhash::fast::FixedState;
+use indexmap::IndexSet;
+
 use crate::constraint::Found;
-use crate::interner::Interner;
 
 /// Results that a test keeps. A field with more values is one like the host name, whose values are
 /// not shared.
@@ -43,22 +45,26 @@ impl Field {
     }
 }
 
-/// A field's number, and the number of a value among those of the field.
+/// A field's number, and the number of a value among those of the field. [`Fields::compact`] changes
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Property {
     /// Of [`Fields::find`].
-    pub field: u32,
-    /// Of [`Fields::values`].
-    pub value: u32,
+    pub field: usize,
+    /// The place in [`Fields::values`].
+    pub value: usize,
 }
+
+/// The values of a field, each stored once.
+pub type Values = IndexSet<Found, FixedState>;
 
 /// The fields that agents have or had.
 #[derive(Debug, Default)]
 pub struct Fields {
-    names: Interner<Field>,
+    names: IndexSet<Field, FixedState>,
     /// By the field's number.
-    values: Vec<Interner<Found>>,
-    /// Values of all fields, and how many of them there were when unused ones were removed.
+    values: Vec<Values>,
+    /// Values of all fields, and how many of them there were after the last compaction.
     count: usize,
     count_used: usize,
 }
@@ -67,63 +73,67 @@ impl Fields {
     /// The numbers for an agent's value of a field. `guess`: a property that may have the same ones,
     /// so that no search is needed.
     pub fn intern(&mut self, field: Field, value: Found, guess: Option<Property>) -> Property {
-        let guess = guess.filter(|guess| self.names.get(guess.field) == Some(&field));
-        let field = guess.map_or_else(|| self.names.intern(field, None), |guess| guess.field);
-        if self.values.len() < self.names.bound() {
-            self.values.push(Interner::default());
+        let guess = guess.filter(|guess| self.names.get_index(guess.field) == Some(&field));
+        let field = guess.map_or_else(|| self.names.insert_full(field).0, |guess| guess.field);
+        if self.values.len() < self.names.len() {
+            self.values.push(Values::default());
         }
-        let Some(values) = self.values.get_mut(field as usize) else {
+        let Some(values) = self.values.get_mut(field) else {
             return Property { field, value: 0 };
         };
-        let before = values.len();
-        let value = values.intern(value, guess.map(|guess| guess.value));
-        self.count += values.len() - before;
+        if let Some(guess) = guess
+            && values.get_index(guess.value) == Some(&value)
+        {
+            return guess;
+        }
+        let (value, new) = values.insert_full(value);
+        self.count += usize::from(new);
         Property { field, value }
     }
 
-    /// Whether at least half of the values may be unused.
+    /// Whether half of the values may be unused.
     pub fn is_crowded(&self) -> bool {
         self.count > 2 * self.count_used + SPARE
     }
 
-    /// Removes the fields and values that are not used.
-    pub fn retain(&mut self, used: impl Iterator<Item = Property>) {
-        let mut marks: Vec<_> = self
-            .values
-            .iter()
-            .map(|values| vec![false; values.bound()])
-            .collect();
+    /// Removes the fields and values that are not used, and renumbers the properties of all agents.
+    pub fn compact<'agents>(&mut self, used: impl Iterator<Item = &'agents mut Property>) {
+        let old = std::mem::take(self);
+        let mut renumbered: Vec<Vec<Option<Property>>> =
+            old.values.iter().map(|values| vec![None; values.len()]).collect();
         for property in used {
-            let mark = marks.get_mut(property.field as usize);
-            if let Some(mark) = mark.and_then(|marks| marks.get_mut(property.value as usize)) {
-                *mark = true;
+            let new = renumbered.get_mut(property.field);
+            let Some(new) = new.and_then(|values| values.get_mut(property.value)) else {
+                continue;
+            };
+            if let Some((field, value)) = old.get(*property)
+                && new.is_none()
+            {
+                *new = Some(self.intern(field.clone(), value.clone(), None));
             }
+            *property = new.unwrap_or(*property);
         }
-        let marked = |marks: &[bool], id: u32| marks.get(id as usize).copied().unwrap_or(false);
-        for (values, marks) in self.values.iter_mut().zip(&marks) {
-            values.retain(|id| marked(marks, id));
-        }
-        self.names.retain(|id| {
-            let values = self.values.get(id as usize);
-            values.is_some_and(|values| !values.is_empty())
-        });
-        self.count = self.values.iter().map(Interner::len).sum();
         self.count_used = self.count;
     }
 
-    /// The field's number, if an agent has the field.
-    pub fn find(&self, field: &Field) -> Option<u32> {
-        self.names.find(field)
+    fn get(&self, property: Property) -> Option<(&Field, &Found)> {
+        let field = self.names.get_index(property.field)?;
+        Some((field, self.values(property.field)?.get_index(property.value)?))
+    }
+
+    /// The field's number, if an agent has or had the field.
+    pub fn find(&self, field: &Field) -> Option<usize> {
+        self.names.get_index_of(field)
     }
 
     /// All fields, with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (&Field, u32)> {
-        self.names.iter()
+    pub fn iter(&self) -> impl Iterator<Item = (&Field, usize)> {
+        self.names.iter().zip(0..)
     }
 
     /// The values of a field.
-    pub fn values(&self, field: u32) -> Option<&Interner<Found>> {
-        self.values.get(field as usize)
+    pub fn values(&self, field: usize) -> Option<&Values> {
+        self.values.get(field)
     }
 }
 
@@ -138,8 +148,8 @@ pub trait ValueTest {
 #[derive(Debug)]
 pub struct FieldTest<'agents, T> {
     /// The field's number.
-    pub field: u32,
-    values: &'agents Interner<Found>,
+    pub field: usize,
+    values: &'agents Values,
     /// The test.
     pub test: T,
     /// By the value's number.
@@ -148,13 +158,11 @@ pub struct FieldTest<'agents, T> {
 
 impl<'agents, T: ValueTest> FieldTest<'agents, T> {
     /// A test of the field with this number.
-    pub fn new(fields: &'agents Fields, field: u32, test: T) -> Option<Self> {
+    pub fn new(fields: &'agents Fields, field: usize, test: T) -> Option<Self> {
         let values = fields.values(field)?;
-        let kept = if values.bound() <= MOST_RESULTS {
-            values.bound()
-        } else {
-            0
-        };
+        let kept = Some(values.len())
+            .filter(|kept| *kept <= MOST_RESULTS)
+            .unwrap_or_default();
         Some(Self {
             field,
             values,
@@ -164,14 +172,14 @@ impl<'agents, T: ValueTest> FieldTest<'agents, T> {
     }
 
     /// Whether the value with this number passes.
-    pub fn passes(&self, value: u32) -> bool {
-        let kept = self.results.get(value as usize);
+    pub fn passes(&self, value: usize) -> bool {
+        let kept = self.results.get(value);
         if let Some(result) = kept.and_then(Cell::get) {
             return result;
         }
         let result = self
             .values
-            .get(value)
+            .get_index(value)
             .is_some_and(|value| self.test.passes(value));
         if let Some(kept) = kept {
             kept.set(Some(result));
@@ -206,22 +214,24 @@ mod tests {
     #[test]
     fn unused_fields_and_values_are_removed() {
         let mut fields = Fields::default();
-        let kept = fields.intern(rack(), named("r1"), None);
+        fields.intern(Field::Hostname, named("gone"), None);
+        let mut kept = [0, 1, 0].map(|n| fields.intern(rack(), named(&format!("r{n}")), None));
         for n in 0..20 * SPARE {
             let attribute = Field::Attribute(format!("a{}", n / 100));
-            let property = fields.intern(attribute, named(&n.to_string()), Some(kept));
-            let values = fields.values(property.field).unwrap();
-            assert_eq!(values.get(property.value), Some(&named(&n.to_string())));
+            let property = fields.intern(attribute.clone(), named(&n.to_string()), Some(kept[0]));
+            assert_eq!(fields.get(property), Some((&attribute, &named(&n.to_string()))));
             if fields.is_crowded() {
-                fields.retain([kept].into_iter());
+                fields.compact(kept.iter_mut());
                 assert!(!fields.is_crowded());
-                assert_eq!(fields.iter().collect::<Vec<_>>(), [(&rack(), kept.field)]);
+                assert_eq!(fields.iter().collect::<Vec<_>>(), [(&rack(), 0)]);
+                assert_eq!(fields.values(0).unwrap().len(), 2);
+            }
+            for (property, name) in kept.into_iter().zip(["r0", "r1", "r0"]) {
+                assert_eq!(fields.get(property), Some((&rack(), &named(name))));
             }
         }
-        assert!(fields.count <= SPARE + 2, "{}", fields.count);
-        assert!(fields.names.bound() < 20, "{}", fields.names.bound());
-        let stored: usize = fields.values.iter().map(Interner::bound).sum();
-        assert!(stored <= SPARE + 200, "{stored}");
+        assert!(fields.count <= SPARE + 5, "{}", fields.count);
+        assert!(fields.names.len() < 20, "{}", fields.names.len());
     }
 
     #[test]

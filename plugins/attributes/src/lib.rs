@@ -25,8 +25,6 @@ pub mod agents;
 pub mod constraint;
 pub mod expression;
 pub mod fields;
-pub mod hash;
-pub mod interner;
 pub mod pattern;
 pub mod placement;
 pub mod value;

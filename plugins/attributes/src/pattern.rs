@@ -8,9 +8,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use foldhash::fast::FixedState;
 use regex_lite::Regex;
-
-use crate::hash::QuickHash;
 
 /// Patterns kept ready. A cluster has few; beyond this all are forgotten and made again as they are
 /// asked for.
@@ -29,7 +28,7 @@ pub struct Pattern(Rc<Compiled>);
 #[derive(Debug)]
 struct Compiled {
     regex: Regex,
-    results: RefCell<HashMap<Box<str>, bool, QuickHash>>,
+    results: RefCell<HashMap<Box<str>, bool, FixedState>>,
 }
 
 impl Pattern {

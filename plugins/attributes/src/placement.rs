@@ -29,8 +29,8 @@ pub struct Question<'agents> {
 /// The field `@region`, and the home region's value of it, if an agent has it.
 #[derive(Debug)]
 struct HomeRegion {
-    field: u32,
-    value: Option<u32>,
+    field: usize,
+    value: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -48,9 +48,9 @@ enum Ready<'agents> {
 #[derive(Debug)]
 struct Tally {
     /// The field's number, if an agent has the field.
-    field: Option<u32>,
+    field: Option<usize>,
     /// By the value's number.
-    counts: BTreeMap<u32, u32>,
+    counts: BTreeMap<usize, u32>,
     limit: Limit,
 }
 
@@ -58,7 +58,7 @@ struct Tally {
 enum Limit {
     Fewer(u32),
     /// The first placed instance's value.
-    Together(Option<u32>),
+    Together(Option<usize>),
     Spread(Spread),
 }
 
@@ -123,7 +123,7 @@ impl<'agents> Question<'agents> {
             return;
         };
         let possible = agents.all().filter(|agent| self.agent_alone(agent));
-        let mut values: BTreeSet<u32> = possible.filter_map(|agent| tally.value(agent)).collect();
+        let mut values: BTreeSet<usize> = possible.filter_map(|agent| tally.value(agent)).collect();
         values.extend(tally.counts.keys());
         let groups = u32::try_from(values.len()).unwrap_or(u32::MAX);
         if let Some(Ready::Placed(tally)) = self.constraints.get_mut(index) {
@@ -290,7 +290,7 @@ impl HomeRegion {
     fn of(agents: &Agents) -> Option<Self> {
         let home = Found::name(agents.home_region()?.to_owned());
         let field = agents.fields().find(&Field::Region)?;
-        let value = agents.fields().values(field)?.find(&home);
+        let value = agents.fields().values(field)?.get_index_of(&home);
         Some(Self { field, value })
     }
 }
@@ -319,7 +319,7 @@ impl<'agents> Ready<'agents> {
 }
 
 impl Tally {
-    fn new(field: Option<u32>, test: PlacedTest, placed: &[&AgentProperties], instances: u32) -> Self {
+    fn new(field: Option<usize>, test: PlacedTest, placed: &[&AgentProperties], instances: u32) -> Self {
         let limit = match test {
             PlacedTest::Fewer(count) => Limit::Fewer(count),
             PlacedTest::Together => Limit::Together(None),
@@ -354,11 +354,11 @@ impl Tally {
         }
     }
 
-    fn value(&self, agent: &AgentProperties) -> Option<u32> {
+    fn value(&self, agent: &AgentProperties) -> Option<usize> {
         agent.value(self.field?)
     }
 
-    fn count(&self, value: u32) -> u32 {
+    fn count(&self, value: usize) -> u32 {
         self.counts.get(&value).copied().unwrap_or(0)
     }
 
