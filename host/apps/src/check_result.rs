@@ -33,8 +33,8 @@ impl CheckResult {
         http.or_else(tcp).or_else(command)
     }
 
-    /// Whether it is a success. The result of a custom probe is what its component makes of it: any
-    /// result counts.
+    /// Whether it is a success. The service cannot interpret the result of a custom probe, so any
+    /// such result is a success.
     pub(crate) fn is_success(&self) -> bool {
         match self {
             Self::Http { status_code } => (200..400).contains(status_code),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn check_result_is_a_success_as_its_kind_tells() {
+    fn success_of_a_check_result_depends_on_its_kind() {
         let http = |status_code| CheckResult::Http { status_code };
         let tcp = |succeeded| CheckResult::Tcp { succeeded };
         let command = |exit_code| CheckResult::Command { exit_code };

@@ -19,8 +19,8 @@ pub const CONCURRENCY: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The HTTP port. Its host name is the name under which clients reach this daemon, shown by
-    /// `/v2/leader` and `X-Marathon-Leader`. Its limits have the largest body of a request and the
-    /// maximum number of concurrent requests.
+    /// `/v2/leader` and `X-Marathon-Leader`. Its limits include the largest body of a request and
+    /// the maximum number of concurrent requests.
     pub port: PortConfig,
     /// A built user interface, served under `/ui/`.
     pub ui: Option<Folder>,
@@ -55,9 +55,9 @@ pub struct Config {
     pub service_ports: RangeInclusive<u16>,
     /// Where checks run.
     pub checks: Checks,
-    /// How many attempts of checks may be under way at a time.
+    /// How many attempts of checks may run concurrently.
     pub check_concurrency: usize,
-    /// The same of health and readiness checks together.
+    /// How many attempts of health and readiness checks, counted together, may run concurrently.
     pub health_concurrency: usize,
     /// Prefix of the variable `HOST` and of the `PORT` variables of tasks; upstream's
     /// `--env_vars_prefix`.
@@ -148,10 +148,10 @@ pub struct Events {
     pub plan_format: PlanForm,
     /// How many past events are kept, for streams that resume.
     pub buffer_events: usize,
-    /// The same in bytes.
+    /// The maximum size of the kept events in bytes.
     pub buffer_bytes: usize,
-    /// The names of further query parameters that the events component gets; it gets no others, so
-    /// that a parameter that nobody reads does not make a query of its own.
+    /// The names of the query parameters that are passed to the events component in addition to the
+    /// known ones. Others are ignored, so that they do not cause distinct queries.
     pub parameters: BTreeSet<String>,
 }
 
@@ -169,7 +169,7 @@ impl Default for Events {
 /// Settings of callback subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callbacks {
-    /// The destinations that callbacks may have; without any, there are no callback subscribers.
+    /// The allowed destinations of callbacks; if there are none, callback subscribers are disabled.
     /// See [`destinations`](crate::destinations).
     pub allow: Vec<Destination>,
     /// Attempts to deliver an event.
@@ -191,10 +191,10 @@ impl Default for Callbacks {
 /// Settings of deployments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deployments {
-    /// Seconds after which a deployment that is not done has failed; none: it may take any time.
-    /// A request may have its own.
+    /// Seconds after which an unfinished deployment fails; `None`: it may take any time. A request
+    /// can specify its own deadline.
     pub deadline: Option<u32>,
-    /// What happens then.
+    /// What happens at the deadline.
     pub on_deadline: OnDeadline,
 }
 

@@ -15,7 +15,7 @@ pub enum Error {
     Store {
         /// The operation that failed.
         doing: &'static str,
-        /// The error of the store: any but a record that cannot be decoded.
+        /// The error of the store, except for records that cannot be decoded.
         #[source]
         source: typed::Error,
     },
@@ -36,10 +36,10 @@ pub enum Error {
     Format {
         /// The format in the store.
         found: u32,
-        /// The greatest one that this version knows.
+        /// The latest format that this version knows.
         known: u32,
     },
-    /// Records were copied into the store, but not all.
+    /// The store contains only a part of the records that were being copied into it.
     #[error(
         "apps: the state store has only a part of the records of {origin}, because `transom apps import` was \
          interrupted: repeat that command"

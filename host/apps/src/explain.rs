@@ -1,9 +1,10 @@
-//! Explains to operators what plugins decide: where an app may run, which events a query passes, what
-//! an attempt of a probe does. Only the leader knows agents, events and tasks, so only it explains.
+//! Explains to operators what plugins decide: where an app may run, which events a query passes,
+//! what an attempt of a probe does. Only the leader knows agents, events and tasks, so standbys do
+//! not explain.
 //!
-//! Nothing here decides: the questions are those of the scheduler, the bus and the probes, and the
-//! components that serve answer them. Nothing changes, either: no attempt counts for a task, no call
-//! for a plugin.
+//! The calls are the same as those of the scheduler, the bus and the probes, and the serving
+//! components answer them. They have no effect: neither does an attempt count for its task, nor a
+//! call for its plugin.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,11 +28,11 @@ use crate::core::command::{Command, Refusal};
 use crate::core::term::Handles;
 use crate::ids::SpecId;
 
-/// Timeout of a question to the core.
+/// Timeout of a request to the core.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// After this no further events are decided.
+/// When this time is over, no further events are decided.
 const EVENTS_TIME: Duration = Duration::from_secs(30);
-/// Bytes of a query.
+/// The maximum length of a query in bytes.
 const MAX_QUERY: usize = 16 << 10;
 
 /// See the module.
@@ -48,16 +49,16 @@ pub struct Explainer {
 /// Which events a query passes.
 #[derive(Debug, Serialize)]
 pub struct EventsExplanation {
-    /// The time of the oldest event that was asked for.
+    /// The time from which events were requested.
     pub since: Timestamp,
-    /// When the oldest event that is kept was published. Later than `since`: older ones are gone, or
-    /// this daemon has led only since then. None: there are no events.
+    /// When the oldest kept event was published. If it is later than `since`, older events were
+    /// evicted, or this daemon did not lead before. `None`: there are no events.
     pub oldest_kept: Option<Timestamp>,
-    /// Parameters of the query that the event stream does not know and ignores.
+    /// Parameters of the query that the event stream ignores because it does not know them.
     pub ignored_parameters: Vec<String>,
-    /// Whether there are more events than could be decided in time.
+    /// Whether some events were not decided in time.
     pub more: bool,
-    /// The decision.
+    /// The decisions.
     #[serde(flatten)]
     pub filters: FilterExplanation,
 }
@@ -83,12 +84,12 @@ pub struct ProbeExplanation {
 }
 
 impl Explainer {
-    /// Which of the events of the last `age` pass a query, as the event stream takes it:
-    /// `event_type=a&filter=b`.
+    /// Returns which events of the last `age` pass a query in the form that the event stream
+    /// accepts: `event_type=a&filter=b`.
     ///
     /// # Errors
-    /// 400 for a query that cannot be read or that a filter rejects, 503 while this daemon does not
-    /// lead.
+    /// 400 for a query that cannot be parsed or whose filter is rejected, 503 while this daemon
+    /// does not lead.
     pub async fn events(&self, query: &str, age: Duration) -> Result<EventsExplanation, ApiError> {
         let text = query.strip_prefix('?').unwrap_or(query);
         if text.len() > MAX_QUERY {
@@ -139,12 +140,13 @@ impl Explainer {
         })
     }
 
-    /// Makes one attempt of the probe with this place in the list of a task's probes: its check, its
-    /// health checks, its readiness check. Without a place: of the first one that this daemon makes.
+    /// Makes one attempt of a probe, given by its index in the list of the task's probes: its
+    /// check, its health checks, its readiness check. Without an index, the first probe that this
+    /// daemon makes is used.
     ///
     /// # Errors
-    /// 404 for an unknown task, 409 for one that does not run, 422 for one without such a probe, 503
-    /// while this daemon does not lead.
+    /// 404 for an unknown task, 409 for one that does not run, 422 for one without such a probe,
+    /// 503 while this daemon does not lead.
     pub async fn probe(&self, task: &str, check: Option<usize>) -> Result<ProbeExplanation, ApiError> {
         let handles = self.lead()?;
         let id = TaskId::from(task);
@@ -179,7 +181,7 @@ impl Explainer {
         })
     }
 
-    /// The handles of the leader, or where it is.
+    /// The handles of the leader, or an error with the leader's address.
     fn lead(&self) -> Result<Arc<Handles>, ApiError> {
         self.leader.for_operator(&self.framework)
     }
@@ -187,7 +189,8 @@ impl Explainer {
 
 #[async_trait]
 impl Placements for Explainer {
-    /// Which agents may run one more instance of an app or pod, in whatever state its instances are.
+    /// Returns which agents may run one more instance of an app or pod, whatever the state of its
+    /// instances.
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
         let spec = SpecId::parse(id).map_err(|error| {
             ApiError::bad_request(format!(
@@ -217,7 +220,7 @@ impl Placements for Explainer {
 /// A probe of a task: purpose and kind, and whether this daemon makes it.
 type Label = (&'static str, &'static str, bool);
 
-/// The place of the probe to make; the error says what there is.
+/// The index of the probe to make; the error lists the existing ones.
 fn chosen(probes: &[Label], check: Option<usize>) -> Result<usize, String> {
     if probes.is_empty() {
         return Err("the task has no check, health check or readiness check".to_owned());
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probe_is_the_named_one_or_the_first_that_this_daemon_makes() {
+    fn probe_is_selected_by_index_or_the_first_that_this_daemon_makes() {
         let probes = [
             ("check", "exec", false),
             ("health", "http", true),

@@ -1,4 +1,4 @@
-//! What the results of a health check say of an instance: whether it is healthy, and when it is
+//! Evaluates the results of a health check: whether an instance is healthy, and when its task is
 //! killed. Pure.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
@@ -34,40 +34,41 @@ impl HealthState {
     }
 }
 
-/// What one attempt says.
+/// The meaning of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     Healthy,
-    /// With the cause.
+    /// The task is unhealthy for this reason.
     Unhealthy(String),
-    /// Nothing about the task: the probe could not be made, or its result is to be ignored.
+    /// The task keeps its health: the probe could not be made, or its result must be ignored.
     Nothing,
 }
 
-/// The task that a health check is made of.
+/// The task that a health check probes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
-    /// When the task was first seen running.
+    /// When the task was first reported as running.
     pub(crate) started: Moment,
-    /// Whether failures may kill it here: agents kill for the checks that they make, and an
+    /// Whether failures may kill the task. Agents kill for the checks that they make, and an
     /// unreachable task is never killed.
     pub(crate) may_be_killed: bool,
 }
 
-/// What follows from a result.
+/// The effects of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
     pub(crate) state: HealthState,
-    /// A failure that counts.
+    /// Whether it is a failure that is counted.
     pub(crate) failed: bool,
-    /// The check turned to this.
+    /// The new health by this check, if it has changed.
     pub(crate) alive: Option<bool>,
-    /// The task is to be killed.
+    /// Whether the task must be killed.
     pub(crate) kill: bool,
 }
 
-/// Applies the result of an attempt that ended `now`. As upstream: failures are ignored before the
-/// first success until the grace period ends, and the failure after `maxConsecutiveFailures` kills.
+/// Applies the result of an attempt that ended `now`. As in upstream, failures before the first
+/// success are ignored until the grace period ends, and the failure after `maxConsecutiveFailures`
+/// kills the task.
 pub(crate) fn observe(
     state: &HealthState,
     finding: &Finding,
@@ -86,7 +87,7 @@ pub(crate) fn observe(
         Finding::Nothing => return observed,
         Finding::Healthy => {
             next.first_success.get_or_insert(now);
-            // A success in the millisecond of the last failure is the later one.
+            // A success in the same millisecond as the last failure must be the later one.
             next.last_success = Some(match state.last_failure {
                 Some(failure) if failure >= now => failure.plus_millis(1),
                 _ => now,
@@ -112,14 +113,14 @@ pub(crate) fn observe(
     observed
 }
 
-/// What the result of a probe of this daemon says.
+/// Evaluates the result of a probe that this daemon made.
 pub(crate) fn finding(check: &HealthCheck, result: &Result<Outcome, Failure>) -> Finding {
     match result {
         Ok(Outcome::Http(200..=399) | Outcome::Tcp(true)) => Finding::Healthy,
         Ok(Outcome::Http(100..=199)) if check.ignore_http_1xx == Some(true) => Finding::Nothing,
         Ok(Outcome::Http(status)) => Finding::Unhealthy(described(*status)),
         Ok(Outcome::Tcp(false)) => Finding::Unhealthy("the connection failed".to_owned()),
-        // The result of a component that was bound to another kind of check.
+        // The component reported the result of another kind of check.
         Ok(Outcome::Command(_) | Outcome::Custom(_)) => Finding::Nothing,
         Err(failure) => match failure.reason {
             Reason::TimedOut | Reason::Unreachable | Reason::Invalid => {
@@ -135,7 +136,7 @@ fn described(status: u16) -> String {
     StatusCode::from_u16(status).map_or_else(|_| status.to_string(), |status| status.to_string())
 }
 
-/// The time from the start of the task to the first attempt, as upstream has it.
+/// The time from the start of the task to the first attempt, as in upstream.
 pub(crate) fn first_attempt(check: &HealthCheck) -> Duration {
     Duration::from_secs(u64::from(check.interval_seconds.min(5)))
 }

@@ -21,14 +21,14 @@ fn at(second: i64) -> Moment {
 /// What the steps of a case are expected to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// Nothing is told.
+    /// There is no event.
     Quiet,
-    /// A failure that counts.
+    /// The failure is counted.
     Failed,
-    /// The same, and the task is killed.
+    /// The failure is counted, and the task is killed.
     Killed,
     Turned(bool),
-    /// A failure that turns the check.
+    /// The failure is counted, and the health changes.
     Sick,
 }
 
@@ -37,7 +37,7 @@ const DOWN: bool = false;
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn results_have_upstreams_consequences() {
+fn results_have_the_same_effects_as_in_upstream() {
     use Expected::{Failed, Killed, Quiet, Sick, Turned};
     type Steps<'a> = &'a [(bool, i64, Expected)];
     let lenient = json!({"gracePeriodSeconds": 10, "maxConsecutiveFailures": 2});
@@ -181,7 +181,7 @@ fn state_shows_first_and_last_results() {
 }
 
 #[test]
-fn statuses_from_200_to_399_are_healthy_and_a_failing_component_says_nothing() {
+fn statuses_from_200_to_399_are_healthy_and_a_failing_component_is_ignored() {
     let (plain, lenient) = (check(&json!({})), check(&json!({"ignoreHttp1xx": true})));
     let sick = |cause: &str| Finding::Unhealthy(cause.to_owned());
     let failed = |reason| {
@@ -220,7 +220,7 @@ fn statuses_from_200_to_399_are_healthy_and_a_failing_component_says_nothing() {
 }
 
 #[test]
-fn first_attempt_is_soon_after_the_start() {
+fn first_attempt_is_at_most_five_seconds_after_the_start() {
     for (interval, expected) in [(60, 5), (5, 5), (2, 2)] {
         let check = check(&json!({"intervalSeconds": interval}));
         assert_eq!(first_attempt(&check), Duration::from_secs(expected));

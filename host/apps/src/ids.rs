@@ -84,7 +84,7 @@ impl SpecId {
         Some(group)
     }
 
-    /// `web.shop`: the name of its tasks in the cluster, which DNS names are made of.
+    /// The name of its tasks in the cluster, such as `web.shop`, from which DNS names are formed.
     pub(crate) fn task_name(&self) -> String {
         let segments: Vec<&str> = self.segments().rev().collect();
         segments.join(".")
@@ -137,7 +137,7 @@ impl GroupId {
         &*self.0 == "/"
     }
 
-    /// The group that this one lies in; none for the root group.
+    /// The group that contains this one; `None` for the root group.
     pub(crate) fn parent(&self) -> Option<Self> {
         (!self.is_root()).then(|| Self(parent(&self.0).into()))
     }
@@ -147,7 +147,7 @@ impl GroupId {
         std::iter::successors(Some(self.clone()), Self::parent)
     }
 
-    /// What the paths of all apps and groups below this one begin with.
+    /// The prefix of the paths of all apps and groups below this one.
     pub(crate) fn prefix(&self) -> String {
         if self.is_root() {
             "/".to_owned()
@@ -220,8 +220,8 @@ fn is_segment(segment: &str) -> bool {
     })
 }
 
-/// What the UUID in the id of an instance follows: that of this daemon and of newer versions of
-/// Marathon, and that of instances whose tasks older versions launched.
+/// The word before the UUID in an instance id. `instance-` is used by this daemon and newer
+/// versions of Marathon, `marathon-` for instances whose tasks older versions launched.
 const KINDS: [&str; 2] = ["instance-", "marathon-"];
 
 /// One instance of an app or pod: `shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987`.
@@ -242,8 +242,8 @@ impl InstanceId {
     }
 
     /// The id of the request for the task with that `incarnation`, counted from 1: the id of an
-    /// app's task, or of the group of a pod's tasks. Imported tasks can have another one, which
-    /// their records show: [`Instance::task`](crate::instance::Instance::task).
+    /// app's task, or of the group of a pod's tasks. The id of an imported task can differ; its
+    /// record contains it: [`Instance::task`](crate::instance::Instance::task).
     pub(crate) fn task(&self, incarnation: u32) -> TaskId {
         TaskId::from(format!("{}._app.{incarnation}", self.0))
     }
@@ -254,8 +254,8 @@ impl InstanceId {
         TaskId::from(format!("{instance}.{container}.{incarnation}"))
     }
 
-    /// Parses the instance and the incarnation from the id of a task or group; `None` for ids that
-    /// no instance has.
+    /// Parses the instance and the incarnation from the id of a task or group; `None` if it is not
+    /// such an id.
     pub(crate) fn of_task(task: &TaskId) -> Option<(Self, u32)> {
         let text = task.as_str();
         let (rest, last) = text.rsplit_once('.')?;
@@ -265,7 +265,7 @@ impl InstanceId {
         {
             return Some((instance, number));
         }
-        // The older forms.
+        // Forms of Marathon's older versions.
         if let Some(instance) = Self::parse(text) {
             return last.starts_with("marathon-").then_some((instance, 0));
         }
@@ -278,7 +278,7 @@ impl InstanceId {
         }
     }
 
-    /// The instance of a task whose id is that of the app and a UUID.
+    /// The instance of a task whose id consists of the app's id and a UUID.
     fn of_uuid(text: &str) -> Option<Self> {
         let (app, uuid) = text.rsplit_once('.')?;
         Self::parse(&format!("{app}.marathon-{uuid}"))
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn group_is_above_what_lies_in_it() {
+    fn group_is_above_apps_and_groups_in_it() {
         let (root, shop) = (GroupId::root(), GroupId::parse("/shop").unwrap());
         assert!(root.is_above("/shop") && shop.is_above("/shop/web") && shop.is_above("/shop/a/b"));
         assert!(!root.is_above("/") && !shop.is_above("/shop") && !shop.is_above("/shop-2/web"));

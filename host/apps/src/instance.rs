@@ -1,5 +1,5 @@
-//! One instance of an app or pod. A succession of tasks can fill it, one at a time; for a pod, of
-//! groups of tasks.
+//! One instance of an app or pod. It has one task after another; an instance of a pod has one group
+//! of tasks after another.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::ids::{InstanceId, SpecId};
 use crate::model::Spec;
 use crate::time::Moment;
 
-/// An instance: the life of a replica, and what the service knows about its current tasks.
+/// An instance: the lifecycle of a replica, and what the service knows about its current tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
@@ -33,7 +33,8 @@ pub(crate) struct Instance {
     pub(crate) health: Vec<HealthState>,
     /// The result of its readiness check, since the first attempt.
     pub(crate) readiness: Option<Arc<Readiness>>,
-    /// Since when its current task is wanted, until it runs; `None` if an earlier leader wanted it.
+    /// Since when its current task is wanted; `None` once it runs, or if an earlier leader
+    /// requested it.
     wanted: Option<Moment>,
 }
 
@@ -72,7 +73,8 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// The response in the result of a readiness check; as upstream, an error is a status 504.
+    /// The response in the result of a readiness check. As in upstream, an error has the status
+    /// 504.
     pub(crate) fn of(result: &Result<Outcome, Failure>) -> Self {
         let failed = |cause: &str| Self {
             status: 504,
@@ -82,7 +84,7 @@ impl Response {
         match result {
             Ok(Outcome::Custom(document)) => serde_json::from_str(document)
                 .unwrap_or_else(|_| failed("the component did not report a response")),
-            // A component that reports the status only.
+            // The component reports only the status.
             Ok(Outcome::Http(status)) => Self {
                 status: *status,
                 content_type: String::new(),
@@ -108,7 +110,7 @@ impl Instance {
         }
     }
 
-    /// The instance of stored tasks that were requested together.
+    /// Restores an instance from the stored tasks of one request.
     pub(crate) fn of_records(records: &[Arc<TaskRecord>]) -> Option<Self> {
         let first = records.first()?;
         let (id, incarnation) = InstanceId::of_task(&first.id)?;
@@ -125,7 +127,7 @@ impl Instance {
         })
     }
 
-    /// The instance that a reservation keeps while it has no task; its next task is not launched.
+    /// Restores an instance without a task from its reservation. Its next task is not launched yet.
     pub(crate) fn of_reservation(reservation: &Reservation, version: Moment, now: Moment) -> Option<Self> {
         let last = reservation.task.as_ref().and_then(InstanceId::of_task);
         let mut replica = Replica::new(version, now.timestamp());
@@ -151,7 +153,7 @@ impl Instance {
         self.record().map(|record| &record.agent.id)
     }
 
-    /// The record of a task that has ended; of those of a pod, the one for which it failed.
+    /// The record of a task that has ended; of a pod's tasks, the one whose condition ranks first.
     pub(crate) fn failed_record(&self) -> Option<&Arc<TaskRecord>> {
         let ended = self.parts.iter().filter(|part| part.record.is_terminal());
         let failed = ended.min_by_key(|part| rank(part.condition()));
@@ -174,7 +176,7 @@ impl Instance {
         self.parts.iter().find(is)
     }
 
-    /// The task that the check with this index is made of.
+    /// The task that is probed by the check with this index.
     pub(crate) fn checked_task(&self, spec: &Spec, index: usize) -> Option<&Arc<TaskRecord>> {
         match spec {
             Spec::App(_) => self.record(),
@@ -190,7 +192,7 @@ impl Instance {
         self.parts.iter_mut().find(|part| part.record.id == *task)
     }
 
-    /// Takes over a record of a current task.
+    /// Adds or replaces the record of a current task.
     pub(crate) fn set_record(&mut self, record: &Arc<TaskRecord>) {
         match self.part_mut(&record.id) {
             Some(part) => part.record = Arc::clone(record),
@@ -228,7 +230,7 @@ impl Instance {
         self.id.as_str() == name || self.task().as_str() == name
     }
 
-    /// Replaces the replica. With the next task, what was known about the last one is dropped.
+    /// Replaces the replica. If it has a new task, the results of the earlier task are dropped.
     pub(crate) fn set_replica(&mut self, replica: Replica<Moment>) {
         if replica.incarnation != self.replica.incarnation {
             self.parts = Vec::new();
@@ -239,19 +241,19 @@ impl Instance {
         self.replica = replica;
     }
 
-    /// Once its task runs: since when it was wanted.
+    /// Returns since when the task was wanted, once it runs, and only the first time.
     pub(crate) fn take_launch(&mut self) -> Option<Moment> {
         self.wanted
             .take_if(|_| self.replica.condition == Condition::Running)
     }
 
-    /// The instance as deployments see it. `outdated`: its configuration is not the present one.
+    /// The instance as deployments see it. `outdated`: its configuration is not the current one.
     pub(crate) fn member(&self, outdated: bool, fitness: Fitness) -> Member<InstanceId> {
         self.replica.member(self.id.clone(), outdated, fitness)
     }
 
-    /// Whether all its health checks say that it is healthy. `None`: there are none, or not all of
-    /// them have a result and those that have one are successes.
+    /// Whether all its health checks succeed. `None` if there are none, or if some have no result
+    /// yet and the others succeed.
     pub(crate) fn is_healthy(&self) -> Option<bool> {
         if self.record().is_some_and(|record| record.group.is_some()) {
             return self.is_group_healthy();
@@ -264,8 +266,8 @@ impl Instance {
         all.then_some(true)
     }
 
-    /// Whether the agent's health checks say that all containers of a pod are healthy. Containers
-    /// without a result have none as long as they report none.
+    /// Whether all containers of a pod that reported a health result are healthy. `None` as long as
+    /// none has reported one.
     fn is_group_healthy(&self) -> Option<bool> {
         let mut results = self.parts.iter().filter_map(|part| part.record.healthy());
         results.clone().next()?;
@@ -277,7 +279,8 @@ impl Instance {
         self.readiness.as_ref().is_some_and(|readiness| readiness.ready)
     }
 
-    /// What its checks say, with those of this definition. `new`: it has to be ready.
+    /// Whether a deployment may count it, by the checks of this definition. `new`: the readiness
+    /// check counts too.
     pub(crate) fn fitness(&self, definition: &Spec, new: bool) -> Fitness {
         let health = definition.has_health_checks();
         let readiness = new && !definition.readiness_checks().is_empty();
@@ -349,9 +352,10 @@ impl Part {
     }
 }
 
-/// The tasks of an instance, as the life of its replica takes them: those of a pod are one, with
-/// the state of the task that comes first in upstream's order. While some of them have ended and
-/// others have not, the others are being ended, unless they run on without those that finished.
+/// Combines the tasks of an instance into the view that the replica needs. For a pod it has the
+/// state of the task that comes first in upstream's order. If that task has ended and others have
+/// not, the state is `Killing`, because the executor ends the others. A container that finishes
+/// does not end the others: `Running` comes before `Finished`.
 pub(crate) fn view(parts: &[Part]) -> Option<TaskView<'_>> {
     static KILLING: TaskState = TaskState::Killing;
     let views = parts.iter().map(|part| view_of(&part.record));
@@ -369,7 +373,7 @@ pub(crate) fn view(parts: &[Part]) -> Option<TaskView<'_>> {
         .max()
         .unwrap_or(all.updated_at);
     let started = records().map(|record| record.started_at);
-    // Running since the last of them runs.
+    // The instance runs since the last of its tasks runs.
     all.started_at = started
         .max()
         .flatten()
@@ -377,7 +381,7 @@ pub(crate) fn view(parts: &[Part]) -> Option<TaskView<'_>> {
     Some(all)
 }
 
-/// Upstream's order: an instance has the first of the conditions of its tasks.
+/// Upstream's order: the condition of an instance is the first of the conditions of its tasks.
 fn rank(condition: Condition) -> usize {
     let order = [
         Condition::Error,

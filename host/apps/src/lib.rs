@@ -1,24 +1,25 @@
 //! Apps: long-running programs with checks, deployments and an event bus, over Marathon's HTTP API
 //! (specification, part C).
 //!
-//! [`Config::bind`] binds the port. [`start()`] serves it and returns a handle and a
-//! [`Runner`]. The leader runs the apps with the runner; a standby answers reads and forwards other
-//! requests to the leader (see `transom_framework`).
+//! [`Config::bind`] binds the port. [`start()`] serves it and returns a handle and a [`Runner`].
+//! The leader runs the apps with the runner. A standby forwards requests to the leader, and answers
+//! reads itself while no leader answers (see `transom_framework`).
 //!
 //! # Structure
 //!
 //! * `model`: definitions, their parsing and their rules. `tree`: all definitions, and their edits.
-//!   `deploy`: the steps of a deployment, and their next actions. All pure, tested with tables of
-//!   cases; so is the life of instances, in [`transom_replicas`]. `instance`: what apps add to it.
+//!   `deploy`: the steps of a deployment, and their next actions. All of these are pure and tested
+//!   with tables of cases, as is the lifecycle of instances in [`transom_replicas`]. `instance`:
+//!   the state that apps add to that lifecycle.
 //! * `core`: one actor that owns apps, groups, instances and deployments; readers see snapshots.
-//!   `task`: turns an instance into a task, and says where its ports are reached.
+//!   `task`: turns an instance into a task, and finds the addresses of its ports.
 //! * `probes`: one schedule of all checks, health checks and readiness checks, made with the
-//!   check-probe components. `health`: what results of health checks mean; pure. `core::probing`:
-//!   what follows from results. `bus`: events, filtered by the events component; `callbacks`: posts
-//!   them to URLs.
+//!   check-probe components. `health`: evaluates the results of health checks; pure.
+//!   `core::probing`: the effects of results. `bus`: events, filtered by the events component;
+//!   `callbacks`: posts them to URLs.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
 //!   `core::mirror`: the view of a standby.
-//! * [`migration`]: takes the state of a Marathon or of another store over.
+//! * [`migration`]: imports the state of a Marathon or of another store.
 //! * `api`: HTTP, one file per resource, and its OpenAPI document, which is generated. `seams`: the
 //!   plugins as traits, so that tests can script them.
 //!
@@ -29,8 +30,8 @@
 //! * Fields that are valid upstream but not supported yet are rejected by name (422), never
 //!   dropped.
 //! * Reads never wait for writers, and publishing an event never waits for a subscriber.
-//! * A check never affects health, deployments or kills, unless a canary is to continue
-//!   automatically. A health check and a readiness check do.
+//! * A check never affects health, deployments or kills, except for a canary that continues
+//!   automatically. Health checks and readiness checks do affect them.
 //!
 //! # Not here
 //!

@@ -1,5 +1,5 @@
-//! Leading and standing by: the leader runs the apps, a standby shows the state that the leader
-//! stores. Between two terms readers see the last known state.
+//! Leading and standing by. The leader runs the apps; a standby shows the state that the leader
+//! stores. Between two terms, readers get the last known state.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl FrameworkService for Runner {
             .start(&self.config, &self.snapshot, term)
             .await?;
         let installed = self.leader.install(handles);
-        // Requests that waited for the mirror read the core's view now.
+        // Requests that waited for the mirror can now read the core's snapshot.
         while let Ok(sync) = self.syncs.try_recv() {
             let _ = sync.send(());
         }

@@ -11,7 +11,7 @@ use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Request, Runner};
 use transom_plugin_host::{CallError, Change, Plugins};
 
-/// Decisions that components make.
+/// The functions that components implement.
 #[async_trait]
 pub(crate) trait Policies: Debug + Send + Sync {
     async fn validate_constraints(
@@ -25,7 +25,7 @@ pub(crate) trait Policies: Debug + Send + Sync {
         request: Request,
         runner: Option<Arc<dyn Runner>>,
     ) -> Result<Outcome, Failure>;
-    /// The name of the plugin for this kind of check.
+    /// The name of the plugin that makes checks of this kind.
     fn prober(&self, kind: &Kind) -> String;
     fn changes(&self) -> broadcast::Receiver<Change>;
     /// The loaded components, by name.
@@ -38,11 +38,11 @@ pub(crate) struct Component {
     pub(crate) name: String,
     /// The interface that it implements.
     pub(crate) world: String,
-    /// Its own version.
+    /// The version in the component.
     pub(crate) version: String,
-    /// `sha256:` and its digest.
+    /// The digest of the component, with the prefix `sha256:`.
     pub(crate) digest: Option<String>,
-    /// Its own description.
+    /// The description in the component.
     pub(crate) summary: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl Policies for Plugins {
         let loaded = Plugins::list(self).into_iter().filter_map(|status| {
             Some(Component {
                 name: status.name,
-                // A plugin without a version was never admitted.
+                // A plugin without a version was never admitted, so it is left out.
                 world: status.world?,
                 version: status.version?,
                 digest: status.digest,

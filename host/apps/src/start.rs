@@ -20,7 +20,7 @@ use crate::{Config, Error, Result};
 
 /// Capacity of the queue of requests that wait for the mirror to catch up.
 const SYNCS: usize = 256;
-/// Upstream's name for the header that lists the daemons that forwarded a request.
+/// The header in which upstream lists the daemons that forwarded a request.
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
 /// Reads the stored state and serves it at `port` until `token` is cancelled. The caller must run

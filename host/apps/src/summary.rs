@@ -1,5 +1,5 @@
-//! A summary of the service for operators: counts, and what needs attention. All of it is read from
-//! snapshots.
+//! A summary of the service for operators: counts, and conditions that need attention. All of it is
+//! read from snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::core::snapshot::Snapshot;
 use crate::core::term::Handles;
 use crate::instance::Instance;
 
-/// The longest lists of a [`Summary`].
+/// The maximum length of the lists of a [`Summary`].
 const MAX_ENTRIES: usize = 20;
 
 /// Reads summaries. Cheap to clone.
@@ -25,15 +25,16 @@ pub struct SummaryReader {
     pub(crate) leader: Leader<Handles>,
 }
 
-/// The state of the service. A standby counts what the leader stores: it knows neither pending tasks
-/// nor health.
+/// The state of the service. A standby counts the leader's stored records, which contain neither
+/// pending tasks nor health.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// The counts.
     pub numbers: Numbers,
     /// Apps and pods with instances that are not launched, longest first; at most 20.
     pub waiting: Vec<Waiting>,
-    /// Apps and pods with unhealthy instances, and how many; most first, at most 20.
+    /// Apps and pods with unhealthy instances, and their numbers of these; largest first, at most
+    /// 20.
     pub unhealthy: Vec<(String, u64)>,
     /// Running deployments, oldest first; at most 20.
     pub deployments: Vec<RunningDeployment>,
@@ -60,7 +61,7 @@ pub struct Numbers {
     pub instances_staged: u64,
     /// Instances that are not launched yet.
     pub instances_queued: u64,
-    /// Apps and pods with such instances.
+    /// Apps and pods with instances that are not launched yet.
     pub waiting: u64,
     /// Running deployments.
     pub deployments: u64,
@@ -93,7 +94,7 @@ impl SummaryReader {
     }
 }
 
-/// The part of a summary that is in the snapshot.
+/// The part of a summary that is computed from the snapshot.
 fn count(snapshot: &Snapshot) -> Summary {
     let pods = snapshot.pods().count() as u64;
     let mut numbers = Numbers {
@@ -137,7 +138,7 @@ fn count(snapshot: &Snapshot) -> Summary {
 }
 
 impl Numbers {
-    /// Counts an instance; returns whether it is unhealthy.
+    /// Adds an instance to the counts; returns whether it is unhealthy.
     fn add(&mut self, instance: &Instance) -> bool {
         match instance.condition() {
             Condition::Running => self.instances_running += 1,

@@ -34,7 +34,7 @@ pub(crate) struct LaunchSettings {
     pub(crate) checks: Checks,
     /// Prefix of the variable `HOST` and of the `PORT` variables.
     pub(crate) env_vars_prefix: Arc<str>,
-    /// Whether offers with GPUs are used without GPUs in the definition.
+    /// Whether tasks without GPUs use offers that contain some.
     pub(crate) gpus: GpuScheduling,
 }
 
@@ -82,7 +82,7 @@ fn accepted_roles(accepted: &[String], role: &str) -> Vec<String> {
     roles
 }
 
-/// A constraint in the form that the attributes component takes.
+/// A constraint in the form that the attributes component receives.
 pub(crate) fn condition(constraint: &Constraint) -> matcher::Constraint {
     let field = |index: usize| constraint.0.get(index).cloned();
     matcher::Constraint::Field {
@@ -124,7 +124,8 @@ impl BuildTask for Build {
         Some(task.into())
     }
 
-    /// Instances of another configuration are being replaced; `UNIQUE` must not block a restart.
+    /// Tasks of another configuration are not counted, because they are being replaced, and
+    /// `UNIQUE` must not block a restart.
     fn counts_as_placed(&self, record: &TaskRecord) -> bool {
         is_current(record, &self.current)
     }
@@ -158,7 +159,7 @@ fn uri(artifact: &Artifact) -> Uri {
     }
 }
 
-/// The arguments of an image are those of its entry point.
+/// The program of a task. In a container with an image, arguments are passed to the entry point.
 fn program(app: &App) -> Program {
     if let Some(path) = executor::path(app) {
         return Program::Shell(executor::line(path, app));
@@ -171,8 +172,8 @@ fn program(app: &App) -> Program {
     }
 }
 
-/// The name of a secret in the cluster's secret store. A name that the definition does not explain
-/// is its own; the rules allow none.
+/// The name of a secret in the cluster's secret store. A name that the definition does not define
+/// would stand for itself, but the rules do not allow one.
 fn secret_source(secrets: &BTreeMap<String, SecretDef>, name: &str) -> String {
     let secret = secrets.get(name);
     secret.map_or_else(|| name.to_owned(), |secret| secret.source.clone())
@@ -189,7 +190,7 @@ fn limits(limits: Option<ResourceLimits>) -> Limits {
     }
 }
 
-/// The port that a check of the agent probes: within the container, if that has ports of its own.
+/// The port that a check of the agent probes: the one in the container, if that has its own ports.
 fn check_port(port: CheckPort, ports: &[InstancePort<'_>]) -> Option<u16> {
     match port {
         CheckPort::Port(port) => Some(port),
@@ -197,7 +198,7 @@ fn check_port(port: CheckPort, ports: &[InstancePort<'_>]) -> Option<u16> {
     }
 }
 
-/// Which port a health check probes.
+/// The port that a health check probes.
 pub(crate) fn health_port(check: &model::HealthCheck) -> Option<CheckPort> {
     let by_index = || check.port_index.map(CheckPort::PortIndex);
     check.port.map(CheckPort::Port).or_else(by_index)
@@ -225,7 +226,8 @@ fn agent_health_check(check: &model::HealthCheck, ports: &[InstancePort<'_>]) ->
     })
 }
 
-/// An agent takes 0 for "the first failure kills"; in a definition it means that none does.
+/// In a definition, 0 means that failures never kill the task; for an agent it would mean that the
+/// first one does.
 fn failures_that_kill(most: u32) -> u32 {
     match most {
         0 => u32::MAX,

@@ -39,7 +39,7 @@ fn built_app(app: App, ports: &[u16], settings: &LaunchSettings) -> Value {
     serde_json::to_value(spec.build.task().unwrap().build(&placement).unwrap()).unwrap()
 }
 
-/// Definitions and the `TaskInfo` of each, down to the last field.
+/// Compares every field of each `TaskInfo` with the recorded one.
 #[test]
 fn task_info_is_as_recorded() {
     let suite: Value = serde_json::from_str(include_str!("../tests/fixtures/task-infos.json")).unwrap();
@@ -140,8 +140,8 @@ fn task_info_has_command_environment_and_discovery() {
     );
 }
 
-/// Additions to the definition of `/shop/web`, its ports, the prefix, and the expected variables
-/// that differ between cases.
+/// Additional members of the definition of `/shop/web`, its ports, the prefix, and the expected
+/// variables that differ between cases.
 type EnvironmentCase = (
     Value,
     &'static [u16],
@@ -151,7 +151,7 @@ type EnvironmentCase = (
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn environment_is_upstreams_to_the_last_variable() {
+fn environment_has_exactly_upstreams_variables() {
     let cases: [EnvironmentCase; 6] = [
         (
             json!({}),
@@ -192,7 +192,7 @@ fn environment_is_upstreams_to_the_last_variable() {
                 ("MARATHON_APP_LABELS", ""),
             ],
         ),
-        // The prefix applies to host and ports only.
+        // The prefix applies only to the variables of host and ports.
         (
             json!({"portDefinitions": [{"port": 80, "name": "http"}], "env": {"A": "b"}}),
             &[31000],
@@ -223,7 +223,7 @@ fn environment_is_upstreams_to_the_last_variable() {
                 ("MARATHON_APP_LABELS", "mine"),
             ],
         ),
-        // With the prefix, the definition's variables override no port variable.
+        // With a prefix, the definition's variables cannot override those of host and ports.
         (
             json!({"portDefinitions": [], "env": {"HOST": "mine"}}),
             &[],
@@ -415,7 +415,7 @@ fn docker_container_has_image_network_and_mappings() {
     assert_eq!(
         task["command"]["arguments"],
         json!(["--port", "80"]),
-        "arguments of the entry point"
+        "arguments are passed to the entry point"
     );
     assert_eq!(task["command"].get("value"), None);
     let env = env(&task);
@@ -450,7 +450,7 @@ fn image_runs_its_own_command_when_the_app_names_none() {
     );
     assert_eq!(
         process["command"]["value"], "/bin/true",
-        "there is no image whose entry point it could be"
+        "without an image, the first argument is the program"
     );
 }
 
@@ -527,7 +527,7 @@ fn mesos_container_has_networks_secrets_and_options() {
     assert_eq!(
         variable("PORTS")["value"],
         "31000",
-        "without ports that the definition fixes"
+        "PORTS omits ports with a number in the definition"
     );
     let ports = task["discovery"]["ports"]["ports"].as_array().unwrap();
     let shown: Vec<_> = ports

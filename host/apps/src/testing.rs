@@ -1,4 +1,4 @@
-//! Scripted counterparts for tests: the test decides what the scheduler does and what the
+//! Scripted replacements for tests: the test determines what the scheduler does and what the
 //! components return.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
@@ -104,17 +104,17 @@ pub(crate) fn networked_record(host_ports: &[u16], networks: &Value) -> TaskReco
 /// Components with scripted answers.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// The errors that constraints are answered with.
+    /// The errors in the result of each validation of constraints.
     pub(crate) conditions: Mutex<Vec<ConstraintError>>,
     /// Whether all components are missing.
     pub(crate) missing: AtomicBool,
-    /// The result of the next checks.
+    /// The result of all further checks.
     pub(crate) probe: Mutex<Result<Outcome, Failure>>,
     /// The last check request.
     pub(crate) asked: Mutex<Option<(Kind, Request)>>,
     pub(crate) views: AtomicUsize,
     pub(crate) batches: AtomicUsize,
-    /// Events that the filter has decided.
+    /// The number of events that the filter has decided.
     pub(crate) decided: AtomicUsize,
     /// The filter traps on batches with an event whose body contains this text.
     pub(crate) traps_on: Mutex<Option<String>>,
@@ -223,8 +223,8 @@ impl Policies for Components {
     }
 }
 
-/// Passes the requested kinds, or without any all but the opt-in ones. The filter `replace`
-/// replaces every event.
+/// Passes the requested kinds of events; if none is requested, all but the opt-in ones. The filter
+/// `replace` replaces every event.
 #[derive(Debug)]
 struct ScriptedView {
     query: Query,
@@ -408,7 +408,7 @@ impl World {
         self.restart_after(|_| ()).await
     }
 
-    /// The same with a change of the scheduler while no service runs.
+    /// Does the same, and changes the scheduler while no service runs.
     pub(crate) async fn restart_after(self, change: impl FnOnce(&ScriptedScheduler)) -> Self {
         let config = self.config.clone();
         let (scheduler, components, dir) = self.stop().await;

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_grow_even_within_a_millisecond() {
+    fn versions_increase_even_within_a_millisecond() {
         let future = Moment::now().plus_millis(60_000);
         assert_eq!(Moment::after(Some(future)), future.plus_millis(1));
     }

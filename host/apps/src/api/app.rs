@@ -101,7 +101,7 @@ pub(super) struct TaskLifeTime {
 }
 
 impl TaskLifeTime {
-    /// Of these times; `None` without any.
+    /// Computes the statistics of these times; `None` if there are none.
     fn of(mut seconds: Vec<f64>) -> Option<Self> {
         seconds.sort_by(f64::total_cmp);
         let middle = seconds.len() / 2;
@@ -138,7 +138,7 @@ pub(super) struct Embed {
     pub(super) last_failure: bool,
     pub(super) readiness: bool,
     pub(super) tasks_stats: bool,
-    /// Transom's own: why a check has no newer result.
+    /// Adds Transom's own `checkFailure` to tasks: why a check has no newer result.
     pub(super) check_failure: bool,
 }
 
@@ -174,7 +174,7 @@ pub(super) fn shown<'a>(
 ) -> AppInfo<'a> {
     let lock = snapshot.lock(&app.id);
     let counts = TaskCounts::of(view.instances.values());
-    // As upstream, the results are those of a deployment.
+    // As in upstream, the results are shown only during a deployment.
     let readiness = || lock.map_or_else(Vec::new, |_| task::readiness_results(view));
     AppInfo {
         app,

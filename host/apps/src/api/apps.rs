@@ -78,7 +78,7 @@ pub(super) async fn create(
     let options = options(&query, false)?;
     let edit = AppEdit::Create(Box::new(update));
     let written = write(&api, Edit::App { id, edit }, options, origin).await?;
-    // As upstream, without the times of changes.
+    // As in upstream, the response omits the times of the last changes.
     let app = written.spec.as_ref().and_then(Spec::app).map(|app| App {
         version_info: None,
         ..App::clone(app)
@@ -267,7 +267,7 @@ pub(super) async fn delete(
             kill(&api, id, which, &query).await
         }
         Target::Task(id, task) => kill(&api, id, Which::One(task), &query).await,
-        // An app cannot have this name.
+        // `restart` is a reserved word, so no app can have this id.
         Target::Restart(id) => Err(ApiError::not_found(format!("App '{id}/restart' does not exist"))),
         _ => Err(error::no_such_method()),
     }
@@ -302,7 +302,7 @@ pub(super) fn kill_options(query: &Query) -> Result<KillOptions, ApiError> {
     })
 }
 
-/// The killed tasks, as they were before.
+/// The killed tasks, in their state before the kill.
 pub(super) fn ended<'a>(snapshot: &'a Snapshot, killed: &'a Killed) -> Vec<Task<'a>> {
     let mut tasks = Vec::new();
     for of_app in &killed.specs {
@@ -345,7 +345,7 @@ async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
 }
 
 /// The problems that the matcher component finds in the constraints of some apps, each with the
-/// path of its definition. The component is asked once.
+/// path of its definition. One call of the component covers all of them.
 pub(super) async fn wrong_constraints(
     api: &Api,
     apps: Vec<(String, &[Constraint])>,

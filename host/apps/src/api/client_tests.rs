@@ -1,5 +1,5 @@
-//! A minimal client: one request per connection, and event streams. Every exchange has to be as the
-//! OpenAPI document describes it.
+//! A minimal client: one request per connection, and event streams. It compares every exchange with
+//! the OpenAPI document.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl World {
         self.exchange(method, path, "", body.unwrap_or_default()).await
     }
 
-    /// A request with further headers, each of which ends with a line break.
+    /// Sends a request with further headers, each of which ends with a line break.
     pub(super) async fn send_with(&self, method: &str, path: &str, headers: &str, body: Value) -> Answer {
         self.exchange(method, path, headers, &body.to_string()).await
     }
@@ -50,7 +50,7 @@ impl World {
         answer
     }
 
-    /// The document that the service answers to a DELETE.
+    /// Sends a DELETE and returns the document of the response.
     pub(crate) async fn delete(&self, path: &str) -> Value {
         self.call("DELETE", path, None).await.body
     }
@@ -65,7 +65,7 @@ impl World {
         self.call(method, path, Some(&body.to_string())).await
     }
 
-    /// A request with an `Accept` header whose response is not a stream.
+    /// Sends a request with an `Accept` header; the response must not be a stream.
     pub(super) async fn call_with(&self, method: &str, path: &str, accept: &str) -> Answer {
         self.exchange(method, path, &format!("Accept: {accept}\r\n"), "")
             .await
@@ -172,7 +172,7 @@ impl Events {
         }
     }
 
-    /// Everything up to the end of the stream.
+    /// Reads up to the end of the stream.
     pub(super) async fn rest(mut self) -> String {
         while self.more().await {}
         self.text
@@ -186,7 +186,7 @@ impl Events {
         let mut bytes = [0; 4096];
         let read = tokio::time::timeout(WAIT_TIMEOUT, self.stream.read(&mut bytes))
             .await
-            .expect("nothing comes")
+            .expect("the stream sends no data")
             .unwrap_or(0);
         self.ended = read == 0;
         self.raw.push_str(std::str::from_utf8(&bytes[..read]).unwrap());

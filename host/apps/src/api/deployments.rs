@@ -39,7 +39,7 @@ pub(super) struct DeploymentInfo<'a> {
     /// Counted from 1.
     current_step: u32,
     total_steps: u32,
-    /// When it has to be done. Only with `embed=deadline`.
+    /// The deadline. Only with `embed=deadline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<DeadlineInfo>,
     /// How its restarts begin. Only with `embed=canary`.
@@ -56,7 +56,7 @@ pub(super) struct CurrentAction<'a> {
     readiness_check_results: Vec<ReadinessCheckResult<'a>>,
 }
 
-/// When a deployment has to be done.
+/// The time at which a deployment fails if it is not done.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeadlineInfo {
@@ -68,9 +68,10 @@ pub(super) struct DeadlineInfo {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CanaryInfo {
-    /// With how many: a number, or a share such as `10%`.
+    /// How many instances come first: a number, or a share such as `10%`.
     instances: String,
-    /// How long these have to be healthy until the restart continues; null: until a call.
+    /// How many seconds these must be healthy before the restart continues; null: it waits for a
+    /// request.
     seconds: Option<u32>,
     state: CanaryState,
     /// Since when the restart waits with healthy new instances.
@@ -89,8 +90,8 @@ pub(super) enum CanaryState {
     Continued,
 }
 
-/// `GET /v2/deployments`; with `embed=deadline` and `embed=canary` each also has Transom's own
-/// `deadline` and `canary`.
+/// `GET /v2/deployments`; `embed=deadline` and `embed=canary` add Transom's own members `deadline`
+/// and `canary` to each deployment.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
     let (deadline, canary) = (query.embeds("deadline"), query.embeds("canary"));
     let snapshot = api.snapshot();

@@ -1,5 +1,5 @@
-//! Compares requests and responses with the OpenAPI document. The client of the tests does so with
-//! each exchange.
+//! Compares requests and responses with the OpenAPI document. The client of the tests calls this
+//! for every exchange.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::collections::HashMap;
@@ -105,14 +105,15 @@ fn resolved(response: &'static Value) -> &'static Value {
     }
 }
 
-/// The described path that a path belongs to: of several, the one with the most literal text.
+/// The path of the document that matches a requested path: of several, the one with the most
+/// literal text.
 fn template(path: &str) -> Option<&'static str> {
     let path = path.split('?').next().unwrap_or_default();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let path = format!("/{}", segments.join("/"));
     let templates = DOCUMENT["paths"].as_object().into_iter().flat_map(Map::keys);
     let fitting = templates.filter(|template| {
-        // The root group has no name.
+        // A path below the root group omits the group's id.
         matches(template, &path) || matches(&template.replacen("/{id}/", "/", 1), &path)
     });
     fitting.map(String::as_str).max_by_key(|template| {

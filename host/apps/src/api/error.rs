@@ -58,7 +58,7 @@ pub(super) fn invalid(path: &str, error: impl Into<String>) -> ApiError {
     ApiError::invalid(&Problems::one(path, error))
 }
 
-/// A path that has other methods.
+/// The rejection of a method that the path does not support.
 pub(super) fn no_such_method() -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -66,8 +66,8 @@ pub(super) fn no_such_method() -> ApiError {
     )
 }
 
-/// The id of a new app or pod. Without one, either the id is missing, or its problem is `broken` and
-/// reported together with all others.
+/// Returns the id of a new app or pod. If it is absent, the rejection reports either the missing
+/// member or the problems in `broken`, which include an invalid id.
 pub(super) fn required_id(id: Option<SpecId>, broken: &Problems, what: &str) -> Result<SpecId, ApiError> {
     id.ok_or_else(|| {
         if broken.is_empty() {
@@ -78,7 +78,7 @@ pub(super) fn required_id(id: Option<SpecId>, broken: &Problems, what: &str) -> 
     })
 }
 
-/// A component that must decide could not be called: the request is rejected.
+/// The rejection of a request that depends on a component which could not be called.
 pub(super) fn unanswered(error: &CallError) -> ApiError {
     ApiError::unavailable(error.to_string()).field("reason", reason(error))
 }

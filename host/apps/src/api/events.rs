@@ -17,7 +17,7 @@ use crate::core::command::Origin;
 
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// The id of the last event that a client has seen.
+/// The header with the id of the last event that a client has received.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Opens a stream. The events component decides which events it carries. With `Last-Event-ID` it
@@ -30,7 +30,7 @@ pub(super) async fn stream(
     disconnect: Option<Extension<Disconnect>>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    // Exactly this type: upstream's clients rely on a rejection otherwise.
+    // The header must be exactly this type: upstream's clients rely on a rejection otherwise.
     if headers
         .get(header::ACCEPT)
         .is_none_or(|accept| accept.as_bytes() != EVENT_STREAM.as_bytes())
@@ -40,10 +40,10 @@ pub(super) async fn stream(
     }
     let content_type = HeaderValue::from_static("text/event-stream;charset=utf-8");
     if method == Method::HEAD {
-        // No stream is opened, so none is announced to others.
+        // A HEAD opens no stream, so no attach event is published.
         return Ok([(header::CONTENT_TYPE, content_type)].into_response());
     }
-    // Some clients send an empty one with their first request.
+    // Some clients send an empty header with their first request.
     let last = headers.get(&LAST_EVENT_ID).filter(|last| !last.is_empty());
     let last = last.map(|last| String::from_utf8_lossy(last.as_bytes()));
     let mut key = stream_key(&query, &api.0.config.events.parameters);
@@ -70,11 +70,11 @@ pub(super) async fn stream(
     Ok(response)
 }
 
-/// The parameters of a stream. The service takes no others, but for the configured ones.
+/// The query parameters of a stream. The configured ones are accepted in addition, and no others.
 pub(crate) const PARAMETERS: [&str; 4] = ["event_type", "filter", "plan-format", "ids"];
 
-/// The options of a stream with these parameters. `configured`: the parameters that only the
-/// component knows.
+/// The options of a stream with these parameters. `configured`: the parameters that are passed to
+/// the component.
 pub(crate) fn stream_key(query: &Query, configured: &BTreeSet<String>) -> StreamKey {
     let kinds: BTreeSet<&str> = query.all("event_type").collect();
     StreamKey {

@@ -66,7 +66,7 @@ pub(super) fn shown<'a>(snapshot: &'a Snapshot, id: &GroupId, parts: &Parts) -> 
         }
     }
     for view in snapshot.specs_below(id) {
-        // Absent if it lies in a group that is not asked for.
+        // Absent if the group that contains it is not requested.
         let Some(group) = document.at(snapshot, &view.spec.id().group(), parts) else {
             continue;
         };
@@ -104,7 +104,7 @@ impl<'a> GroupInfo<'a> {
     }
 
     /// The document of this group, or of one below it, which is added if it is missing. `None` if
-    /// groups are not asked for.
+    /// groups are not requested.
     fn at(&mut self, snapshot: &'a Snapshot, id: &GroupId, parts: &Parts) -> Option<&mut Self> {
         let mut chain: Vec<GroupId> = id
             .with_ancestors()

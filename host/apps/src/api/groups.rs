@@ -99,8 +99,8 @@ pub(super) async fn get(State(api): State<Api>, path: Below, query: Query) -> An
     })
 }
 
-/// The snapshot with the definitions below a group as they were at one of its versions. Instances
-/// are the present ones.
+/// The snapshot with the definitions below a group as they were at one of its versions, and with
+/// the current instances.
 async fn at_version(
     api: &Api,
     snapshot: &Snapshot,
@@ -136,7 +136,8 @@ async fn at_version(
     Ok(past)
 }
 
-/// `POST /v2/groups[/{id}]`: the group is named by the path, or by the document below it.
+/// `POST /v2/groups[/{id}]`: creates a group. The id in the document is relative to the one in the
+/// path.
 pub(super) async fn post(
     State(api): State<Api>,
     path: Below,
@@ -152,8 +153,8 @@ pub(super) async fn post(
     Ok((StatusCode::CREATED, [location], deployed(&written)?).into_response())
 }
 
-/// `PUT /v2/groups[/{id}]`: updates, scales or rolls back a group; with `dryRun` it is only
-/// planned.
+/// `PUT /v2/groups[/{id}]`: updates, scales or rolls back a group; with `dryRun` it only returns
+/// the plan.
 pub(super) async fn put(
     State(api): State<Api>,
     path: Below,

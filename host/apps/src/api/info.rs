@@ -1,4 +1,4 @@
-//! `/ping`, `/v2/leader`, `/v2/info`, and the place of `/metrics`.
+//! `/ping`, `/v2/leader`, `/v2/info`, and the error at `/metrics` that names the admin port.
 
 use std::time::Duration;
 
@@ -126,8 +126,8 @@ fn features(config: &Config) -> Vec<&'static str> {
     std::iter::once("task_killing").chain(enabled).collect()
 }
 
-/// `DELETE /v2/leader`: the daemon stays and stands by. A daemon that leads alone leads again after
-/// the time of a lease.
+/// `DELETE /v2/leader`: the daemon stops leading and becomes a standby. If there is no other
+/// daemon, it leads again after the duration of a lease.
 pub(super) async fn abdicate(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     for (name, command) in [("backup", "export"), ("restore", "import")] {
         if query.get(name).is_some() {
@@ -163,7 +163,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
         name: &config.framework_name,
         version: API_VERSION,
         buildref: env!("CARGO_PKG_VERSION"),
-        // Upstream's other daemons forward this request, so clients of any daemon learn whether
+        // As in upstream, where standbys forward this request: clients of any daemon learn whether
         // there is a leader.
         elected: leader.is_some(),
         leader,
@@ -218,7 +218,8 @@ fn marathon_config<'a>(
         mesos_user: &config.user,
         min_revive_offers_interval: millis(config.revive_interval),
         task_launch_timeout: millis(config.launch_timeout),
-        // Always sent by upstream; lost tasks are given up by `unreachableStrategy` alone.
+        // Upstream always sends these two. Here `unreachableStrategy` alone decides when lost tasks
+        // are given up.
         task_lost_expunge_initial_delay: 300_000,
         task_lost_expunge_interval: 30_000,
         webui_url: format!("{scheme}://{hostname}:{port}"),

@@ -1,5 +1,5 @@
-//! The HTTP API, one file per resource: decode, call, encode. The types of the documents stand
-//! there too, and [`openapi`] describes all of it from them.
+//! The HTTP API, one file per resource: decode, call, encode. The file also defines the types of
+//! the resource's documents, and [`openapi`] generates their description from these types.
 //!
 //! Reads are answered from a snapshot and never wait for a writer. Writes go to the core, which
 //! stores before it replies; a standby forwards them to the leader ([`standby`]). Only [`error`]
@@ -89,7 +89,8 @@ impl Api {
     }
 }
 
-/// What the port has to know about the routes.
+/// The routes that the port treats in a special way: event streams, and the header that its audit
+/// log includes.
 pub(crate) const RULES: AccessRules = AccessRules {
     is_stream: |path| {
         path.split('/')
@@ -222,7 +223,7 @@ impl<S: Sync> FromRequestParts<S> for Origin {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        // For a request that a standby has forwarded, the client of the standby.
+        // If a standby forwarded the request, this is the standby's client.
         let client = parts.extensions.get::<Caller>().and_then(|caller| caller.client);
         let uri = parts
             .extensions

@@ -50,7 +50,7 @@ pub(super) struct PluginInfo<'a> {
     version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<Cow<'a, str>>,
-    /// Its own description.
+    /// The description in the component.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<Cow<'a, str>>,
 }
@@ -63,7 +63,7 @@ impl<'a> Plugin<'a> {
             implementation: format!("{} {}", component.name, component.version),
             info: PluginInfo {
                 version: &component.version,
-                // A component's own texts.
+                // These texts come from the component, so control characters are escaped.
                 digest: component.digest.as_deref().map(shown),
                 summary: component.summary.as_deref().map(shown),
             },

@@ -58,7 +58,7 @@ pub(super) struct InstanceStatus<'a> {
     /// Always empty; containers have conditions.
     conditions: [StatusCondition; 0],
     networks: Vec<NetworkStatus<'a>>,
-    /// Of all containers and the executor together.
+    /// The sum of all containers and the executor.
     resources: PodResources,
     /// The path of its definition.
     spec_reference: String,
@@ -91,7 +91,7 @@ pub(super) enum PodInstanceState {
     Stable,
     /// A container is unhealthy, or the agent is unreachable.
     Degraded,
-    /// It ends, or has ended.
+    /// Its tasks are ending or have ended.
     Terminal,
 }
 
@@ -150,10 +150,10 @@ pub(super) struct NetworkStatus<'a> {
     name: Option<&'a str>,
 }
 
-/// The condition that tells of the agent's health check.
+/// The name of the condition with the result of the agent's health check.
 const HEALTHY: &str = "healthy";
 
-/// A pod with all its instances. It is stable once as many as wanted are.
+/// A pod with all its instances. It is stable as soon as the wanted number of them is.
 pub(super) fn shown<'a>(view: &'a SpecView, pod: &'a Pod) -> PodStatus<'a> {
     let instances: Vec<InstanceStatus<'_>> = view
         .instances
@@ -260,7 +260,7 @@ fn of_container<'a>(
     let healthy = record.healthy();
     let endpoints = ports.iter().filter_map(|port| {
         Some(EndpointStatus {
-            // Endpoints always have one.
+            // Endpoints always have a name.
             name: port.name?,
             allocated_host_port: port.host,
             healthy,
@@ -293,7 +293,7 @@ fn of_container<'a>(
     }
 }
 
-/// The networks of an instance with its addresses in them; all containers have the same.
+/// The networks of an instance with its addresses in them, which are the same for all containers.
 fn networks(record: &TaskRecord) -> Vec<NetworkStatus<'_>> {
     let status = record.status.as_ref();
     let container = status.and_then(|status| status.container_status.as_ref());

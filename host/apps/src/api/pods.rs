@@ -61,7 +61,7 @@ fn target(path: &str) -> Result<Target, ApiError> {
     })
 }
 
-/// `GET /v2/pods`. Clients ask with HEAD whether there are pods at all.
+/// `GET /v2/pods`. Clients send a HEAD to find out whether the API supports pods.
 pub(super) async fn list(State(api): State<Api>) -> Response {
     let snapshot = api.snapshot();
     let pods: Vec<Pod> = snapshot
@@ -136,8 +136,8 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> Ans
     })
 }
 
-/// `DELETE /v2/pods/{id}`, and of its instances: the tasks of these are killed, and others take
-/// their places.
+/// `DELETE /v2/pods/{id}` deletes the pod. A DELETE of its instances kills their tasks, and the
+/// instances launch new ones.
 pub(super) async fn delete(
     State(api): State<Api>,
     Path(path): Path<String>,
@@ -192,7 +192,7 @@ async fn kill(api: &Api, id: SpecId, ids: Vec<String>, query: &Query) -> Result<
     Ok(api.ask(command).await?)
 }
 
-/// The killed instances, as they were before.
+/// The killed instances, in their state before the kill.
 fn instances(killed: &Killed) -> impl Iterator<Item = PodInstance<'_>> {
     killed.specs.iter().flat_map(|killed| {
         let instances = killed.instances.iter();
@@ -227,7 +227,7 @@ pub(super) struct InstanceState {
     /// Since when it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     active_since: Option<Moment>,
-    /// What its health checks say; absent as long as they say nothing.
+    /// The result of its health checks; absent as long as there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     healthy: Option<bool>,
 }
@@ -300,7 +300,7 @@ async fn decode(api: &Api, body: &Value) -> Result<PodInput, ApiError> {
     Ok(input)
 }
 
-/// As upstream, the message of a missing pod is a JSON document of its own.
+/// As in upstream, the message of the error is itself a JSON document.
 fn pod<'a>(snapshot: &'a Snapshot, id: &SpecId) -> Result<(&'a SpecView, &'a Pod), ApiError> {
     let missing = || json!({"message": format!("pod with {id} does not exist")});
     let pod = snapshot.pod(id);

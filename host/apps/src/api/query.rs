@@ -36,7 +36,7 @@ impl Query {
             .map_or(default, |value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// The named parameters, sorted.
+    /// The parameters with these names, sorted.
     pub(super) fn these(&self, named: &BTreeSet<String>) -> Vec<(String, String)> {
         let these = self.0.iter().filter(|(key, _)| named.contains(key));
         let mut these: Vec<_> = these.cloned().collect();
@@ -49,8 +49,8 @@ impl Query {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Reads the query of a URL, without the question mark. Characters that an encoded query does not
-    /// have stand for themselves.
+    /// Parses the query of a URL, without the question mark. Characters that are not allowed in a
+    /// query are percent-encoded first.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut query = String::with_capacity(text.len());
         for byte in text.bytes() {
@@ -68,7 +68,8 @@ impl Query {
         read.map(|query| Self(query.0)).map_err(|error| error.body_text())
     }
 
-    /// Whether a part is to be embedded; the prefixes for the embedding document are optional.
+    /// Whether the request embeds a part; the prefixes that name the embedding document are
+    /// optional.
     pub(super) fn embeds(&self, what: &str) -> bool {
         const PREFIXES: [&str; 3] = ["group.apps.", "apps.", "app."];
         let bare = |value: &str| {
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn query_of_a_url_is_read_encoded_or_not() {
+    fn query_is_parsed_with_and_without_percent_encoding() {
         let pairs = |text: &str| Query::parse(text).map(|query| query.0);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let filter = pair("filter", "a == \"/b\" | \u{e9}#");

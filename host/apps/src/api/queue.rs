@@ -76,7 +76,7 @@ pub(super) struct ProcessedOffersSummary {
     /// When an instance was last launched in an offer.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_used_offer_at: Option<Moment>,
-    /// Of the last round.
+    /// Of the last round of matching.
     reject_summary_last_offers: Vec<DeclinedOfferStep>,
     /// Of all rounds since the first of the waiting instances was requested.
     reject_summary_launch_attempt: Vec<DeclinedOfferStep>,
@@ -92,8 +92,8 @@ pub(super) struct DeclinedOfferStep {
     processed: u64,
 }
 
-/// Why instances are not launched, in the scheduler's own terms. An offer that fails for several
-/// reasons counts once for each.
+/// The scheduler's own reasons why instances are not launched. An offer that fails for several
+/// reasons is counted for each of them.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct PendingReasons<'a> {
     /// How often each reason occurred in the last round.
@@ -139,9 +139,9 @@ const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("DeclinedScarceResources", Some(Reason::DeclinedScarceResources)),
 ];
 
-/// `GET /v2/queue`; with `embed=lastUnusedOffers` each entry has the last offers that were not used
-/// for it. With `embed=reasons` each entry also has Transom's own `reasons`: those of the
-/// last round and of the matcher.
+/// `GET /v2/queue`; with `embed=lastUnusedOffers` each entry contains the last offers that were not
+/// used for it. With `embed=reasons` each entry also contains Transom's own `reasons`: those of the
+/// last round and those of the matcher.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let embed = Embed {
         reasons: query.embeds("reasons"),
@@ -165,7 +165,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     .into_response())
 }
 
-/// `DELETE /v2/queue/{id}/delay`: waiting instances are launched without the delay after failures.
+/// `DELETE /v2/queue/{id}/delay`: launches the waiting instances without the delay after failures.
 pub(super) async fn reset_delay(
     State(api): State<Api>,
     Path(path): Path<String>,

@@ -1,6 +1,6 @@
-//! Requests to a standby: it redirects event streams and forwards everything else to the leader.
-//! What it knows from the store lacks the results of checks, so it answers reads only while no
-//! leader does.
+//! Requests to a standby: it redirects event streams and forwards most other requests to the
+//! leader. The store contains no results of checks, so a standby answers reads from it only while
+//! no leader answers.
 
 use http::Method;
 use tokio::sync::{mpsc, oneshot};
@@ -8,7 +8,7 @@ use transom_framework::Route;
 
 use crate::core::mirror::CatchUp;
 
-/// Where a standby has a request answered.
+/// Selects how a standby handles a request: forwarded, redirected or answered here.
 pub(super) fn route(method: &Method, path: &str) -> Route {
     let shown = ["/v2/apps", "/v2/groups", "/v2/tasks", "/v2/deployments"];
     let is_shown = |path: &str| {
@@ -21,7 +21,7 @@ pub(super) fn route(method: &Method, path: &str) -> Route {
     match path.strip_prefix("/v2/") {
         None | Some("info" | "openapi.json") => Route::Local,
         Some("leader") if reads => Route::Local,
-        // Streams stay at the daemon that publishes the events.
+        // The client connects to the leader, which publishes the events.
         Some("events") => Route::Redirect,
         // Each daemon shows its own components.
         Some(below) if below == "plugins" || below.starts_with("plugins/") => Route::Local,

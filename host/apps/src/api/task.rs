@@ -18,7 +18,7 @@ use crate::time::Moment;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Task<'a> {
     app_id: &'a SpecId,
-    /// The results of its health checks, of those that have one.
+    /// The results of its health checks; a check without a result is left out.
     health_check_results: Vec<HealthCheckResult<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     check_result: Option<CheckResult>,
@@ -160,8 +160,8 @@ pub(super) fn readiness_results(view: &SpecView) -> Vec<ReadinessCheckResult<'_>
     results.collect()
 }
 
-/// One task; `None` while the instance is not launched. `check_failure` adds why its check has no
-/// newer result.
+/// One task; `None` while the instance is not launched. `check_failure` adds the reason why its
+/// check has no newer result.
 pub(super) fn shown<'a>(view: &'a SpecView, instance: &'a Instance, check_failure: bool) -> Option<Task<'a>> {
     if matches!(instance.condition(), Condition::Scheduled) {
         return None;

@@ -34,7 +34,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     let check_failure = query.embeds("checkFailure");
     let snapshot = api.snapshot();
     let views = snapshot.specs.values().chain(snapshot.deleted.values());
-    // As upstream, without those of pods.
+    // As in upstream, the list does not contain the tasks of pods.
     let views = views.filter(|view| !view.spec.is_pod());
     let all = views.flat_map(|view| view.instances.values().map(move |instance| (view, instance)));
     let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition()));
@@ -53,7 +53,7 @@ pub(super) struct Given {
     ids: Option<Vec<String>>,
 }
 
-/// Parses the body, which must be an object: serde would read a list as one with missing names.
+/// Parses the body, which must be an object: serde would accept an array in place of the struct.
 fn given(body: Value) -> Result<Vec<String>, ApiError> {
     let wrong = |path: &str, what: &str| ApiError::invalid_json(&Problems::one(path, what));
     if !body.is_object() {

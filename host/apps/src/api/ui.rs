@@ -1,6 +1,7 @@
 //! `/ui/`: the files of a user interface, which is a client of this API on the same port.
 //!
-//! Its paths are not changed before routing, unlike those of the API: the names of files are exact.
+//! Paths here are not normalised before routing, unlike those of the API: the names of files are
+//! exact.
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
@@ -9,7 +10,7 @@ use axum::routing::get;
 use http::{HeaderValue, StatusCode, header};
 use transom_web::{Folder, RequestMetrics};
 
-/// Where `index.html` is; its own relative addresses need the slash.
+/// The path of `index.html`, whose relative links need the final slash.
 const HOME: &str = "/ui/";
 
 /// Adds the routes of the user interface. All other requests go to `routes`.
@@ -34,8 +35,8 @@ async fn file(State(folder): State<Folder>, Path(path): Path<String>, request: R
     answer(&folder, &path, request).await
 }
 
-/// Browsers ask each time whether a file has changed, because the names of a new build's files may
-/// be those of the last one.
+/// Browsers must revalidate each file, because a new build may reuse the file names of the previous
+/// one.
 async fn answer(folder: &Folder, path: &str, request: Request) -> Response {
     let mut response = folder.answer(path, request).await;
     let headers = response.headers_mut();

@@ -1,11 +1,11 @@
-//! Which attach and detach events are sent: each goes to every stream, so a storm of thousands of
-//! streams would send millions.
+//! Limits the attach and detach events. Each of them goes to every stream, so thousands of streams
+//! that reconnect together would cause millions of events.
 
 use tokio::time::{Duration, Instant};
 
-/// Open streams up to which each one is announced.
+/// Up to this number of open streams, each attach and detach is announced.
 pub(super) const ALWAYS: usize = 100;
-/// Announcements in a second beyond that.
+/// With more open streams, the announcements per second.
 pub(super) const PER_SECOND: u32 = 10;
 
 /// Counts open streams and announcements.
@@ -25,13 +25,13 @@ impl Announcements {
         }
     }
 
-    /// A stream attaches. Returns whether others are told.
+    /// Counts a new stream. Returns whether its attach event is published.
     pub(super) fn attach(&mut self) -> bool {
         self.open += 1;
         self.permit(self.open)
     }
 
-    /// A stream detaches. Returns whether others are told.
+    /// Counts a closed stream. Returns whether its detach event is published.
     pub(super) fn detach(&mut self) -> bool {
         let before = self.open;
         self.open = self.open.saturating_sub(1);
@@ -69,7 +69,7 @@ mod tests {
         let detached = (0..1000).filter(|_| announcements.detach()).count();
         assert_eq!(
             detached, 0,
-            "the second is used up; the last hundred are not the storm's"
+            "no announcement is left in this second, and more than a hundred streams are open"
         );
         let rest = (0..100).filter(|_| announcements.detach()).count();
         assert_eq!(rest, 100);

@@ -1,4 +1,5 @@
-//! What the events component decides about a batch: retries, faults and limits.
+//! Calls the events component for the decisions on a batch, with retries, and handles faults and
+//! limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +46,8 @@ impl Filter {
         event.body(self.key.light)
     }
 
-    /// Calls the view with a batch. An event on which the component fails is dropped; an error is
-    /// the reason for closing the streams.
+    /// Calls the view with a batch. An event on which the component fails is dropped. An error is
+    /// the reason with which all streams of the query are closed.
     pub(super) async fn decide(
         &self,
         batch: &[Arc<Published>],
@@ -85,8 +86,8 @@ impl Filter {
         Ok(decisions)
     }
 
-    /// Decides each event alone after a fault, so that one event harms no other. A batch of one
-    /// counts as the first attempt of its event.
+    /// Decides each event in a call of its own after a fault, so that one event does not affect the
+    /// others. If the batch consists of one event, the failed call was its first attempt.
     async fn one_by_one(&self, events: &[Event], metrics: &Metrics) -> Result<Vec<Decision>, String> {
         let mut decisions = Vec::with_capacity(events.len());
         for event in events {
@@ -94,8 +95,8 @@ impl Filter {
                 Ok(mut decided) => decisions.append(&mut decided),
                 Err(Unanswered::Gone(reason)) => return Err(reason),
                 Err(Unanswered::Fault(reason)) => {
-                    // A component that fails on an empty batch is broken; the event is not the
-                    // cause.
+                    // If the component also fails on an empty batch, it is broken, and the event is
+                    // not the cause.
                     self.stands().await?;
                     tracing::warn!(
                         kind = event.kind,
@@ -124,7 +125,7 @@ impl Filter {
         self.ask(event).await
     }
 
-    /// Checks with an empty batch, in two attempts at most, that the view still answers.
+    /// Checks with an empty batch that the view still answers, in two attempts at most.
     async fn stands(&self) -> Result<(), String> {
         if self.ask(&[]).await.is_ok() {
             return Ok(());

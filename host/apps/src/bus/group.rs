@@ -1,8 +1,8 @@
 //! Subscribers with the same query: one view, one call per batch, one chunk for all of them.
 //!
-//! The group reads the ring at its own pace. A subscriber that wants events from before the group's
-//! position gets them in batches of its own, together with others that want the same ones, until
-//! it has reached that position.
+//! The group reads the ring at its own pace. A subscriber that resumes at an event before the
+//! group's position receives past events in separate batches, together with other subscribers that
+//! need the same events, until it has reached that position.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,10 +21,10 @@ use crate::seams::View;
 
 /// Events per call of the component.
 pub(super) const BATCH: usize = 256;
-/// A batch with this many bytes takes no further event. It fits into the memory of a small
+/// A batch of this size or more takes no further event. A batch fits into the memory of a small
 /// component.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
-/// Why streams end with the bus.
+/// The reason with which streams are closed when the bus stops.
 const STOPPING: &str = "this daemon is stopping, or does not lead any more";
 
 /// One group.
@@ -110,7 +110,7 @@ impl Frames {
     }
 }
 
-/// The chunk that tells a stream of a gap.
+/// The chunk that reports a gap to a stream.
 pub(super) fn gap_chunk(gap: &Gap) -> Chunk {
     let mut text = String::new();
     let (kind, body) = shapes::gap(gap);
@@ -169,7 +169,7 @@ impl Reader {
             }
             self.take_joining().await;
             let new = *latest.borrow_and_update() >= self.next;
-            // New events and past ones take turns.
+            // Batches of new events and of past events alternate.
             let past = self.oldest_wanted().filter(|_| !(new && replayed));
             replayed = past.is_some();
             let done = match (past, new) {
@@ -293,7 +293,7 @@ impl Reader {
         Ok(self.group.frames(batch, &decisions, self.bus.shared.term))
     }
 
-    /// Asks the component. A stop does not wait for its answer.
+    /// Calls the component. If the group stops, it does not wait for the answer.
     async fn decide(&self, batch: &[Arc<Published>]) -> Result<Vec<Decision>, String> {
         tokio::select! {
             () = self.group.signals.stop.cancelled() => Ok(vec![Decision::Drop; batch.len()]),

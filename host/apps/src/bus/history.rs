@@ -6,8 +6,8 @@ use transom_plugin_host::events::Event;
 use super::Bus;
 use super::ring::Evicted;
 
-/// The events of the ring that were published since a time, until the request. They are read batch
-/// by batch: nothing is copied that is not read, and publishing goes on.
+/// The events of the ring that were published between a time and the request. They are read in
+/// batches, so only events that are read are copied, and publishing is not blocked.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(super) bus: Bus,

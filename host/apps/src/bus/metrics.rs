@@ -13,7 +13,7 @@ pub(super) enum Lost {
     /// The event, or the component's replacement, has more than [`MAX_EVENT`](super::MAX_EVENT)
     /// bytes.
     TooLarge,
-    /// The component fails on it.
+    /// The component failed on it.
     Undecided,
 }
 

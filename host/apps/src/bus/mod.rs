@@ -1,14 +1,15 @@
 //! The event bus (specification, part C, "Events").
 //!
-//! An event is numbered, serialised once and kept in a ring, from which everybody reads.
+//! An event is numbered, serialised once and kept in a ring, from which all groups read.
 //! Subscribers with the same query form a group. The group has one view of the `events` component,
 //! calls it with whole batches and joins the events that pass into one chunk for all its
 //! subscribers. Events that a query drops are never queued. A subscriber whose queue is full is
 //! closed with a reason; so are all subscribers of a group whose component is missing or rejects
 //! the query. An event is never sent without a decision.
 //!
-//! A subscriber that gives the id of the last event that it has seen gets those after it from the
-//! ring. If some of them are gone, it is told by one `event_stream_gap`.
+//! A subscriber that sends the id of the last event that it has received gets the events after it
+//! from the ring. If the ring no longer contains some of them, the subscriber receives one
+//! `event_stream_gap` first.
 //!
 //! A bad event affects no other event. One of more than [`MAX_EVENT`] bytes is replaced by a small
 //! `event_too_large_event`; one on which the component fails even alone is dropped for that group.
@@ -78,7 +79,7 @@ pub(crate) struct Listener {
     pub(crate) client: String,
     /// The request's path and query.
     pub(crate) url: String,
-    /// For a client that does not keep up.
+    /// Closes the connection of a client that does not keep up.
     pub(crate) disconnect: Disconnect,
 }
 
@@ -96,7 +97,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Its document for streams with light plans, or for others.
+    /// Its document, with light plans or in the configured form.
     fn body(&self, light: bool) -> &str {
         match &self.light {
             Some(text) if light => text,
@@ -104,7 +105,7 @@ impl Published {
         }
     }
 
-    /// As the events component gets it.
+    /// The event in the form that the events component receives.
     fn event(&self, light: bool) -> Event {
         Event {
             sequence: self.sequence,
@@ -114,7 +115,7 @@ impl Published {
         }
     }
 
-    /// The memory that it takes, in bytes.
+    /// The size of its text in memory, in bytes.
     fn bytes(&self) -> usize {
         self.body.len() + self.light.as_ref().map_or(0, String::len)
     }
@@ -160,7 +161,7 @@ struct Shared {
     metrics: Metrics,
 }
 
-/// State that changes together: events and who gets them.
+/// The events and their subscribers, which one lock protects.
 #[derive(Debug)]
 struct State {
     ring: Ring,
@@ -178,10 +179,10 @@ struct Members {
 /// Why a stream is not opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttachError {
-    /// By the events component.
+    /// The events component rejected the query or could not be called.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Each distinct query has a view in the component.
+    /// The limit exists because each distinct query has a view in the component.
     #[error("event streams with {MAX_QUERIES} distinct queries are open; use the parameters of an open one")]
     TooManyQueries,
 }
@@ -261,8 +262,8 @@ impl Bus {
         }
     }
 
-    /// Opens a stream for a part of this daemon, which is not announced and begins after the event
-    /// `last`.
+    /// Opens a stream for a part of this daemon. It begins after the event `last`, and no attach
+    /// event is published.
     pub(crate) async fn attach_internal(
         &self,
         key: StreamKey,
@@ -271,9 +272,9 @@ impl Bus {
         self.open(key, None, Some(last)).await
     }
 
-    /// Opens a stream. With `last`, the id of the last event that the client has seen, it begins
-    /// with the event after that one, or with a gap; otherwise with its own
-    /// `event_stream_attached`, if the query passes it.
+    /// Opens a stream. With `last`, the id of the last event that the client has received, it
+    /// begins with the event after that one, or with a gap. Otherwise it begins with its own
+    /// `event_stream_attached`, if the query passes that.
     pub(crate) async fn attach(
         &self,
         key: StreamKey,
@@ -308,7 +309,7 @@ impl Bus {
                     members.count += 1;
                     Some(Arc::clone(&members.group))
                 }
-                // Others opened theirs while this view was being opened.
+                // Other streams may have been opened while the component opened this view.
                 (None, Some(_)) if queries >= MAX_QUERIES => return Err(AttachError::TooManyQueries),
                 (None, Some(view)) => Some(self.gather(&mut state, &key, view)),
                 (None, None) => None,
@@ -317,12 +318,12 @@ impl Bus {
         };
         match subscription {
             Some(subscription) => Ok(subscription),
-            // The group's last subscriber left meanwhile: open another view.
+            // The group's last subscriber left in the meantime, so another view is needed.
             None => Box::pin(self.open(key, listener, last)).await,
         }
     }
 
-    /// Creates and starts the group of a new key, with one subscriber to come.
+    /// Creates and starts the group of a new key. Its first subscriber joins afterwards.
     fn gather(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
         let group = Arc::new(Group::new(key.clone(), view));
         let latest = self.shared.latest.subscribe();
@@ -441,7 +442,7 @@ impl Bus {
             .read(from, until, group::BATCH, group::BATCH_BYTES)
     }
 
-    /// The kept events that were published since then.
+    /// The kept events that were published at `since` or later.
     pub(crate) fn history(&self, since: Timestamp, light: bool) -> History {
         let state = self.state();
         History {
@@ -458,7 +459,7 @@ impl Bus {
     }
 }
 
-/// Objects of texts and numbers: serialising them cannot fail.
+/// Bodies consist of texts and numbers, so serialising them cannot fail.
 fn to_text(body: &Value) -> String {
     body.to_string()
 }

@@ -24,7 +24,7 @@ impl FromStr for EventId {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let number = |digits: &str| {
-            // A sign is no part of a number here.
+            // The standard parser would also accept a sign.
             let digits = Some(digits).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
             digits.and_then(|digits| digits.parse().ok()).ok_or(())
         };
@@ -36,7 +36,7 @@ impl FromStr for EventId {
     }
 }
 
-/// The longest part of a client's id that a gap repeats.
+/// The maximum length of a client's id in a gap; longer ids are truncated.
 const MAX_SHOWN: usize = 64;
 
 /// Events that a resumed stream misses.
@@ -49,8 +49,9 @@ pub(crate) struct Gap {
     pub(crate) reason: String,
 }
 
-/// Where a stream continues that has seen the event `last`: the number of its first event, and the
-/// gap before it if there is one. After a gap of unknown length it continues with the number `now`.
+/// The position at which a stream resumes after the event `last`: the number of its first event,
+/// and the gap before that event, if there is one. After a gap of unknown length the position is
+/// `now`.
 pub(super) fn resume(last: &str, term: u64, ring: &Ring, now: u64) -> (u64, Option<Gap>) {
     let gap = |first: u64, reason: String| {
         let to = EventId {
@@ -99,7 +100,7 @@ mod tests {
     use super::super::ring::Bounds;
     use super::*;
 
-    /// Has the events 8 to 10 of 10.
+    /// A ring with the events 8 to 10; the events 1 to 7 were evicted.
     fn ring() -> Ring {
         let mut ring = Ring::new(Bounds {
             events: 3,
@@ -119,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn stream_resumes_after_the_last_event_or_is_told_of_the_gap() {
-        // The last id, the first event, the last missed one, a part of the reason.
+    fn stream_resumes_after_the_last_event_or_with_a_gap() {
+        // The last id; the first event, the last missed event and a part of the reason.
         let cases = [
             ("4-10", 11, None),
             ("4-9", 10, None),

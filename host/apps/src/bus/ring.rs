@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::Published;
 
-/// How many events are kept, by number and by bytes.
+/// The limits of the ring: number of events and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) events: usize,
@@ -24,7 +24,7 @@ pub(super) struct Ring {
     next: u64,
 }
 
-/// A reader wants an event that is not kept any more; the oldest kept one has this number.
+/// The requested event was evicted; the oldest kept event has this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Evicted {
     pub(super) oldest: u64,
@@ -77,8 +77,8 @@ impl Ring {
         }
     }
 
-    /// The events from the number `from` up to but not including `until`: at most `count`, and none
-    /// after the one with which they have `bytes` bytes.
+    /// The events from the number `from` up to but not including `until`: at most `count`. The last
+    /// one is the event with which the total reaches `bytes`.
     pub(super) fn read(
         &self,
         from: u64,
@@ -151,7 +151,7 @@ mod tests {
             (3, 100, &[1, 1, 1], 1),
             (3, 100, &[1, 1, 1, 1, 1], 3),
             (9, 100, &[40, 40, 40], 2),
-            // One that is larger than the bound is kept alone.
+            // An event that exceeds the limit is kept if it is the newest.
             (9, 100, &[40, 400], 2),
             (9, 100, &[400, 40], 2),
         ] {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_bounded_and_say_what_is_gone() {
+    fn reads_are_bounded_and_report_eviction() {
         let ring = ring(4, 1000, &[10; 6]);
         let all = u64::MAX;
         assert_eq!(numbers(&ring, 3, all, 9, 999), Ok(vec![3, 4, 5, 6]));
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(
             numbers(&ring, 3, all, 9, 15),
             Ok(vec![3, 4]),
-            "the second passes the bound"
+            "the second event reaches the limit"
         );
         assert_eq!(numbers(&ring, 7, all, 9, 999), Ok(vec![]));
         assert_eq!(numbers(&ring, 70, all, 9, 999), Ok(vec![]));

@@ -79,7 +79,8 @@ pub(crate) fn unsubscribed(client: &str, url: &str) -> Draft {
     )
 }
 
-/// A stream misses events. Transom's own, and sent only to streams that resume.
+/// Some events of a resumed stream are missing. This event is Transom's own and only sent to such
+/// streams.
 pub(crate) fn gap(gap: &Gap) -> (&'static str, String) {
     let body = json!({"from": gap.from, "to": gap.to.to_string(), "reason": gap.reason});
     let draft = Draft::new("event_stream_gap", None, body);
@@ -120,7 +121,7 @@ pub(crate) fn plugin(change: &Change) -> Draft {
     };
     let mut body = json!(change);
     if let Some(members) = body.as_object_mut() {
-        // The event's kind contains it.
+        // The kind of the event already contains it.
         members.remove("change");
         if let Some(name) = members.remove("name") {
             members.insert("plugin".to_owned(), name);
@@ -239,7 +240,7 @@ pub(crate) fn app_terminated(app: &SpecId) -> Draft {
     Draft::new("app_terminated_event", Some(app), json!({"appId": app}))
 }
 
-/// A check has another result than before. Opt-in: upstream has no such event.
+/// The result of a check has changed. Opt-in: upstream has no such event.
 pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &CheckResult) -> Draft {
     let body = json!({
         "appId": facts.app,
@@ -251,13 +252,13 @@ pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &Ch
     Draft::new("check_result_changed_event", Some(facts.app), body)
 }
 
-/// A health check belongs to the definition of an app now.
+/// A health check was added to the definition of an app.
 pub(crate) fn health_check_added(app: &SpecId, check: &HealthCheck, version: Moment) -> Draft {
     let body = json!({"appId": app, "healthCheck": check, "version": version});
     Draft::new("add_health_check_event", Some(app), body)
 }
 
-/// A health check belongs to the definition of an app no more.
+/// A health check was removed from the definition of an app.
 pub(crate) fn health_check_removed(app: &SpecId, check: &HealthCheck) -> Draft {
     let body = json!({"appId": app, "healthCheck": check});
     Draft::new("remove_health_check_event", Some(app), body)
@@ -269,7 +270,7 @@ pub(crate) fn health_check_failed(app: &SpecId, instance: &InstanceId, check: &H
     Draft::new("failed_health_check_event", Some(app), body)
 }
 
-/// One health check of an instance has another result than before.
+/// The result of one health check of an instance has changed.
 pub(crate) fn health_status_changed(
     app: &SpecId,
     instance: &InstanceId,
@@ -280,7 +281,7 @@ pub(crate) fn health_status_changed(
     Draft::new("health_status_changed_event", Some(app), body)
 }
 
-/// The health of an instance, by all its health checks, has changed.
+/// The health of an instance, which is that of all its health checks together, has changed.
 pub(crate) fn instance_health_changed(facts: TaskFacts<'_>, healthy: Option<bool>) -> Draft {
     let body = json!({
         "instanceId": facts.instance,
@@ -291,7 +292,7 @@ pub(crate) fn instance_health_changed(facts: TaskFacts<'_>, healthy: Option<bool
     Draft::new("instance_health_changed_event", Some(facts.app), body)
 }
 
-/// A task is killed for its health: upstream's event, and that of the specification.
+/// A task is killed because it is unhealthy: upstream's event, and the one of the specification.
 pub(crate) fn unhealthy_kill(facts: TaskFacts<'_>, task: &str, reason: &str) -> [Draft; 2] {
     let mut body = json!({
         "appId": facts.app,
@@ -335,7 +336,7 @@ pub(crate) fn disconnected() -> Draft {
     Draft::new("scheduler_disconnected_event", None, json!({}))
 }
 
-/// A group was changed, or an app in it, or the change failed.
+/// A change of a group, or of an app in it, succeeded or failed.
 pub(crate) fn group_changed(group: &GroupId, version: Moment, failure: Option<&str>) -> Draft {
     let mut body = json!({"groupId": group, "version": version});
     let kind = if let Some(reason) = failure {
@@ -404,7 +405,7 @@ fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, bo
     draft
 }
 
-/// Each action under both names that clients read.
+/// Shows each action with both names of its kind, `action` and `type`, because clients read either.
 fn current_step(step: &Step) -> Value {
     let actions: Vec<Value> = step
         .actions

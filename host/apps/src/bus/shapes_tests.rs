@@ -8,7 +8,7 @@ use crate::deploy::Change;
 use crate::deploy::plan::{Action, ActionKind};
 use crate::testing::app;
 
-/// Kinds of events that are not supported yet.
+/// Events of pods, which the tests of the API cover.
 const NOT_YET: [&str; 3] = ["pod_created_event", "pod_updated_event", "pod_deleted_event"];
 
 /// Fields that the specification adds to upstream's.
@@ -118,7 +118,7 @@ fn event_bodies_have_the_fields_of_the_fixtures() {
         for field in draft.body.as_object().unwrap().keys() {
             let known =
                 required.contains(field) || optional.contains(field) || ADDED.contains(&field.as_str());
-            assert!(known, "{kind} has {field}, which nobody knows");
+            assert!(known, "{kind} has the unknown field {field}");
         }
         assert_eq!((draft.kind, &draft.body["eventType"]), (kind, &json!(kind)));
         replayed += 1;
@@ -126,7 +126,7 @@ fn event_bodies_have_the_fields_of_the_fixtures() {
     assert_eq!(replayed, 24);
 }
 
-/// The fixtures have upstream's events only.
+/// The fixtures contain only upstream's events.
 #[test]
 fn specified_event_of_a_kill_has_its_fields() {
     let definition = app(&json!({"id": "/foo", "cmd": "sleep 30"}));

@@ -1,4 +1,4 @@
-//! A part of a group's subscribers. Each part has a task of its own, so that all cores deliver to a
+//! One part of a group's subscribers. Each part has its own task, so that all cores deliver to a
 //! large group.
 
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::metrics::Metrics;
 use super::signals::Signals;
 use super::stream::{Chunk, Subscriber};
 
-/// Chunks that may wait for a part; then the group waits.
+/// Capacity of the queue of a part; when it is full, the group waits.
 const WAITING: usize = 16;
-/// The most parts of a group.
+/// The maximum number of parts of a group.
 const MAX_SHARDS: usize = 16;
-/// Subscribers from which departed ones are looked for when others join.
+/// With this number of subscribers, departed ones are removed when others join.
 const MIN_PRUNED: usize = 64;
 
-/// What a part is told, in order.
+/// The messages to a part, in order.
 #[derive(Debug)]
 enum Message {
     Deliver(Chunk),
@@ -27,7 +27,7 @@ enum Message {
 #[derive(Debug)]
 pub(super) struct Shards {
     shards: Vec<mpsc::Sender<Message>>,
-    /// The one that gets the next subscriber.
+    /// The index of the part that gets the next subscriber.
     turn: usize,
 }
 
@@ -61,7 +61,7 @@ impl Shards {
         }
         for (shard, part) in self.shards.iter().zip(parts) {
             if !part.is_empty() {
-                // An error means that the group has ended, and its subscribers with it.
+                // An error means that the group and its subscribers have ended.
                 let _ = shard.send(Message::Add(part)).await;
             }
         }
@@ -97,7 +97,8 @@ async fn run(signals: Arc<Signals>, mut messages: mpsc::Receiver<Message>, metri
             }
             Message::Add(mut others) => {
                 subscribers.append(&mut others);
-                // Those that left are noticed with the next chunk, which may never come.
+                // A departed subscriber is otherwise only detected with the next chunk, which may
+                // never come.
                 if subscribers.len() >= 2 * pruned {
                     subscribers.retain(|subscriber| !subscriber.is_gone());
                     pruned = subscribers.len().max(MIN_PRUNED);

@@ -1,4 +1,4 @@
-//! What the parts of a group tell each other.
+//! Signals between the task of a group, its parts and its subscribers.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Signals {
     /// Subscribers have joined, or have room for past events again.
     pub(super) wake: Notify,
-    /// Cancelled when the last subscriber has left, or all are closed with a reason.
+    /// Cancelled when the last subscriber has left, or when all are closed with a reason.
     pub(super) stop: CancellationToken,
     reason: OnceLock<String>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Closes every stream of the group with a reason.
     pub(super) fn close(&self, reason: &str) {
-        // The first reason counts.
+        // Only the first reason is kept.
         let _ = self.reason.set(reason.to_owned());
         self.stop.cancel();
     }

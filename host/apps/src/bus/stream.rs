@@ -15,11 +15,12 @@ use tokio::time::{Instant, Sleep};
 use super::signals::Signals;
 use super::{Bus, Listener, StreamKey, frame};
 
-/// Events that may be queued for a subscriber; one more closes its stream.
+/// The maximum number of queued events of a subscriber; one more closes its stream.
 pub(crate) const MAX_QUEUED_EVENTS: usize = 8192;
-/// The same in bytes.
+/// The maximum size of the queued events in bytes.
 pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// The most chunks that one write joins, and the bytes from which it takes no further one.
+/// The maximum number of chunks in one write, and the size from which a write takes no further
+/// chunk.
 const JOINED_CHUNKS: usize = 64;
 const JOINED_BYTES: usize = 64 << 10;
 /// Interval of the empty lines on an idle stream.
@@ -37,7 +38,7 @@ pub(super) struct Chunk {
 pub(super) struct Subscriber {
     /// Number of the next event for this subscriber.
     pub(super) next: u64,
-    /// Whether it resumes an earlier stream, so it is told of events that are missing.
+    /// Whether it resumes an earlier stream, so that missing events are reported to it as a gap.
     pub(super) resumes: bool,
     queue: mpsc::UnboundedSender<Chunk>,
     shared: Arc<Shared>,
@@ -49,7 +50,7 @@ struct Shared {
     bytes: AtomicUsize,
     /// Whether the group waits for room in the queue.
     replaying: AtomicBool,
-    /// None for a part of this daemon.
+    /// `None` for a stream of this daemon itself.
     listener: Option<Listener>,
     end: Mutex<Option<End>>,
 }
@@ -58,7 +59,7 @@ struct Shared {
 #[derive(Debug)]
 struct End {
     comment: String,
-    /// The queued chunks are not sent, because the client does not keep up with them.
+    /// Whether the queued chunks are discarded, because the client does not keep up with them.
     immediately: bool,
 }
 
@@ -88,8 +89,8 @@ impl Subscriber {
         self.queue.send(chunk).is_ok()
     }
 
-    /// Whether a whole batch of past events can be queued. If not, the group is woken when the
-    /// client has read something.
+    /// Whether the queue has room for a whole batch of past events. If not, the group is woken when
+    /// the client has read something.
     pub(super) fn has_room(&self, events: usize, bytes: usize) -> bool {
         let has_room = || {
             let waiting = self.shared.waiting.load(Ordering::Acquire);
@@ -101,7 +102,7 @@ impl Subscriber {
             return true;
         }
         self.shared.replaying.store(true, Ordering::SeqCst);
-        // The client may have read everything in between.
+        // The client may have emptied the queue after the check and before the flag was set.
         has_room()
     }
 
@@ -132,13 +133,13 @@ impl Subscriber {
     }
 }
 
-/// What identifies a subscriber in the bus.
+/// Identifies a subscriber in the bus.
 #[derive(Debug)]
 pub(super) struct Membership {
     pub(super) bus: Bus,
     pub(super) key: StreamKey,
     pub(super) signals: Arc<Signals>,
-    /// None for a part of this daemon.
+    /// `None` for a stream of this daemon itself.
     pub(super) listener: Option<Listener>,
 }
 
@@ -167,8 +168,8 @@ pub(super) fn open(next: u64, resumes: bool, membership: Membership) -> (Subscri
     (subscriber, subscription)
 }
 
-/// The client's end: chunks, keep-alives between them, and finally the reason for its end. Dropping
-/// it detaches it from the bus.
+/// The client's end of a stream: yields chunks, keep-alives between them, and finally the reason
+/// for the end. Dropping it detaches the subscriber from the bus.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     chunks: mpsc::UnboundedReceiver<Chunk>,
@@ -180,7 +181,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Takes all chunks that wait, up to a limit, as one.
+    /// Joins all waiting chunks, up to a limit.
     fn joined(&mut self, first: Chunk) -> Bytes {
         let mut chunks = vec![first];
         let mut bytes = chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
@@ -209,7 +210,7 @@ impl Subscription {
         }
     }
 
-    /// The reason of an end that does not wait for the queue.
+    /// The reason for an end before which the queued chunks are not sent.
     fn ended_immediately(&self) -> Option<String> {
         let mut end = self.shared.end.lock().unwrap_or_else(PoisonError::into_inner);
         end.take_if(|end| end.immediately).map(|end| end.comment)

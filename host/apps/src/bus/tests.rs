@@ -1,4 +1,4 @@
-//! Streams without HTTP.
+//! The event bus without HTTP.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ fn draft(number: usize) -> Draft {
 async fn next(subscription: &mut Subscription) -> Option<Bytes> {
     tokio::time::timeout(WAIT_TIMEOUT, subscription.next())
         .await
-        .expect("nothing comes")
+        .expect("the stream sends no data")
         .map(Result::unwrap)
 }
 
@@ -104,7 +104,7 @@ async fn equal_streams_get_all_events_in_order_from_one_view() {
             .filter_map(|line| line.strip_prefix("id: 7-"))
             .collect();
         let expected: Vec<String> = (index + 1..=53).map(|id| id.to_string()).collect();
-        assert_eq!(ids, expected, "ids grow by one");
+        assert_eq!(ids, expected, "ids increase by one");
         assert!(text.contains("\"number\":49"));
     }
     assert_eq!(components.views.load(Ordering::SeqCst), 1);
@@ -132,7 +132,7 @@ async fn thousands_of_events_go_through_in_batches() {
     assert!(rate > 1000.0, "only {rate:.0} events a second");
     assert!(
         components.batches.load(Ordering::SeqCst) < EVENTS / 4,
-        "the component is asked about batches"
+        "events are decided in batches"
     );
 }
 
@@ -167,9 +167,9 @@ async fn slow_reader_is_disconnected_with_reason() {
     let text = rest(&mut slow).await;
     assert!(
         text.starts_with(": slow client") && text.ends_with("\r\n\r\n"),
-        "it is told why at once, not after what it could not read: {text}"
+        "the reason is sent immediately, not after the queued events: {text}"
     );
-    assert!(heard >= published / 2, "nobody else suffers");
+    assert!(heard >= published / 2, "other streams keep receiving events");
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn oversized_event_is_dropped_and_reported_by_event_too_large_event() {
         subject: Some("/large".to_owned()),
         ..draft_with(&"x".repeat(MAX_EVENT))
     };
-    // The light form counts, too.
+    // The light form is limited too.
     let lighter = Draft {
         light: Some(json!({"text": "x".repeat(MAX_EVENT)})),
         ..draft(1)
@@ -300,7 +300,8 @@ async fn a_replacement_that_is_too_large_is_dropped() {
     assert_eq!(bus.shared.metrics.closed.get(), 0);
 }
 
-/// Wherever the bad events are in a batch, the others arrive in order, once each.
+/// The position of the bad events in a batch does not matter: the others arrive in order, once
+/// each.
 #[tokio::test]
 async fn event_that_traps_the_component_is_dropped_and_others_are_sent() {
     let components = Components::new();
@@ -319,7 +320,7 @@ async fn event_that_traps_the_component_is_dropped_and_others_are_sent() {
     assert_eq!(numbers(&text), (0..40).collect::<Vec<u64>>());
     assert!(!text.contains("poison"));
     assert_eq!(lost(&bus, Lost::Undecided), 4);
-    // Alone in its batch, several times, and the stream continues.
+    // A bad event that is alone in its batch, several times; the stream continues.
     for number in 40..43 {
         bus.publish(draft_with("poison"));
         wait_for("it is dropped", async || {
@@ -346,11 +347,11 @@ async fn failing_component_closes_its_streams_with_reason() {
     let text = rest(&mut stream).await;
     assert!(text.starts_with(": ") && text.contains("unreachable"), "{text}");
     let asked = components.batches.load(Ordering::SeqCst) - before;
-    assert!(asked <= 5, "asked {asked} times");
+    assert!(asked <= 5, "the component was called {asked} times");
     assert_eq!(lost(&bus, Lost::Undecided), 0);
 }
 
-/// Events do not pile up without bound behind a component that does not answer.
+/// The memory for events is bounded while the component does not answer.
 #[tokio::test]
 async fn streams_of_a_stuck_component_are_closed_when_its_events_are_dropped() {
     let components = Components::new();
@@ -433,7 +434,7 @@ async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Ve
             && components.decided.load(Ordering::SeqCst) == published.len() + 1
     })
     .await;
-    // Stopping delivers what is decided and ends the stream.
+    // Stopping delivers the decided events and ends the stream.
     bus.shared.token.cancel();
     bus.shared.tracker.close();
     tokio::time::timeout(WAIT_TIMEOUT, bus.shared.tracker.wait())
@@ -479,10 +480,13 @@ async fn event_streams_match_the_sse_fixtures() {
                     received(&kinds[1..], true, &kinds).await,
                     received(&kinds[1..], false, &kinds).await,
                 );
-                assert_eq!(light, plain, "it changes plans only, never which events come");
+                assert_eq!(
+                    light, plain,
+                    "the parameter changes the form of plans, not the selection of events"
+                );
             }
-            // Status, content type and the first event are replayed over HTTP in the tests of the
-            // API; the keep-alive is above.
+            // Status, content type and the first event are compared over HTTP in the tests of the
+            // API; the test of the keep-alive is above.
             "sse/frame" => {
                 let components = Components::new();
                 let bus = bus(&components);

@@ -13,9 +13,9 @@ use transom_common::{Backoff, HostPort, error_chain};
 use super::Metrics;
 use super::destination::{Checked, Policy};
 
-/// Events that may wait for a subscriber; further ones are dropped.
+/// The maximum number of queued events of a subscriber; further ones are dropped.
 pub(super) const MAX_QUEUED: usize = 1000;
-/// Waits between the attempts of one event.
+/// The backoff between the attempts of one event.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// One subscriber.
@@ -53,7 +53,7 @@ impl Delivery {
                     }
                     Err(error) => {
                         self.metrics.count("failed");
-                        // The first of a series is in the log; the metric has all.
+                        // Only the first failure of a series is logged; the metric counts all.
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(url, error, "event not delivered to callback subscriber");
                         }
@@ -100,7 +100,7 @@ impl Delivery {
     }
 
     async fn post_once(&self, client: &reqwest::Client, body: &str) -> Result<(), String> {
-        // An address in the URL is not resolved.
+        // A host that is an IP address is not resolved by the client, so it is checked here.
         self.policy.addresses(&self.checked.endpoint).await?;
         let request = client
             .post(self.checked.url.clone())

@@ -1,4 +1,4 @@
-//! Where callbacks may go.
+//! The destinations of callbacks, and the check of a URL against them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use reqwest::Url;
 use transom_common::HostPort;
 use transom_registry::network::{Destination, Reserved, Resolver, SystemResolver, names_no_peer};
 
-/// The most bytes of a URL.
+/// The maximum length of a URL in bytes.
 const MAX_URL: usize = 2048;
 
-/// Why a URL is not posted to.
+/// Why a URL is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
-    /// It is no URL for callbacks.
+    /// It is not a valid URL for callbacks.
     #[error("callbackUrl: expected {expected}, found {found:?}")]
     Malformed { expected: &'static str, found: String },
-    /// The settings do not allow it.
+    /// The settings do not allow its destination.
     #[error(
         "callbackUrl {url}: {why}; the setting apps.callbacks.allow names the destinations that callbacks may have"
     )]
@@ -31,7 +31,7 @@ pub(super) struct Checked {
     pub(super) endpoint: HostPort,
 }
 
-/// The destinations that callbacks may have.
+/// The destinations that the settings allow for callbacks.
 pub(super) struct Policy {
     allow: Vec<Destination>,
     /// This daemon's own ports and servers.
@@ -65,7 +65,7 @@ impl Policy {
         self.allow.is_empty()
     }
 
-    /// Checks a URL, and what its host resolves to now.
+    /// Checks a URL, and the addresses to which its host currently resolves.
     pub(super) async fn check(&self, text: &str) -> Result<Checked, Denied> {
         let malformed = |expected| {
             let found = text.chars().take(200).collect();
@@ -81,7 +81,7 @@ impl Policy {
             return malformed("a URL with the scheme http or https");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            // The URL is shown in events and lists.
+            // Events and lists show the URL, so it must not contain a password.
             return Err(Denied::Malformed {
                 expected: "a URL without user and password",
                 found: "one with them".to_owned(),
@@ -104,7 +104,7 @@ impl Policy {
         }
     }
 
-    /// The addresses of the endpoint that may be connected to, one at least.
+    /// The allowed addresses of an endpoint, at least one.
     pub(super) async fn addresses(&self, endpoint: &HostPort) -> Result<Vec<IpAddr>, String> {
         let addresses = match endpoint.host.parse::<IpAddr>() {
             Ok(address) => vec![address],

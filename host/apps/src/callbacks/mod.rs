@@ -2,8 +2,9 @@
 //!
 //! The leader reads its own event stream as any client would, with the default query, and resumes
 //! it after an interruption. Each subscriber has a bounded queue and a task that posts one event
-//! after the other, with retries; a subscriber that does not keep up or answer loses events, which
-//! are counted, and delays nobody else. Subscribers are kept in the store.
+//! after the other, with retries. A subscriber that does not keep up or does not answer loses
+//! events, which are counted, and does not delay other subscribers. Subscribers are kept in the
+//! store.
 //!
 //! A URL must be within the destinations that the settings allow. Names are resolved for each
 //! connection, and only addresses that are allowed are connected to; redirects are not followed.
@@ -42,7 +43,7 @@ use destination::{Checked, Policy};
 const FOLDER: &str = "callbacks/";
 /// The most subscribers.
 pub(crate) const MAX_SUBSCRIBERS: usize = 100;
-/// Waits before the event stream is opened again.
+/// The backoff before the event stream is opened again.
 const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 
 /// A subscriber in the store.
@@ -93,7 +94,7 @@ impl Metrics {
 /// Why a subscriber is not added or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// No destination is allowed.
+    /// The settings allow no destination.
     #[error("Callback subscribers are off: the setting apps.callbacks.allow names no destination")]
     Off,
     #[error(transparent)]
@@ -129,7 +130,7 @@ struct Shared {
 #[derive(Debug)]
 struct Subscriber {
     queue: mpsc::Sender<Arc<str>>,
-    /// Whether the last event found no room.
+    /// Whether the last event was dropped because the queue was full.
     is_full: bool,
     _running: tokio_util::sync::DropGuard,
 }
@@ -186,8 +187,8 @@ impl Callbacks {
         self.shared.subscribers.lock().await.keys().cloned().collect()
     }
 
-    /// Adds a subscriber, stored; returns the event that others are sent. Adding it again changes
-    /// nothing.
+    /// Adds and stores a subscriber; returns the event for the other subscribers. Adding it again
+    /// changes nothing.
     pub(crate) async fn add(&self, url: &str, client: &str) -> Result<Draft, Refused> {
         if self.shared.policy.is_empty() {
             return Err(Refused::Off);
@@ -211,7 +212,7 @@ impl Callbacks {
         Ok(self.told(shapes::subscribed(client, url)))
     }
 
-    /// Removes a subscriber; returns the event that others are sent.
+    /// Removes a subscriber; returns the event for the other subscribers.
     pub(crate) async fn remove(&self, url: &str, client: &str) -> Result<Draft, Refused> {
         if self.shared.policy.is_empty() {
             return Err(Refused::Off);
@@ -314,11 +315,11 @@ impl Callbacks {
     }
 }
 
-/// The destinations that settings name: as those of plugins, and an address or a name without a
-/// port, which stands for any port.
+/// Parses the destinations in the settings: in the form that plugins use, or as an address or a
+/// name without a port, which allows any port.
 ///
 /// # Errors
-/// The text that is none.
+/// Returns the first text that is not a destination.
 pub fn destinations(texts: &[String]) -> Result<Vec<Destination>, String> {
     let destination = |text: &String| {
         let with_any_port = || {

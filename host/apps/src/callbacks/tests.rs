@@ -56,7 +56,7 @@ async fn callbacks_reach_only_what_the_settings_allow() {
         // Only the allowed one of its addresses is connected to.
         (&["10.0.0.0/8"], "http://both.test/", None),
         (&["192.0.2.0/24"], "http://hooks.test/", Some("10.0.0.7, port 80")),
-        // A name that leads inside.
+        // Names that resolve to internal addresses.
         (
             &["inside.test"],
             "http://inside.test/",
@@ -112,7 +112,7 @@ async fn callbacks_reach_only_what_the_settings_allow() {
 }
 
 #[test]
-fn destinations_are_read_or_named() {
+fn invalid_destinations_are_returned_as_errors() {
     let read = |text: &str| destinations(&[text.to_owned()]);
     for text in [
         "127.0.0.1",

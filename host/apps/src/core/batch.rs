@@ -1,8 +1,8 @@
 //! Requests that are stored together.
 //!
-//! A request is prepared on the definitions as the requests before it leave them, without any
-//! effect. All prepared requests are committed at once; then each takes effect, in order. If the
-//! commit fails, all of them are rejected and nothing has changed.
+//! A request is prepared against the definitions that result from the requests before it, without
+//! any effect. All prepared requests are committed in one write of the store; then each takes
+//! effect, in order. If the commit fails, all of them are rejected and nothing has changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crate::time::Moment;
 use crate::tree::Tree;
 use crate::tree::edit::{Edited, EditedGroup, EditedSpec};
 
-/// The ends of deployments that clients cause.
+/// The reasons why deployments end because of a client's request.
 const CANCELLED: Ending<'static> = Ending::Cancelled("The deployment was cancelled.");
 const FORCED: Ending<'static> = Ending::Cancelled("The deployment was cancelled by a forced deployment.");
 
 /// Sends a reply; called once the change is visible.
 pub(super) type Respond = Box<dyn FnOnce(Result<Written, Refusal>) + Send + Sync>;
 
-/// A change of definitions that a client asks for.
+/// A client's change of definitions.
 pub(super) struct Request {
     pub(super) edit: Edit,
     pub(super) options: Options,
     /// The client in `api_post_event`; `None` for changes that post none.
     pub(super) origin: Option<Origin>,
-    /// Instances that are removed first.
+    /// Instances that are removed before the deployment begins.
     pub(super) removals: Vec<(SpecId, InstanceId)>,
-    /// The place of the client's request.
+    /// The trace context of the client's request.
     pub(super) trace: TraceContext,
 }
 
-/// Prepared requests, and the definitions after them.
+/// Prepared requests, and the definitions that result from them.
 pub(super) struct Batch {
     pub(super) tree: Tree,
     pub(super) history: History,
@@ -57,7 +57,7 @@ pub(super) struct Batch {
     pub(super) ids: BTreeSet<SpecId>,
 }
 
-/// A prepared request with all that is needed to carry it out once it is stored.
+/// A prepared request with everything that is needed to carry it out once it is stored.
 pub(super) struct Accepted {
     pub(super) prepared: Prepared,
     origin: Option<Origin>,
@@ -79,10 +79,10 @@ pub(super) struct Prepared {
     pub(super) created: bool,
 }
 
-/// The definitions after a request.
+/// The definitions that result from a request.
 pub(super) struct Outcome {
     pub(super) edited: Edited,
-    /// The group of which events tell that it was changed.
+    /// The group that events report as changed.
     pub(super) group: GroupId,
     pub(super) created: bool,
 }
@@ -92,7 +92,7 @@ impl Core {
     pub(super) async fn requests(&mut self, commands: Vec<Command>) {
         let mut batch = self.batch();
         for command in commands {
-            // A client that has disconnected changes nothing.
+            // Replies to clients that have disconnected are dropped; their requests take effect.
             match command {
                 Command::Write {
                     edit,
@@ -165,7 +165,7 @@ impl Core {
         self.flush(&mut batch).await;
     }
 
-    /// Gives up the deployments that are not done at their deadlines.
+    /// Reverts or stops the deployments that are not done at their deadlines.
     pub(super) async fn expire(&mut self) {
         let now = Moment::now();
         let due: Vec<Arc<Deployment>> = self
@@ -210,7 +210,7 @@ impl Core {
         let edit = Edit::Revert(deployment.to_owned());
         let prepared = match self.prepare(&batch, edit, options).await {
             Ok(prepared) => self.store(&mut batch, prepared)?,
-            // The store may answer the next time.
+            // The store is unavailable, so the caller tries again later.
             Err(refusal @ Refusal::Actor(_)) => return Err(refusal),
             Err(refusal) => {
                 tracing::warn!(
@@ -237,7 +237,7 @@ impl Core {
         }
     }
 
-    /// Adds a request to the batch, or answers it at once if it is rejected.
+    /// Adds a request to the batch, or rejects it immediately.
     pub(super) async fn add(&mut self, batch: &mut Batch, request: Request, respond: Respond) {
         let Request {
             edit,
@@ -246,8 +246,8 @@ impl Core {
             removals,
             trace,
         } = request;
-        // Only requests about different apps and pods share a batch: each sees what the one before
-        // did.
+        // Requests share a batch only if they change different apps and pods. Any other request is
+        // prepared after the batch is stored, because it depends on the result.
         let alone = match &edit {
             Edit::App { id, .. } | Edit::Pod { id, .. } => {
                 batch.ids.contains(id) || options.force && self.locks.contains_key(id)
@@ -319,7 +319,8 @@ impl Core {
     }
 
     /// Starts the deployment of a stored change. `origin` is the client in `api_post_event`;
-    /// `removals` are removed first; `ending` is that of the deployments that it cancels.
+    /// `removals` are the instances to remove first; `ending` is the outcome of the deployments
+    /// that it cancels.
     fn begin(
         &mut self,
         prepared: Prepared,
@@ -362,7 +363,8 @@ impl Core {
         written
     }
 
-    /// The events of a deployment that begins. Steps before its current one have nothing to do.
+    /// Publishes the events of a deployment that begins. The steps before the current one are
+    /// skipped, and reported as done.
     fn announce(&mut self, deployment: &Deployment) {
         if deployment.steps.is_empty() {
             return self
@@ -385,7 +387,7 @@ impl Core {
         }
     }
 
-    /// Applies the stored definition of an app or pod.
+    /// Applies a stored definition to the app or pod.
     fn take_over(&mut self, record: SpecRecord) {
         let id = record.spec.id().clone();
         self.dirty.insert(id.clone());
@@ -402,8 +404,8 @@ impl Core {
         let (before, existed) = (state.record.spec.clone(), !state.record.gone);
         let exists = !record.gone;
         state.set_record(record, &self.launch);
-        // Unlaunched instances are launched from the new definition, unless the deployment replaces
-        // them.
+        // Instances that are not launched yet use the new definition, unless the deployment
+        // replaces them.
         let waiting: Vec<InstanceId> = state
             .instances
             .values()
@@ -459,7 +461,8 @@ impl Core {
     }
 }
 
-/// A restart and a revert are no changes of an app's resource, and those of groups post no event.
+/// Whether a request posts events about apps and pods. A restart or a revert is not a change of an
+/// app's resource, and changes of groups post no such event.
 fn posts(edit: &Edit) -> bool {
     match edit {
         Edit::App { edit, .. } => !matches!(edit, AppEdit::Restart),
@@ -483,7 +486,7 @@ fn posted(edited: &EditedSpec, origin: &Origin) -> Option<Draft> {
     })
 }
 
-/// The group of which events tell that its change failed.
+/// The group that events report if the change fails.
 fn group_of(edit: &Edit, core: &Core) -> GroupId {
     match edit {
         Edit::App { id, .. } | Edit::Pod { id, .. } => id.group(),

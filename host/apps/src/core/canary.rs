@@ -13,7 +13,7 @@ use crate::ids::SpecId;
 use crate::time::Moment;
 
 impl Core {
-    /// Notes whether the restart of an app or pod waits with healthy new instances.
+    /// Records whether the restart of an app or pod waits with healthy new instances.
     pub(super) fn hold(&mut self, id: &SpecId, held: bool) {
         let Some(lock) = self.locks.get(id).cloned() else {
             return;
@@ -45,13 +45,13 @@ impl Core {
         self.show(deployment);
     }
 
-    /// Shows a changed deployment to readers.
+    /// Puts a changed deployment into the snapshot.
     fn show(&mut self, deployment: Arc<Deployment>) {
         let key = (deployment.version, deployment.id.clone());
         self.shown.deployments.insert(key, deployment);
     }
 
-    /// Lets the restarts of a deployment replace all instances.
+    /// Allows the restarts of a deployment to replace all instances.
     pub(super) async fn continue_canary(&mut self, id: &str) -> Result<(), Refusal> {
         let running = self.deployments.get(id);
         let running = running.ok_or_else(|| Refusal::NoDeployment(id.to_owned()))?;
@@ -78,7 +78,7 @@ impl Core {
         Ok(())
     }
 
-    /// Notes that a new instance failed. If a canary holds its restart, the next tick rolls the
+    /// Records that a new instance failed. If a canary holds the restart, the next tick rolls the
     /// deployment back.
     pub(super) fn canary_failed(&mut self, id: &SpecId, what: &str) {
         let Some(lock) = self.locks.get(id) else { return };
@@ -92,8 +92,8 @@ impl Core {
         }
     }
 
-    /// Rolls the deployments back whose canaries failed. If a revert cannot be stored, the next tick
-    /// tries it again.
+    /// Rolls back the deployments whose canaries failed. If a revert cannot be stored, the next
+    /// tick tries again.
     pub(super) async fn roll_back_failed(&mut self) {
         let failed = std::mem::take(&mut self.failed_canaries);
         for (deployment, reason) in failed {
@@ -142,8 +142,8 @@ impl Core {
         }
     }
 
-    /// Whether the last results of the checks of all new instances are successes. Nothing but a
-    /// canary asks: checks have no effect otherwise.
+    /// Whether the last results of the checks of all new instances are successes. Only canaries
+    /// depend on this; checks have no effect otherwise.
     fn checks_succeed(&self, id: &SpecId) -> bool {
         let Some(state) = self.specs.get(id) else {
             return true;

@@ -45,7 +45,7 @@ pub(crate) enum Edit {
         id: GroupId,
         edit: GroupEdit,
     },
-    /// Takes back what a running deployment changed.
+    /// Reverts what a running deployment changed.
     Revert(String),
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum AppEdit {
         create: bool,
         restart: bool,
     },
-    /// Back to the definition of that version.
+    /// Restores the definition of that version.
     Rollback(Moment),
     Delete,
     Restart,
@@ -87,7 +87,7 @@ pub(crate) enum GroupEdit {
     Update(Box<GroupUpdate>),
     /// Multiplies the number of instances of all apps below the group.
     Scale(f64),
-    /// Back to the definitions of that version.
+    /// Restores the definitions of that version.
     Rollback(Moment),
     /// Deletes the group with everything below it.
     Delete,
@@ -108,7 +108,7 @@ impl Which {
         matches!(self, Self::OfPod(_))
     }
 
-    /// The rejection if there is no such app or pod.
+    /// The rejection of a request for an app or pod that does not exist.
     pub(crate) fn missing(&self, id: &SpecId) -> Refusal {
         if self.is_of_pod() {
             Refusal::NoPod(id.clone())
@@ -123,7 +123,7 @@ impl Which {
 pub(crate) struct Written {
     pub(crate) deployment: String,
     pub(crate) version: Moment,
-    /// The definition after a change of one app or pod; the last one if that is deleted.
+    /// The definition after a change of one app or pod; the last one if the app or pod was deleted.
     pub(crate) spec: Option<Spec>,
     /// Whether the app, pod or group is new.
     pub(crate) created: bool,
@@ -164,8 +164,8 @@ pub(crate) enum Refusal {
     GroupExists(GroupId),
     #[error("An app with the path {0} already exists.")]
     AppHasPath(GroupId),
-    /// The ids of the deployments. The text has no id: clients have always received the
-    /// placeholder.
+    /// Contains the ids of the deployments. The text contains a placeholder instead, which clients
+    /// have always received.
     #[error(
         "App is locked by one or more deployments. Override with the option '?force=true'. \
          View details at '/v2/deployments/<DEPLOYMENT_ID>'."
@@ -183,7 +183,7 @@ pub(crate) enum Refusal {
     /// A required component could not be called.
     #[error("{0}")]
     Plugin(transom_plugin_host::CallError),
-    /// The core did not carry it out.
+    /// The store did not confirm the change, or the core stopped or timed out.
     #[error("{0}")]
     Actor(ActorError),
 }
@@ -213,18 +213,18 @@ pub(crate) enum Command {
         trace: TraceContext,
         reply: Reply<Written>,
     },
-    /// Plans a change without making it.
+    /// Plans a change without carrying it out.
     Plan { edit: Edit, reply: Reply<Vec<Step>> },
-    /// Kills the tasks of an app or pod; with `scale` it gets fewer instances, with `wipe` a new
-    /// instance takes the place.
+    /// Kills the tasks of an app or pod. With `scale` the number of its instances is reduced; with
+    /// `wipe` new instances replace the killed ones.
     Kill {
         id: SpecId,
         which: Which,
         options: KillOptions,
         reply: Reply<Killed>,
     },
-    /// Kills the tasks with these ids, of any app; unknown ids are skipped. Otherwise as `Kill`,
-    /// with one deployment for all apps.
+    /// Kills the tasks with these ids, which may belong to several apps; unknown ids are skipped.
+    /// Options are those of `Kill`, with one deployment for all apps.
     KillGiven {
         tasks: Vec<String>,
         options: KillOptions,
@@ -250,7 +250,7 @@ pub(crate) enum Command {
 pub(crate) struct Options {
     /// Cancels the deployments that lock its apps.
     pub(crate) force: bool,
-    /// `None`: the default of the configuration.
+    /// `None`: the configured default.
     pub(crate) deadline: Option<Deadline>,
     /// How its restarts begin, if not with all instances.
     pub(crate) canary: Option<Canary>,
@@ -259,11 +259,11 @@ pub(crate) struct Options {
 /// How tasks are killed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KillOptions {
-    /// The app gets fewer instances.
+    /// Reduces the number of the app's instances.
     pub(crate) scale: bool,
-    /// A new instance takes the place.
+    /// Replaces the killed instances by new ones.
     pub(crate) wipe: bool,
-    /// Of the change that scales.
+    /// The options of the change that scales.
     pub(crate) change: Options,
 }
 

@@ -1,4 +1,4 @@
-//! Commits to the store, and what follows one with an unknown result.
+//! Commits to the store, and repairs records after a commit with an unknown result.
 
 use tokio::time::Instant;
 use transom_common::error_chain;
@@ -8,7 +8,7 @@ use super::Core;
 use super::persist::{Changes, Touched};
 
 impl Core {
-    /// Commits changes, before they are made here.
+    /// Commits changes, before the core applies them.
     pub(super) async fn commit(&mut self, changes: Changes) -> typed::Result<()> {
         if changes.is_empty() {
             return Ok(());
@@ -28,8 +28,8 @@ impl Core {
         outcome
     }
 
-    /// Stores the present state of unstored records. After a write with an unknown result, clients
-    /// were told that nothing was done.
+    /// Stores the current state of records whose state in the store is unknown: the clients of a
+    /// failed write were answered that nothing has changed.
     pub(super) async fn store_unstored(&mut self) {
         if self.unstored.is_empty() {
             return;

@@ -26,7 +26,7 @@ impl Core {
             Event::Disconnected => self.drafts.push(shapes::disconnected()),
             Event::Launched(record) => self.launched(&record),
             Event::Updated(record) => self.updated(&record),
-            // Its instance was removed with the withdrawal.
+            // The instance was removed when its request was withdrawn.
             Event::NeverLaunched(task) => tracing::debug!(%task, "task withdrawn before its launch"),
             Event::Rejected { task, reason } => {
                 tracing::error!(%task, error = error_chain(&*reason), "the scheduler rejected a request");
@@ -54,13 +54,13 @@ impl Core {
                 self.leaving.remove(&agent);
                 self.reconcile_agent(&agent);
             }
-            // Status updates of its tasks follow.
+            // The status updates of the agent's tasks follow.
             Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
             Event::Unknown { status } => self.unknown(&status),
         }
     }
 
-    /// Has all apps and pods with instances on an agent reconciled.
+    /// Marks all apps and pods with instances on an agent for reconciliation.
     fn reconcile_agent(&mut self, agent: &AgentId) {
         let concerned = self.specs.iter().filter(|(_, state)| {
             let mut instances = state.instances.values();
@@ -89,7 +89,7 @@ impl Core {
         if known.condition() != Condition::Scheduled {
             return;
         }
-        // The definition may have changed since the request was taken.
+        // The scheduler may have launched an earlier definition than the current one.
         if let Ok(version) = record.version.parse() {
             known.replica.version = version;
         }
@@ -123,7 +123,7 @@ impl Core {
             self.drafts.push(draft);
         }
         if drained && let Some(state) = self.specs.get_mut(&app) {
-            // Its failures may have been the agent's.
+            // The earlier failures may have been caused by the agent.
             state.backoff = LaunchBackoff::default();
         }
         self.step_task(&app, &instance, false);
@@ -149,7 +149,7 @@ impl Core {
         self.dirty.insert(app);
     }
 
-    /// Applies what happened to the tasks of an instance: they were launched, or have a status.
+    /// Applies a launch or a status update of the tasks of an instance.
     fn step_task(&mut self, id: &SpecId, instance: &InstanceId, launched: bool) {
         let known = self.specs.get(id).and_then(|state| state.instances.get(instance));
         let Some(known) = known.map(Arc::clone) else {
@@ -163,8 +163,8 @@ impl Core {
         self.step(id, instance, input);
     }
 
-    /// Applies the end of the task of an instance that was found with it, unless another task has
-    /// followed.
+    /// Applies the end of a task that ended while there was no leader, unless the instance has a
+    /// newer task.
     pub(super) fn step_ended(&mut self, instance: &InstanceId) {
         let Some(id) = instance.spec() else { return };
         let known = self
@@ -180,8 +180,8 @@ impl Core {
         self.specs.get_mut(app)?.instance_mut(instance)
     }
 
-    /// An orphan of this framework: a task of an instance that was given up, or that was launched
-    /// meanwhile.
+    /// Handles a task that is not the current one of an instance: it is an orphan, because the
+    /// instance was given up or has launched another task.
     fn stray(&mut self, record: &TaskRecord) {
         if record.is_terminal() {
             let (reason, message) = record.status.as_ref().map_or((None, None), |status| {
@@ -199,7 +199,7 @@ impl Core {
         }
     }
 
-    /// A status update of a task that the scheduler does not know either.
+    /// Handles a status update of a task that the scheduler does not know either.
     fn unknown(&mut self, status: &TaskStatus) {
         let condition = Condition::of(&status.state, status.reason.as_deref(), status.message.as_deref());
         let instance = InstanceId::of_task(&status.task_id).map(|(instance, _)| instance);

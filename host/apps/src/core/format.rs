@@ -20,18 +20,18 @@ pub(crate) const CURRENT: u32 = 1;
 #[expect(clippy::struct_field_names, reason = "the record has the field `format`")]
 pub(crate) struct Format {
     pub(crate) format: u32,
-    /// What the records were copied from, if they were.
+    /// The origin of the records, if they were copied from another store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) copied_from: Option<String>,
-    /// Whether only a part of the records was copied so far.
+    /// Whether the copy is not complete yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) incomplete: bool,
 }
 
-/// Whether a daemon can use the records. Returns the format, if the store has one.
+/// Checks that a daemon can use the records. Returns the format, if the store has one.
 ///
 /// # Errors
-/// [`Error::Format`], [`Error::Incomplete`], or the store's.
+/// [`Error::Format`], [`Error::Incomplete`], or an error of the store.
 pub(crate) async fn check(store: &TypedStore) -> Result<Option<Format>> {
     let found = store.get::<Format>(KEY).await;
     let found = found.map_err(|error| Error::of_store("reading the format of its records", error))?;

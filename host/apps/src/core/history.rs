@@ -13,7 +13,7 @@ use crate::tree::edit::EditedGroup;
 /// The number of changes that are kept.
 const MAX_CHANGES: usize = 50;
 
-/// What changed below a group since one of its versions.
+/// The changes below a group since one of its versions.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Since {
     /// The versions of the changed apps and pods at that time; `None` for those that did not exist.
@@ -22,8 +22,8 @@ pub(crate) struct Since {
     pub(crate) groups: Vec<EditedGroup>,
 }
 
-/// The kept changes, oldest first, and how many of them and of the running deployments refer to a
-/// past definition. A clone is cheap.
+/// The kept changes, oldest first, and the number of references to each past definition from these
+/// changes and from running deployments. A clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     changes: Vector<Arc<Change>>,
@@ -47,15 +47,15 @@ impl History {
         self.changes.iter().find(|change| change.version == version)
     }
 
-    /// Keeps what the change needs to be reverted.
+    /// Adds references to the past definitions that a revert of the change needs.
     pub(super) fn retain(&mut self, change: &Change) {
         for reference in references(change) {
             *self.references.entry(reference).or_default() += 1;
         }
     }
 
-    /// A change is no longer kept, or its deployment has ended. Returns the past definitions that
-    /// nothing refers to any more.
+    /// Removes the references of a change that is no longer kept, or whose deployment has ended.
+    /// Returns the past definitions without further references.
     pub(super) fn release(&mut self, change: &Change) -> Vec<(SpecId, Moment)> {
         let mut unused = Vec::new();
         for reference in references(change) {
@@ -70,7 +70,7 @@ impl History {
         unused
     }
 
-    /// Whether a past definition is needed.
+    /// Whether a kept change or a running deployment refers to a past definition.
     pub(super) fn refers_to(&self, id: &SpecId, version: Moment) -> bool {
         self.references.contains_key(&(id.clone(), version))
     }
@@ -84,14 +84,14 @@ impl History {
             .collect()
     }
 
-    /// What the changes after `version` did below a group, as one change to take back. `None` if
-    /// the group has no such version.
+    /// Combines the changes below a group after `version` into one change, for a rollback. `None`
+    /// if the group has no such version.
     pub(crate) fn since(&self, group: &GroupId, version: Moment) -> Option<Since> {
         if !self.versions(group).contains(&version) {
             return None;
         }
         let (mut specs, mut groups) = (BTreeMap::new(), BTreeMap::<GroupId, EditedGroup>::new());
-        // The oldest change decides on what was before, the newest on what was after.
+        // The state before is that of the oldest change, the state after is that of the newest.
         for change in self.changes.iter().filter(|change| change.version > version) {
             let below = |spec: &&ChangedSpec| group.is_above(spec.id.as_str());
             for spec in change.specs.iter().filter(below) {
@@ -123,7 +123,7 @@ impl History {
     }
 }
 
-/// The past definitions that a revert restores.
+/// The past definitions that a revert of the change restores.
 fn references(change: &Change) -> impl Iterator<Item = (SpecId, Moment)> {
     let specs = change.specs.iter();
     specs.filter_map(|spec| Some((spec.id.clone(), spec.before?)))
@@ -145,7 +145,7 @@ mod tests {
         SpecId::parse(text).unwrap()
     }
 
-    /// A change of one app, from one version to another; 0 is none.
+    /// A change of one app from one version to another; 0 stands for no definition.
     fn change(app: &str, before: u32, after: u32) -> Change {
         let version = |number: u32| (number > 0).then(|| moment(number));
         Change {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn past_definition_is_needed_until_its_last_change_and_deployment_are_gone() {
+    fn past_definition_is_kept_while_a_change_or_a_deployment_refers_to_it() {
         let mut history = History::default();
         let first = change("/a", 1, 2);
         history.retain(&first);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn group_goes_back_to_the_versions_before_the_later_changes() {
+    fn group_rollback_restores_the_versions_before_later_changes() {
         let mut history = History::default();
         for change in [
             change("/g/a", 0, 1),

@@ -44,7 +44,7 @@ impl Core {
         }])
     }
 
-    /// The instances with these tasks, by app; unknown ones and those of pods are skipped.
+    /// The instances with these tasks, by app; unknown tasks and those of pods are skipped.
     pub(super) fn select_tasks(&self, tasks: &[String]) -> Vec<KilledTasks> {
         let mut killed: BTreeMap<SpecId, KilledTasks> = BTreeMap::new();
         for task in tasks.iter().collect::<BTreeSet<_>>() {
@@ -68,7 +68,7 @@ impl Core {
                 spec: state.record.spec.clone(),
                 instances: Vec::new(),
             });
-            // An instance may be named by its own id or by its task's.
+            // The list may contain both the id of an instance and that of its task.
             if of_app.instances.iter().all(|instance| instance.id != id) {
                 of_app.instances.push(Arc::clone(known));
             }
@@ -76,8 +76,8 @@ impl Core {
         killed.into_values().collect()
     }
 
-    /// Kills the tasks of these instances. With `scale` their apps get fewer instances, by one
-    /// deployment. With `wipe` new instances take their places.
+    /// Kills the tasks of these instances. With `scale` one deployment reduces the number of
+    /// instances of their apps. With `wipe` new instances replace the killed ones.
     pub(super) async fn kill(
         &mut self,
         batch: &mut Batch,
@@ -144,8 +144,8 @@ fn removals(apps: &[KilledTasks]) -> impl Iterator<Item = (SpecId, InstanceId)> 
 }
 
 impl KilledTasks {
-    /// The number of instances that remain without the killed ones. Those whose places are already
-    /// free, or soon will be, are not subtracted again.
+    /// The number of instances after the kill. Instances that are being killed already, or were
+    /// given up, are not subtracted, because others replace them.
     fn left(&self) -> u32 {
         let places = self.instances.iter().filter(|instance| {
             !matches!(
@@ -158,7 +158,7 @@ impl KilledTasks {
 }
 
 impl Core {
-    /// Forgets the failures of an app or pod, and launches its waiting instances.
+    /// Resets the backoff of an app or pod, and launches its waiting instances.
     pub(super) fn reset_delay(&mut self, id: &SpecId) -> Result<(), Refusal> {
         let state = self.specs.get_mut(id).filter(|state| !state.record.gone);
         let state = state.ok_or_else(|| Refusal::NotWaiting(id.clone()))?;
@@ -175,7 +175,7 @@ impl Core {
     }
 }
 
-/// Launched and not being removed.
+/// Whether the instance is launched and not being removed.
 fn may_be_killed(instance: &Instance) -> bool {
     instance.condition() != Condition::Scheduled && instance.replica.is_wanted()
 }

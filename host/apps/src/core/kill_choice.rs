@@ -12,12 +12,12 @@ use super::Core;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 
-/// A question for the matcher, and its answer.
+/// A call of the matcher: the candidates, and the kills that it selected.
 #[derive(Debug)]
 pub(super) struct SelectedKills {
     candidates: BTreeSet<TaskId>,
     count: usize,
-    /// None: not answered yet.
+    /// `None` until the matcher has answered.
     kills: Option<BTreeSet<TaskId>>,
 }
 
@@ -34,8 +34,8 @@ impl SelectedKills {
 }
 
 impl Core {
-    /// Holds back kills among which the matcher has to select, and asks it. Instances that do not
-    /// run on an agent are removed at once.
+    /// Calls the matcher if it has to select among the kills, and holds these back until it has
+    /// answered. Instances that do not run on a reachable agent are removed immediately.
     pub(super) fn with_selected_kills(
         &mut self,
         id: &SpecId,
@@ -81,7 +81,8 @@ impl Core {
         directive
     }
 
-    /// Takes over the answer, if the question still stands.
+    /// Stores the matcher's selection, unless the candidates or their number have changed since the
+    /// call.
     pub(super) fn kills_selected(&mut self, choice: &KillChoice, kills: Vec<TaskId>) {
         let Ok(id) = SpecId::parse(&choice.spec.id) else {
             return;
@@ -98,7 +99,7 @@ impl Core {
     }
 }
 
-/// Whether it runs on an agent, or is about to.
+/// Whether the instance has a launched task on a reachable agent.
 fn is_placed(instance: &Instance) -> bool {
     let condition = instance.condition();
     condition != Condition::Scheduled && !condition.is_unreachable()

@@ -24,7 +24,7 @@ pub(super) enum Ending<'a> {
 }
 
 impl<'a> Ending<'a> {
-    /// Why it ends before it is done.
+    /// The reason for ending it before it is done.
     pub(super) fn reason(self) -> Option<&'a str> {
         match self {
             Self::Succeeded => None,
@@ -65,20 +65,20 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        // Each is twice the one before.
+        // Each bucket is twice as large as the one before.
         let from = |first: f64, count: u16| Histogram::new(exponential_buckets(first, 2.0, count));
         let metrics = Self {
             deployments: Family::default(),
-            // To about two hours.
+            // Up to about two hours.
             deployment_seconds: from(0.125, 17),
-            // To about 27 minutes.
+            // Up to about 27 minutes.
             launch_seconds: from(0.05, 16),
             agent_results: Family::default(),
-            // Past the timeout of the store.
+            // Up to more than the timeout of the store.
             commit_seconds: from(0.0005, 16),
             turn_seconds: from(0.0005, 16),
         };
-        // From the start on, so that the first of each is an increase.
+        // The counters exist from the start, so that the first event of each is an increase.
         for outcome in [Ending::Succeeded, Ending::Cancelled(""), Ending::Failed("")] {
             drop(metrics.deployments.get_or_create(&label(outcome)));
         }
@@ -121,12 +121,12 @@ impl Metrics {
 
     pub(super) fn ended(&self, deployment: &Deployment, ending: Ending<'_>) {
         self.deployments.get_or_create(&label(ending)).inc();
-        // The version is the time of the request, also under a later leader.
+        // The version is the time of the request, also if another daemon leads now.
         self.deployment_seconds
             .observe(since(deployment.version).as_secs_f64());
     }
 
-    /// A task runs that has been wanted since then.
+    /// Records the time from the request for a task until it runs.
     pub(super) fn launched(&self, wanted: Moment) {
         self.launch_seconds.observe(since(wanted).as_secs_f64());
     }

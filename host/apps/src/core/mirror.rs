@@ -34,10 +34,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Maximum number of changed keys that are read in one batch.
 const BATCH: usize = 1024;
 
-/// Concurrent reads.
+/// The number of concurrent reads.
 const SIDE_BY_SIDE: usize = 16;
 
-/// A request for a notification when everything stored before it is visible.
+/// Requests a notification as soon as everything that was stored before is visible.
 pub(crate) type CatchUp = oneshot::Sender<()>;
 
 /// The mirror. Its snapshot outlives it.
@@ -73,7 +73,7 @@ impl Mirror {
         }
     }
 
-    /// Reads and publishes everything.
+    /// Reads all records and publishes a snapshot of them.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut kept = StandbyState::default();
         for part in ["apps/", "groups/", "deployments/", "tasks/"] {
@@ -105,7 +105,8 @@ impl Mirror {
         }
     }
 
-    /// Reads everything, then every change. Returns when it must start over.
+    /// Reads all records, then every change. Returns when notices were missed and all must be read
+    /// again.
     async fn keep_up(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Result<()> {
         let failed = |error| Error::of_store("watching it", error);
         let watch = self.store.watch(&self.prefix);
@@ -123,8 +124,8 @@ impl Mirror {
                 },
                 Some(sync) = syncs.recv() => {
                     waiting.push(sync);
-                    // Notices arrive no later than replies: all changes stored before this read
-                    // have been notified when it returns.
+                    // Notices arrive no later than replies: when this read returns, all changes
+                    // that were stored before it have been notified.
                     self.read("apps".to_owned()).await?;
                     None
                 }
@@ -149,7 +150,7 @@ impl Mirror {
             let shown = Snapshot::clone(&self.snapshot.load());
             self.snapshot.store(Arc::new(self.kept.snapshot(shown)));
             for sync in waiting {
-                // The receiver may have gone.
+                // The client may have disconnected.
                 let _ = sync.send(());
             }
         }
@@ -168,8 +169,8 @@ impl Mirror {
     }
 }
 
-/// The keys of the first notice and of all notices that have arrived, without the prefix; `None`
-/// when some were missed.
+/// The keys of the first notice and of all further notices that have arrived, without the prefix.
+/// `None` if notices were missed.
 fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     let mut next = first.or_else(|| watch.next().now_or_never().flatten());
@@ -188,8 +189,8 @@ fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTre
 }
 
 impl StandbyState {
-    /// Applies an entry. An entry that cannot be decoded is logged and skipped: only the leader
-    /// depends on it.
+    /// Applies an entry. An entry that cannot be decoded is logged and skipped, because only the
+    /// leader depends on every record.
     fn put(&mut self, key: &str, entry: &Entry) {
         let outcome = if key.starts_with("apps/") {
             decode::<SpecRecord>(entry).map(|record| {
@@ -256,7 +257,7 @@ impl StandbyState {
         }
     }
 
-    /// The snapshot that follows `shown`.
+    /// The snapshot that results from `shown` and the changed records.
     fn snapshot(&mut self, shown: Snapshot) -> Snapshot {
         let (mut specs, mut deleted) = (shown.specs, shown.deleted);
         for id in std::mem::take(&mut self.dirty) {
@@ -276,7 +277,7 @@ impl StandbyState {
                 .values()
                 .filter_map(|records| Instance::of_records(records))
             {
-                // An earlier task of the instance may still be known.
+                // The store may still contain an earlier task of the instance.
                 let newer = |known: &Arc<Instance>| known.replica.incarnation > instance.replica.incarnation;
                 if !instances.get(&instance.id).is_some_and(newer) {
                     instances.insert(instance.id.clone(), Arc::new(instance));

@@ -1,10 +1,11 @@
 //! The actor that owns apps, pods, groups, instances and deployments.
 //!
 //! It works in turns. A turn takes all requests, scheduler events and check results that are ready.
-//! Requests are stored together; then the changes are published as one immutable [`Snapshot`], then
-//! on the bus, and then the requests are answered: a subscriber or client that reads finds what it
-//! was told. The core never waits for the scheduler, and for the store only until a timeout. While
-//! the store is unavailable, requests are rejected and running deployments pause.
+//! Requests are stored together. Then the changes are published as one immutable [`Snapshot`], then
+//! as events on the bus, and then the requests are answered, so that a client that has received an
+//! event or a response can read the change. The core never waits for the scheduler, and for the
+//! store only until a timeout. While the store is unavailable, requests are rejected and running
+//! deployments pause.
 
 mod batch;
 mod canary;
@@ -63,7 +64,8 @@ use progress::Running;
 use snapshot::{Snapshot, TaskFailure};
 use spec_state::SpecState;
 
-/// Interval of the work that depends on time alone: unreachable instances and retried writes.
+/// Interval of the work that depends only on the time, such as that of unreachable instances and
+/// retried writes.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum number of requests, events and reports in one turn.
 const TURN: usize = 256;
@@ -82,7 +84,7 @@ pub(crate) struct Parts {
     pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
     pub(crate) launch_timeout: Duration,
-    /// The deadline of deployments without one of their own.
+    /// The deadline of deployments whose request specifies none.
     pub(crate) deadline: Option<Deadline>,
     /// See [`crate::Config`].
     pub(crate) max_running_deployments: usize,
@@ -103,7 +105,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Reads everything and begins a term.
+    /// Reads all records and begins a term.
     pub(crate) async fn load(
         store: Arc<dyn Store>,
         config: &Config,
@@ -142,8 +144,8 @@ impl Stored {
 /// The actor.
 pub(crate) struct Core {
     repository: Repository,
-    /// Records of which the store may have another state than this core: the result of their last
-    /// write is unknown, or they changed without a request.
+    /// Records whose state in the store may differ from the core's: the result of their last write
+    /// is unknown, or they changed without a request.
     unstored: Touched,
     scheduler: Arc<dyn SchedulerApi>,
     checker: Checker,
@@ -153,7 +155,7 @@ pub(crate) struct Core {
     drafts: Vec<Draft>,
     /// Replies that are sent after the events.
     replies: Vec<Box<dyn FnOnce() + Send + Sync>>,
-    /// What definitions depend on beside themselves.
+    /// The settings that definitions depend on.
     definitions: Settings,
     launch: LaunchSettings,
     plan_form: PlanForm,
@@ -168,7 +170,7 @@ pub(crate) struct Core {
     service_ports: RangeInclusive<u16>,
     /// All apps and pods, with their instances.
     specs: BTreeMap<SpecId, SpecState>,
-    /// Agents that instances have to leave, because maintenance is due.
+    /// Agents that instances must leave before maintenance.
     leaving: BTreeSet<AgentId>,
     deployments: BTreeMap<String, Running>,
     /// The deployment of each locked app or pod.
@@ -278,7 +280,7 @@ pub(crate) fn start(
     ended.cancelled_owned()
 }
 
-/// What begins a turn.
+/// The input that begins a turn.
 enum First {
     Command(Command),
     Event(Event),
@@ -287,8 +289,8 @@ enum First {
 }
 
 impl Core {
-    /// Takes one more input of the turn, if one is ready. The end of the events is noticed by the
-    /// next turn.
+    /// Takes one more input of each kind for the turn, if it is ready. The end of the event stream
+    /// is handled by the next turn.
     fn take(
         &mut self,
         requests: &mut Vec<Command>,
@@ -352,7 +354,8 @@ impl Core {
             let state = id.and_then(|id| self.specs.get_mut(&id));
             let terminal = is_terminal(records);
             match (state, Instance::of_records(records)) {
-                // Given up: another instance has its place, or none.
+                // The instance was given up on an unreachable agent: it is being replaced, or was
+                // not wanted any more.
                 (_, Some(instance))
                     if instance.condition().is_unreachable()
                         && (!instance.replica.is_wanted() || instance.replica.restarting) =>
@@ -361,7 +364,7 @@ impl Core {
                 }
                 (Some(state), Some(instance)) => {
                     if terminal {
-                        // It ended while nobody led; what follows is decided below.
+                        // The task ended while there was no leader. `step_ended` handles its end.
                         ended.push(instance.id.clone());
                     }
                     if let Some(earlier) = state.insert_newest(instance) {
@@ -402,8 +405,7 @@ impl Core {
         self.step(id, instance, Input::Decommission);
     }
 
-    /// Applies what happened to an instance, and executes what follows. Returns whether anything
-    /// followed.
+    /// Applies an input to an instance, and executes the effects. Returns whether there were any.
     fn step(&mut self, id: &SpecId, instance: &InstanceId, input: Input<'_>) -> bool {
         let Some(state) = self.specs.get_mut(id) else {
             return false;
@@ -466,7 +468,7 @@ impl Core {
                 }
             }
         }
-        // Another goal is a change of the instance, too.
+        // A changed goal is published as a change of the instance, too.
         let told = effects.iter().any(|effect| matches!(effect, Effect::Changed(_)));
         if let Some(next) = &next
             && next.goal != known.replica.goal
@@ -495,7 +497,7 @@ impl Core {
         !effects.is_empty()
     }
 
-    /// A version that no other definition or deployment has.
+    /// A version that differs from those of all other definitions and deployments.
     fn new_version(&mut self) -> Moment {
         let version = Moment::after(self.last_version);
         self.last_version = Some(version);

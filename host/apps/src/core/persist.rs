@@ -34,7 +34,7 @@ const DEPLOYMENTS: &str = "deployments/";
 const GROUPS: &str = "groups/";
 const HISTORY: &str = "history/";
 
-/// Past definitions that are read at the same time.
+/// The number of past definitions that are read concurrently.
 const READS: usize = 16;
 
 /// An app or pod in the store.
@@ -43,9 +43,9 @@ pub(crate) struct SpecRecord {
     pub(crate) spec: Spec,
     /// Identifies the configuration of `spec`.
     pub(crate) config: Arc<str>,
-    /// Without the current one, oldest first.
+    /// The past versions without the current one, oldest first.
     pub(crate) past: Vec<PastVersion>,
-    /// Deleted; kept until its instances are gone.
+    /// Whether it is deleted. The record is kept until all instances have ended.
     #[serde(default)]
     pub(crate) gone: bool,
     #[serde(default)]
@@ -67,8 +67,8 @@ pub(crate) struct PastVersion {
 }
 
 impl SpecRecord {
-    /// Whether an instance of this version has to be replaced. The content of the definition
-    /// decides, not its time: after a rollback, instances of the restored content stay.
+    /// Whether an instance of this version has to be replaced. The versions' configurations are
+    /// compared, not their times: after a rollback, instances of the restored definition are kept.
     pub(crate) fn is_outdated(&self, version: Moment) -> bool {
         if self
             .restarted_at
@@ -80,7 +80,7 @@ impl SpecRecord {
         version != self.spec.version() && past().is_none_or(|past| past.config != self.config)
     }
 
-    /// The versions whose instances stay.
+    /// The versions whose instances are kept.
     pub(crate) fn current_versions(&self) -> BTreeSet<Moment> {
         self.versions()
             .filter(|version| !self.is_outdated(*version))
@@ -184,7 +184,7 @@ impl Repository {
         Ok(stored.map(|stored| stored.value))
     }
 
-    /// Many past definitions, without those that are not kept.
+    /// Reads several past definitions, and omits those that are not kept.
     pub(super) async fn definitions(
         &self,
         wanted: impl IntoIterator<Item = (SpecId, Moment)>,
@@ -276,11 +276,11 @@ impl Changes {
     }
 }
 
-/// Reads a record as the core does, and returns it as the core writes it, with its key. `None`: no
-/// record of the service has such a key.
+/// Decodes a record as the core does, and returns it in the form in which the core writes it, with
+/// its key. `None` if no record of the service has such a key.
 ///
 /// # Errors
-/// It cannot be read.
+/// The record cannot be decoded.
 pub(crate) fn normalized(key: &str, record: &Value) -> Option<serde_json::Result<(String, Value)>> {
     fn read<T: DeserializeOwned + Serialize>(
         record: &Value,

@@ -1,5 +1,5 @@
-//! Prepares a request: the definitions after it, its deployment, and what is stored, without any
-//! effect.
+//! Prepares a request without any effect: computes the definitions after it, its deployment, and
+//! the records to store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::tree::Tree;
 use crate::tree::edit::{Edited, EditedSpec, Restart};
 
 impl Core {
-    /// Plans a change without any effect.
+    /// Validates and plans a change without any effect.
     pub(super) async fn prepare(
         &mut self,
         batch: &Batch,
@@ -31,7 +31,7 @@ impl Core {
         options: Options,
     ) -> Result<Prepared, Refusal> {
         let (version, force) = (self.new_version(), options.force);
-        // A deployment that restores what was before must not be given up in turn.
+        // A deployment that reverts another has no deadline, so that it is not reverted itself.
         let reverts = matches!(edit, Edit::Revert(_));
         let deadline = options.deadline.or(self.deadline).filter(|_| !reverts);
         let Outcome {
@@ -83,7 +83,7 @@ impl Core {
             problems.add("/dependencies", cycle.to_string());
             Refusal::Invalid(Invalid::Rules(problems))
         })?;
-        // What restarts nothing and starts nothing is no deployment.
+        // A change that neither starts nor replaces instances is not counted as a deployment.
         let deploys = !steps.is_empty() && cancels.is_empty();
         self.check_limits(batch, &edited, deploys)?;
         let change = Change::new(version, group, &edited, affected);
@@ -108,8 +108,8 @@ impl Core {
         })
     }
 
-    /// The limits of running deployments and of apps. `deploys`: another deployment will run in
-    /// addition to the running ones. A change that adds no apps is always possible.
+    /// Checks the limits of running deployments and of apps. `deploys`: whether one more deployment
+    /// will run. A change that adds no apps never exceeds the limit of apps.
     fn check_limits(&self, batch: &Batch, edited: &Edited, deploys: bool) -> Result<(), Refusal> {
         let accepted = batch
             .prepared
@@ -128,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Adds what a prepared request stores to the changes of the batch.
+    /// Adds the records of a prepared request to the changes of the batch.
     pub(super) fn store(&self, batch: &mut Batch, mut prepared: Prepared) -> Result<Prepared, Refusal> {
         let (mut changes, mut history) = (Changes::default(), batch.history.clone());
         let mut tree = prepared.tree.clone();
@@ -211,7 +211,7 @@ impl Core {
         Ok(())
     }
 
-    /// The versions that a new record no longer has.
+    /// The versions that the new record omits.
     fn dropped_versions(&self, record: &SpecRecord) -> Vec<(SpecId, Moment)> {
         let id = record.spec.id();
         let before = self.specs.get(id).map(|state| state.record.versions());
@@ -223,8 +223,8 @@ impl Core {
             .collect()
     }
 
-    /// The records of apps and pods that the cancelled deployments were deleting: they exist again,
-    /// unless `edited` names them.
+    /// The records of apps and pods that the cancelled deployments were deleting, without the mark
+    /// of deletion. Those that `edited` names are left out.
     pub(super) fn revived(&self, cancelled: &[String], edited: &[EditedSpec]) -> Vec<SpecRecord> {
         let named: BTreeSet<&SpecId> = edited.iter().map(|app| &app.id).collect();
         let deployments = cancelled.iter().filter_map(|id| self.deployments.get(id));
@@ -240,7 +240,7 @@ impl Core {
             .collect()
     }
 
-    /// Whether any instance has to be replaced under this record.
+    /// Whether this record makes it necessary to replace an instance.
     fn has_outdated(&self, record: &SpecRecord) -> bool {
         let Some(state) = self.specs.get(record.spec.id()).filter(|_| !record.gone) else {
             return false;
@@ -270,7 +270,8 @@ impl Core {
         };
         let checks = self.launch.checks;
         let config = match present {
-            // Another release of this daemon may compute another digest.
+            // The digest is kept, because another release of this daemon may compute a different
+            // one.
             Some(present) if present.spec.effect_of(spec, checks) != Effect::Replace => {
                 Arc::clone(&present.config)
             }
@@ -283,7 +284,7 @@ impl Core {
                 config: Arc::clone(&present.config),
             });
         }
-        // Versions of instances are kept: without one it is unknown what the instance runs.
+        // Versions that instances run are kept, because their definitions are needed.
         let used = state.map(SpecState::used_versions).unwrap_or_default();
         let mut excess = (past.len() + 1).saturating_sub(self.max_versions);
         past.retain(|past| {
@@ -305,7 +306,8 @@ impl Core {
     }
 }
 
-/// Apps and pods start with no instances: nothing is to be waited for.
+/// The first step is done immediately if it only starts apps and pods, because these have no
+/// instances yet.
 fn first_step(steps: &[Step]) -> usize {
     let starts = |step: &Step| {
         let mut actions = step.actions.iter();

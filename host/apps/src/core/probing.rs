@@ -1,5 +1,5 @@
-//! What probes are made of an instance, and what follows from their results: check results, health,
-//! kills for health, and readiness.
+//! The probes of an instance, and the effects of their results: check results, health, kills of
+//! unhealthy tasks, and readiness.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::time::Moment;
 const HEALTH_CHECKED: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
 
 impl SpecState {
-    /// The definition whose probes apply to an instance: the present one, or its own if it is being
-    /// replaced.
+    /// The definition whose probes apply to an instance: the current one, or the one it was
+    /// launched from if it is being replaced.
     fn definition_of(&self, instance: &Instance) -> &Spec {
         let version = instance.version();
         if self.is_outdated(instance) {
@@ -36,7 +36,7 @@ impl SpecState {
         }
     }
 
-    /// The probes that the definition of an instance has, and whether this daemon makes them.
+    /// The probes in the definition of an instance, and whether this daemon makes them.
     fn defined_probes(&self, known: &Instance, checks: Checks) -> Vec<(Probe, bool)> {
         let definition = self.definition_of(known);
         let mut purposes: Vec<(Purpose, &Arc<TaskRecord>, bool)> = Vec::new();
@@ -75,19 +75,19 @@ impl SpecState {
         probes.collect()
     }
 
-    /// What the checks of an instance say.
+    /// Whether the checks of an instance allow a deployment to count it.
     pub(super) fn fitness(&self, instance: &Instance) -> Fitness {
         instance.fitness(self.definition_of(instance), !self.is_outdated(instance))
     }
 }
 
 impl Core {
-    /// Whether new instances have to become ready.
+    /// Whether a deployment waits until new instances are ready.
     fn is_deploying(&self, id: &SpecId) -> bool {
         self.locks.contains_key(id)
     }
 
-    /// The probes of a running task, or of all tasks of a group.
+    /// The probes of a running task, or of all tasks in its group.
     pub(super) fn probes_of(&self, task: &TaskId) -> Result<Vec<(Probe, bool)>, Refusal> {
         let found = InstanceId::of_task(task).and_then(|(instance, _)| {
             let state = self.specs.get(&instance.spec()?)?;
@@ -144,7 +144,7 @@ impl Core {
         self.judge(id, instance);
     }
 
-    /// Probes whether instances are ready, if a deployment waits for that.
+    /// Starts the readiness checks of instances, if a deployment waits for them.
     pub(super) fn update_readiness(&mut self, id: &SpecId) {
         let Some(state) = self.specs.get(id) else { return };
         if state.record.spec.readiness_checks().is_empty() || !self.is_deploying(id) {
@@ -164,9 +164,9 @@ impl Core {
         }
     }
 
-    /// Tells of health checks that were added and removed, drops the results of probes that have
-    /// changed, and repeats these probes. `before` and `after` are the definitions, as far as the
-    /// app or pod existed and exists.
+    /// Publishes events about health checks that were added and removed, drops the results of
+    /// changed probes, and repeats these probes. `before` and `after` are the definitions; `None`
+    /// for a new or deleted app or pod.
     pub(super) fn definition_changed(&mut self, id: &SpecId, before: Option<&Spec>, after: Option<&Spec>) {
         let checks = |spec: Option<&Spec>| spec.map(|spec| spec.health_checks().to_vec()).unwrap_or_default();
         let (old, new) = (checks(before), checks(after));
@@ -219,13 +219,13 @@ impl Core {
         }
     }
 
-    /// Handles one result. Returns the app if its deployment or its instances may go on.
+    /// Handles one result. Returns the app if the result may allow its next action.
     fn report(&mut self, report: Report) -> Option<SpecId> {
         let Report { probe, look } = report;
         let id = probe.instance.spec()?;
         let state = self.specs.get(&id)?;
         let known = state.instances.get(&probe.instance)?;
-        // A report about an earlier task or an earlier definition.
+        // The report belongs to an earlier task or an earlier definition.
         if known.replica.incarnation != probe.incarnation
             || !probe.is_defined_by(state.definition_of(known), probe.purpose)
         {
@@ -277,7 +277,7 @@ impl Core {
                 let (record, result) = (Arc::clone(&part.record), part.check_result());
                 let version = known.version().to_string();
                 let facts = known.facts_of(Some(&record), app, &version);
-                // As when the agent makes the check.
+                // Publishes the same event as for a check that the agent makes.
                 let status = record.status.as_ref();
                 let status = status.map(|status| shapes::status_update(facts, status));
                 let checked =
@@ -285,7 +285,7 @@ impl Core {
                 self.drafts.extend(status);
                 self.drafts.extend(checked);
             }
-            // The last result stays, and the failure explains why there is no newer one.
+            // The last result is kept, and the failure explains why there is no newer one.
             Look::Ended(Err(failure)) => {
                 if part.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
                     tracing::warn!(app = %app, task = %part.record.id, reason = ?failure.reason, message = failure.message, "check failed without a result");
@@ -297,8 +297,9 @@ impl Core {
         self.dirty.insert(app.clone());
     }
 
-    /// Applies what one health check says of an instance, tells of it, and kills the task if it is
-    /// unhealthy for too long. Returns whether its health has changed.
+    /// Applies one result of a health check, publishes the events about it, and kills the task if
+    /// it has been unhealthy for too long. Returns whether the instance's health has changed or its
+    /// task is killed.
     fn observe(
         &mut self,
         app: &SpecId,
@@ -351,7 +352,7 @@ impl Core {
         changed || observed.kill
     }
 
-    /// Kills a task for its health; the next one takes its place.
+    /// Kills an unhealthy task; the instance launches its next one.
     fn kill_unhealthy(&mut self, app: &SpecId, instance: &InstanceId, index: usize) {
         let Some(known) = self.instance_mut(app, instance) else {
             return;
@@ -378,7 +379,7 @@ impl Core {
         self.step(app, instance, Input::Restart);
     }
 
-    /// Handles the health that a status update of the agent reports.
+    /// Applies the health in a status update of the agent.
     pub(super) fn agent_health(
         &mut self,
         app: &SpecId,
@@ -404,8 +405,8 @@ impl Core {
         }
     }
 
-    /// Handles the health of a pod's container, which a status update of the agent reports. The
-    /// agent kills unhealthy containers.
+    /// Applies the health of a pod's container in a status update of the agent. The agent kills
+    /// unhealthy containers itself.
     pub(super) fn container_health(
         &mut self,
         pod: &SpecId,
@@ -436,7 +437,8 @@ impl Core {
         self.judge(pod, instance);
     }
 
-    /// Takes over what the agent reported under an earlier leader; that was told then.
+    /// Restores the health that the agent reported under an earlier leader, which has published the
+    /// events.
     fn recall_agent_health(&mut self, app: &SpecId, instance: &InstanceId, record: &TaskRecord) {
         let Some(healthy) = record.healthy() else { return };
         let updated = Moment::from(record.updated_at);
@@ -472,7 +474,7 @@ impl Core {
             .collect()
     }
 
-    /// Takes note of the fitness of an instance.
+    /// Updates the fitness of an instance, as deployments see it.
     fn judge(&mut self, app: &SpecId, instance: &InstanceId) {
         let state = self.specs.get(app);
         let fitness = state.and_then(|state| Some(state.fitness(state.instances.get(instance)?)));
@@ -481,7 +483,7 @@ impl Core {
         }
     }
 
-    /// Handles the result of a readiness check. Returns whether the task is ready now.
+    /// Handles the result of a readiness check. Returns whether the task is ready.
     fn readiness_report(&mut self, app: &SpecId, probe: &Probe, result: &Result<Outcome, Failure>) -> bool {
         let deploying = self.is_deploying(app);
         let Some(known) = self.instance_mut(app, &probe.instance) else {
@@ -499,7 +501,7 @@ impl Core {
         }));
         self.dirty.insert(app.clone());
         if ready || !deploying {
-            // It is not asked again.
+            // A ready task is not probed again.
             self.update_check(app, &probe.instance, Occasion::TaskRuns);
         }
         ready
@@ -518,7 +520,7 @@ fn subject(instance: &Instance, check: &HealthCheck, now: Moment) -> Subject {
     }
 }
 
-/// The results of the new health checks: those of an equal old one.
+/// The results of the new health checks: a check that is unchanged keeps its result.
 fn kept(states: &[HealthState], old: &[HealthCheck], new: &[HealthCheck]) -> Vec<HealthState> {
     let before = |check: &HealthCheck| {
         let index = old.iter().position(|one| one == check)?;

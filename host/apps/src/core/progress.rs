@@ -18,8 +18,8 @@ use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::time::Moment;
 
-/// How often one app or pod is reconciled before the core does anything else; far more than any
-/// plan has steps.
+/// How many times one app or pod is reconciled before the core continues with other work; much more
+/// than any plan needs.
 const MAX_PASSES: usize = 100;
 
 /// A running deployment.
@@ -30,14 +30,15 @@ pub(super) struct Running {
     pub(super) open: BTreeMap<SpecId, ActionKind>,
     /// Apps and pods with an action in a later step.
     waiting: BTreeSet<SpecId>,
-    /// Apps and pods whose canaries are complete and healthy, with the time since when.
+    /// Apps and pods whose canaries are complete and healthy, and since when.
     pub(super) held: BTreeMap<SpecId, Moment>,
     /// Open while the current step runs.
     _span: Span,
 }
 
 impl Running {
-    /// Whether all that is left of the current step are restarts that wait, and since when.
+    /// The time since when the current step only waits for canaries; `None` if other actions are
+    /// open.
     pub(super) fn held_since(&self) -> Option<Moment> {
         let waits = |id: &SpecId| self.held.get(id).copied();
         let since: Option<Vec<Moment>> = self.open.keys().map(waits).collect();
@@ -46,7 +47,7 @@ impl Running {
 }
 
 impl Core {
-    /// Takes over a deployment, in its current step.
+    /// Locks the apps and pods of a deployment, and begins or continues its current step.
     pub(super) fn run(&mut self, deployment: Deployment) {
         let id: Arc<str> = deployment.id.as_str().into();
         for app in deployment.specs() {
@@ -86,7 +87,7 @@ impl Core {
         self.deployments.insert(running.deployment.id.clone(), running);
     }
 
-    /// The place of launches of the apps and pods of a deployment.
+    /// Sets the trace context for launches of the apps and pods of a deployment.
     fn set_trace(&mut self, deployment: &Deployment, trace: &TraceContext) {
         for id in deployment.specs() {
             if let Some(state) = self.specs.get_mut(id) {
@@ -114,9 +115,9 @@ impl Core {
         Some(deployment)
     }
 
-    /// Does what is to be done next for all apps and pods that changed, and proceeds with the
-    /// deployments whose steps are done, until nothing is left to do or the store has to be waited
-    /// for.
+    /// Carries out the next actions of all apps and pods that changed, and continues the
+    /// deployments whose steps are done, until there is nothing left to do or a write of the store
+    /// has failed.
     pub(super) async fn settle(&mut self) {
         loop {
             while let Some(id) = self.pending.pop_first() {
@@ -128,15 +129,16 @@ impl Core {
         }
     }
 
-    /// Applies its action in its deployment to an app or pod, or else keeps its number of
-    /// instances.
+    /// Continues the current action of an app or pod in its deployment. Without one, keeps its
+    /// number of instances.
     fn reconcile(&mut self, id: &SpecId) {
         self.dirty.insert(id.clone());
         self.update_readiness(id);
         let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
         let action = running.and_then(|running| running.open.get(id).copied());
         if action.is_none() && running.is_some_and(|running| running.waiting.contains(id)) {
-            // Its definition is the new one already, its instances are not.
+            // A later step handles it: the definition is already the new one, but the instances
+            // must not change yet.
             return;
         }
         let canary = running.and_then(|running| running.deployment.canary);
@@ -162,17 +164,17 @@ impl Core {
                 self.action_done(id);
                 break;
             }
-            // Removing an unlaunched instance or starting one may allow the next action
-            // immediately.
+            // Another action may be possible immediately after an unlaunched instance was removed
+            // or a new one was started.
             if directive.decommission.is_empty() && directive.restart.is_empty() && directive.start == 0 {
                 break;
             }
         }
-        // Set by the actions themselves.
+        // The actions above marked it as pending again.
         self.pending.remove(id);
     }
 
-    /// Removes and starts instances.
+    /// Removes, restarts and starts instances.
     fn obey(&mut self, id: &SpecId, directive: &Directive<InstanceId>) {
         for instance in &directive.decommission {
             self.decommission(id, instance);
@@ -203,8 +205,8 @@ impl Core {
         }
     }
 
-    /// Stores the progress of all deployments whose steps are done, and proceeds with them. Returns
-    /// false when the store has to be waited for.
+    /// Stores the progress of all deployments whose steps are done, and continues them. Returns
+    /// false if the store failed.
     async fn next_steps(&mut self) -> bool {
         let finished: Vec<Arc<Deployment>> = self
             .finished
@@ -233,7 +235,7 @@ impl Core {
         true
     }
 
-    /// What the store has to know once the current steps of these deployments are done.
+    /// The changes of the store after the current steps of these deployments.
     fn progress(
         &self,
         finished: &[Arc<Deployment>],
@@ -248,7 +250,7 @@ impl Core {
                     self.delete_unused(&mut changes, &id, version);
                 }
             } else {
-                // With the step, so that a restart of the daemon does not report it again.
+                // The step is stored, so that a restarted daemon does not report it again.
                 changes.put_deployment(&Deployment {
                     current: deployment.current + 1,
                     ..Deployment::clone(deployment)
@@ -275,7 +277,7 @@ impl Core {
         }
     }
 
-    /// Proceeds after a completed and stored step, or ends the deployment.
+    /// Begins the next step after a completed and stored one, or ends the deployment.
     fn next_step(&mut self, deployment: &Deployment) {
         for app in stopped(deployment) {
             self.specs.remove(app);

@@ -12,8 +12,9 @@ use crate::instance::Instance;
 use crate::time::Moment;
 
 impl Core {
-    /// Combines the instances that were found by their tasks with the scheduler's reservations.
-    /// Returns the requests of instances that have no task. Reservations of nothing are released.
+    /// Matches the instances that were restored from their tasks with the scheduler's reservations.
+    /// Returns task requests for the instances without a task. Reservations without an instance are
+    /// released.
     pub(super) fn restore_residents(&mut self) -> Vec<TaskRequest> {
         let mut requests = Vec::new();
         let reservations = self.scheduler.reservations();
@@ -28,7 +29,8 @@ impl Core {
             if let Some(known) = state.instance_mut(&id) {
                 known.volumes = reservation.volumes.as_slice().into();
                 if !known.replica.is_wanted() {
-                    // Its task was being ended for the next one: otherwise it would be released.
+                    // A kill for a replacement was under way: otherwise the reservation would be
+                    // marked for release.
                     known.replica.goal = Goal::Running;
                     known.replica.restarting = true;
                 }
@@ -43,7 +45,7 @@ impl Core {
         requests
     }
 
-    /// Takes note of the volumes of an instance.
+    /// Updates the volumes of an instance.
     pub(super) fn reservation_changed(&mut self, key: &str, reservation: Option<&Reservation>) {
         let id = InstanceId::parse(key);
         let place = id.and_then(|id| Some((id.spec()?, id)));
@@ -61,7 +63,7 @@ impl Core {
         }
     }
 
-    /// Replaces the task of an instance that keeps its volumes and so its agent.
+    /// Replaces the task of an instance that keeps its volumes and therefore its agent.
     pub(super) fn restart_in_place(&mut self, id: &SpecId, instance: &InstanceId) {
         let Some(state) = self.specs.get_mut(id) else {
             return;
@@ -83,7 +85,8 @@ impl Core {
     }
 }
 
-/// Whether instances may have volumes: an app of the same id may have been created without any.
+/// Whether the reservations of its instances are kept. A new app with the same id may have no
+/// volumes.
 fn keeps_volumes(state: &SpecState) -> bool {
     !state.record.gone && state.record.spec.is_resident()
 }

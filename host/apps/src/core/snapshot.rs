@@ -23,7 +23,7 @@ use crate::tree::Group;
 pub(crate) struct Snapshot {
     /// Apps and pods without those that are being deleted.
     pub(crate) specs: OrdMap<SpecId, Arc<SpecView>>,
-    /// Apps and pods that are being deleted, while they have tasks.
+    /// Apps and pods that are being deleted, as long as they have tasks.
     pub(crate) deleted: OrdMap<SpecId, Arc<SpecView>>,
     /// Groups with definitions; the root group may have none.
     pub(crate) groups: OrdMap<GroupId, Arc<Group>>,
@@ -122,7 +122,7 @@ impl SpecView {
         self.backoff.until(now.timestamp()).is_some() && self.instances.values().any(waits)
     }
 
-    /// The definition that a task was launched from; the current one if that one is not known.
+    /// The definition that a task was launched from; the current one if that definition is unknown.
     pub(crate) fn definition(&self, version: Moment) -> &Spec {
         self.past.get(&version).unwrap_or(&self.spec)
     }
@@ -160,7 +160,7 @@ pub(crate) struct ContainerTermination {
 }
 
 impl ContainerTermination {
-    /// From the last status of a task. Agents tell the exit code only in its message.
+    /// Parses the last status of a task. Agents report the exit code only in the message.
     pub(crate) fn of(record: &TaskRecord) -> Self {
         let message = record.status.as_ref().and_then(|status| status.message.clone());
         let message = message.unwrap_or_default();

@@ -31,14 +31,14 @@ pub(super) struct SpecState {
     versions: Arc<[Moment]>,
     /// The run spec of new tasks.
     pub(super) run_spec: Arc<RunSpec>,
-    /// The versions whose instances stay; instances of other versions are replaced.
+    /// The versions whose instances are kept; instances of other versions are replaced.
     pub(super) current: BTreeSet<Moment>,
     pub(super) backoff: LaunchBackoff,
-    /// The last question which instances to kill, and its answer.
+    /// The last call of the matcher for a selection of kills, and its result.
     pub(super) kill_choice: Option<SelectedKills>,
-    /// Shared with readers; an instance is copied when it changes.
+    /// Shared with snapshots; an instance is copied when it changes.
     pub(super) instances: OrdMap<InstanceId, Arc<Instance>>,
-    /// The place of the deployment's current step, which launches belong to.
+    /// The trace context of the deployment's current step, to which launches belong.
     pub(super) trace: TraceContext,
 }
 
@@ -77,8 +77,8 @@ impl SpecState {
         self.past.insert(spec.version(), spec);
     }
 
-    /// Adds an instance that was found by its task. Returns the task that is not the instance's
-    /// current one, if it has two: the earlier was given up on an unreachable agent.
+    /// Adds an instance that was restored from its task. If it has two tasks, the earlier one was
+    /// given up on an unreachable agent; returns that one.
     pub(super) fn insert_newest(&mut self, instance: Instance) -> Option<TaskId> {
         let known = self.instances.get(&instance.id);
         if known.is_some_and(|known| known.replica.incarnation > instance.replica.incarnation) {
@@ -88,8 +88,7 @@ impl SpecState {
         earlier.map(|earlier| earlier.task())
     }
 
-    /// The instances as deployments see them. `leaving`: agents that are about to go into
-    /// maintenance.
+    /// The instances as deployments see them. `leaving`: agents whose maintenance is imminent.
     pub(super) fn members(&self, leaving: &BTreeSet<AgentId>) -> Vec<Member<InstanceId>> {
         let selected = |instance: &Instance| {
             let choice = self.kill_choice.as_ref();
@@ -103,12 +102,12 @@ impl SpecState {
         self.instances.values().map(member).collect()
     }
 
-    /// Whether the configuration of the instance is another than the present one.
+    /// Whether the instance was launched from another configuration than the current one.
     pub(super) fn is_outdated(&self, instance: &Instance) -> bool {
         !self.current.contains(&instance.version())
     }
 
-    /// Takes over a definition.
+    /// Replaces the definition.
     pub(super) fn set_record(&mut self, record: SpecRecord, launch: &LaunchSettings) {
         let before = std::mem::replace(&mut self.record, record);
         if before.spec.version() != self.record.spec.version() {
@@ -144,7 +143,7 @@ impl SpecState {
         }
     }
 
-    /// Notes the end of a pod's instance.
+    /// Records the end of a pod's instance.
     pub(super) fn ended(&mut self, instance: &Instance) {
         let terminations = &mut self.record.terminations;
         terminations.extend(Termination::new(instance));
@@ -152,7 +151,7 @@ impl SpecState {
         terminations.drain(..excess);
     }
 
-    /// The view for readers. It shares everything with this state.
+    /// The view for snapshots, which shares its contents with this state.
     pub(super) fn view(&self) -> SpecView {
         SpecView {
             spec: self.record.spec.clone(),

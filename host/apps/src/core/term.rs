@@ -77,15 +77,17 @@ pub struct Dependencies {
     pub(crate) policies: Arc<dyn Policies>,
     /// The agents' API, for checks; none in tests.
     pub(crate) agents: Option<Agents>,
-    /// This daemon's own ports and servers, which callbacks reach only when they are named.
+    /// This daemon's own ports and servers, which callbacks reach only if the settings name them
+    /// explicitly.
     pub(crate) reserved: Reserved,
     pub(crate) metrics: Metrics,
-    /// What readers see; empty until the service starts.
+    /// The snapshot for readers; empty until the service starts.
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
 impl Dependencies {
-    /// The plugin host, the cluster manager, and this daemon's own destinations. The metrics are registered in `registry`.
+    /// The plugin host, the cluster manager, and this daemon's own destinations. The metrics are
+    /// registered in `registry`.
     pub fn new(plugins: Plugins, cluster: &Client, reserved: Reserved, registry: &mut Registry) -> Self {
         Self {
             policies: Arc::new(plugins),
@@ -115,7 +117,7 @@ impl Dependencies {
         let records =
             TypedStore::new(Arc::clone(&term.store), &config.prefix).with_timeout(config.store_timeout);
         let stored = Stored::load(term.store, config, term.scheduler.as_ref()).await?;
-        // Every task of this term ends with it.
+        // Every task of this term ends when the term ends.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMANDS);
         let (reports_in, reports) = mpsc::channel(BATCHES);

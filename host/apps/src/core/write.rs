@@ -1,4 +1,4 @@
-//! What a request makes of the definitions.
+//! Computes the definitions that result from a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use crate::tree::edit::{EditContext, Editor, Restart};
 use crate::tree::revert::revert;
 
 impl Core {
-    /// Computes the definitions after a request. Past definitions are read from the store.
+    /// Computes the definitions that result from a request. Past definitions are read from the
+    /// store.
     pub(super) async fn edit(
         &self,
         tree: &Tree,
@@ -216,12 +217,12 @@ fn edit_pod(editor: &mut Editor<'_>, tree: &Tree, id: SpecId, edit: PodEdit) -> 
     Ok(())
 }
 
-/// An app, not a pod.
+/// Finds the app with this id; `None` for a pod.
 fn app<'a>(tree: &'a Tree, id: &SpecId) -> Option<&'a Spec> {
     tree.spec(id).filter(|spec| !spec.is_pod())
 }
 
-/// The rejection of another definition with the id of an app or pod.
+/// The rejection of a new definition whose id is in use.
 fn exists(tree: &Tree, id: SpecId) -> Refusal {
     if app(tree, &id).is_some() {
         Refusal::AppExists(id)

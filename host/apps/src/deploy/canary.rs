@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A restart replaces this many instances of each app or pod and then waits. A call or a time
-/// continues it; the deployment is rolled back when a new instance fails.
+/// A restart replaces this many instances of each app or pod and then waits. It continues on
+/// request or after a time; the deployment is rolled back when a new instance fails.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Canary {
     pub(crate) amount: Amount,
-    /// How long all new instances have to be healthy, with successful checks, until the restart
-    /// continues automatically. `None`: until a call.
+    /// How many seconds all new instances must be healthy, with successful checks, before the
+    /// restart continues automatically. `None`: it continues only on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<u32>,
     /// Whether the restart has continued.
@@ -16,17 +16,17 @@ pub(crate) struct Canary {
     pub(crate) continued: bool,
 }
 
-/// How many instances.
+/// The number of instances that are replaced first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Amount {
     Instances(u32),
-    /// Of the wanted number, above 0 and at most 100.
+    /// A share of the wanted number, above 0 and at most 100.
     Percent(f64),
 }
 
 impl Amount {
-    /// Parses `3` or `12.5%`; `None` for anything else, and for none or more than all.
+    /// Parses `3` or `12.5%`. `None` for other texts, for zero, and for more than 100%.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.strip_suffix('%') {
             Some(percent) => {

@@ -1,5 +1,4 @@
-//! What a request changed: the record from which a change is reverted, and groups go back to
-//! earlier versions.
+//! The record of what a request changed. It is needed for reverts, and for rollbacks of groups.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +32,8 @@ pub(crate) struct ChangedSpec {
 }
 
 impl Change {
-    /// The record of an edit. `affected` are those of its apps and pods that are changed, or whose
-    /// instances are.
+    /// The record of an edit. `affected` are the apps and pods whose definition or instances the
+    /// edit changes.
     pub(crate) fn new<'a>(
         version: Moment,
         group: GroupId,

@@ -1,8 +1,9 @@
 //! Deployments: the steps from one definition to another, and their progress.
 //!
-//! All of it is pure. [`plan`] computes the steps; [`advance`] and [`keep`] the next actions from
-//! the instances, with [`transom_replicas`]. The core executes them. A step is evaluated after
-//! every change until it is done. It has no state, so a restart of the daemon does not affect it.
+//! All of it is pure. [`plan`] computes the steps. [`advance`] and [`keep`] compute the next
+//! actions from the instances, with [`transom_replicas`], and the core executes them. A step is
+//! evaluated after every change until it is done. It has no state, so a restart of the daemon does
+//! not affect it.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod canary;
@@ -19,8 +20,8 @@ pub(crate) use canary::{Amount, Canary};
 pub(crate) use change::{Change, ChangedSpec};
 pub(crate) use plan::{ActionKind, Deadline, Deployment, Step};
 
-/// The next actions of an action of the plan. `canary`: a restart may replace only so many
-/// instances.
+/// The next actions on the instances in a step of the plan. `canary`: the number of instances that
+/// a restart may replace.
 pub(crate) fn advance(
     action: ActionKind,
     canary: Option<u32>,
@@ -36,7 +37,7 @@ pub(crate) fn advance(
     transom_replicas::advance(action, &policy::scaling(spec), instances)
 }
 
-/// The next actions of an app or pod without a deployment: its number of instances is kept.
+/// The next actions on the instances outside of a deployment: their number is kept.
 pub(crate) fn keep(spec: &Spec, instances: &[Member<InstanceId>]) -> Directive<InstanceId> {
     transom_replicas::advance(Action::Scale, &policy::scaling(spec), instances)
 }

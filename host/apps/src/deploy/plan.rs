@@ -133,7 +133,7 @@ pub(crate) struct Deployment {
     pub(crate) steps: Vec<Step>,
     /// Index of the current step; the number of steps when all are done.
     pub(crate) current: usize,
-    /// What it carries out, and a revert takes back. It locks these apps.
+    /// The change that it carries out, and that a revert undoes. Its apps and pods are locked.
     pub(crate) change: Change,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Deadline>,
@@ -143,7 +143,7 @@ pub(crate) struct Deployment {
     /// Since when its restarts wait with healthy new instances. Not stored.
     #[serde(skip)]
     pub(crate) held_since: Option<Moment>,
-    /// The place of the request that it carries out. Not stored.
+    /// The trace context of the request that it carries out. Not stored.
     #[serde(skip)]
     pub(crate) trace: TraceContext,
 }
@@ -167,13 +167,13 @@ impl Deployment {
         self.change.specs.iter().map(|spec| &spec.id)
     }
 
-    /// When it has to be done.
+    /// The time at which it must be done.
     pub(crate) fn due(&self) -> Option<Moment> {
         let deadline = self.deadline?;
         Some(self.version.plus_millis(i64::from(deadline.seconds) * 1000))
     }
 
-    /// What it is about, for event queries: its only app or pod, or the group.
+    /// The subject in event queries: its only app or pod, or the group.
     pub(crate) fn subject(&self) -> String {
         match self.change.specs.as_slice() {
             [only] => only.id.to_string(),
@@ -214,7 +214,7 @@ pub(crate) fn steps(
         },
     ];
     let mut layers = Layers::new(target);
-    // Dependencies of a group are those of all apps below it.
+    // The dependencies of a group apply to all apps below it.
     for group in groups {
         for spec in target.specs_below(group) {
             layers.of(spec.id())?;
@@ -260,8 +260,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The layer of an app or pod. Visits only what it depends on; not recursive, because chains of
-    /// dependencies may be long.
+    /// The layer of an app or pod. Visits only its dependencies. It is not recursive, because
+    /// chains of dependencies may be long.
     fn of(&mut self, spec: &SpecId) -> Result<u32, Cycle> {
         if let Some(layer) = self.known.get(spec) {
             return Ok(*layer);
@@ -300,8 +300,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// What an app or pod depends on, by its own dependencies and those of its groups. One that
-    /// does not exist is ignored.
+    /// The apps and pods that one depends on, because of its own dependencies and those of its
+    /// groups. Dependencies that do not exist are ignored.
     fn dependencies(&self, id: &SpecId) -> Vec<SpecId> {
         let own = self.tree.spec(id).into_iter().flat_map(Spec::dependencies);
         let groups: Vec<_> = id
@@ -337,7 +337,7 @@ mod tests {
             body["dependencies"] = rest["deps"].clone();
             let marked = rest["version"] == "marked-for-restart";
             body.as_object_mut().unwrap().remove("version");
-            // The fixture's apps may have both; planning allows it.
+            // The fixtures contain apps with both `cmd` and `args`, which planning allows.
             let args = body.as_object_mut().unwrap().remove("args");
             let mut app = app(&body);
             app.args = args
@@ -352,7 +352,7 @@ mod tests {
         described.as_object().unwrap().iter().map(read).collect()
     }
 
-    /// The fixtures mark a restart by another version.
+    /// The fixtures mark a restart by a different version.
     fn effect(old: &Spec, new: &Spec) -> Effect {
         if old.version() == new.version() {
             old.effect_of(new, Checks::default())

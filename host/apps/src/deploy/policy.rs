@@ -1,4 +1,4 @@
-//! The rules of a definition, as the life of its instances takes them.
+//! Converts the rules of a definition into policies of the crate `transom_replicas`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use transom_replicas::{BackoffPolicy, Policy, ScalingPolicy};
 use crate::model::{KillSelection, Spec, UnreachableStrategy};
 use crate::time::Moment;
 
-/// The number of instances, and how it is reached.
+/// The number of instances, and the limits while it changes.
 pub(crate) fn scaling(spec: &Spec) -> ScalingPolicy {
     ScalingPolicy {
         replicas: spec.instances(),
@@ -23,7 +23,7 @@ pub(crate) fn scaling(spec: &Spec) -> ScalingPolicy {
     }
 }
 
-/// The delay after failures.
+/// The backoff of launches after failures.
 pub(crate) fn backoff(spec: &Spec) -> BackoffPolicy {
     let backoff = spec.backoff();
     let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
@@ -34,7 +34,7 @@ pub(crate) fn backoff(spec: &Spec) -> BackoffPolicy {
     }
 }
 
-/// The fate of one instance. `replace`: false while the spec is being deleted.
+/// The policy of one instance. `replace`: false while the app or pod is being deleted.
 pub(crate) fn instance(spec: &Spec, launch_timeout: Duration, replace: bool) -> Policy<Moment> {
     Policy {
         launch_timeout,

@@ -11,12 +11,12 @@ use transom_store::typed::{self, TypedStore};
 use super::{Carried, Records};
 use crate::core::{format, persist};
 
-/// Keys that describe daemons, not the state of the service.
+/// The folder of records about daemons, which are not part of the service's state.
 const DAEMONS: &str = "daemons/";
-/// The number of terms; a copy begins with the first.
+/// The number of terms. A copy has none: its first leader begins with 1.
 const TERM: &str = "term";
 
-/// The document. Equal records give equal text.
+/// The document. The same records always result in the same text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backup {
@@ -50,7 +50,7 @@ pub enum BackupError {
         #[source]
         source: serde_json::Error,
     },
-    /// Records that this version does not know or cannot read; each with its reason.
+    /// Some records are unknown to this version or cannot be decoded; each with its reason.
     #[error("these records cannot be read: {}", .0.join("; "))]
     Records(Vec<String>),
     /// The text is not a backup.
@@ -67,11 +67,11 @@ pub enum BackupError {
 }
 
 impl Backup {
-    /// Copies the records under `prefix`, as they are at one point in time. The daemon of a shared
-    /// store may run.
+    /// Copies the records under `prefix` from one point in time. If the store is shared, its daemon
+    /// may be running.
     ///
     /// # Errors
-    /// The store fails or has records that this version cannot read.
+    /// The store fails or contains records that this version cannot decode.
     pub async fn of_store(store: Arc<dyn Store>, prefix: &str) -> Result<Self, BackupError> {
         format::check(&TypedStore::new(Arc::clone(&store), prefix)).await?;
         let folder = format!("{prefix}/");
@@ -104,7 +104,8 @@ impl Backup {
     /// Parses a document.
     ///
     /// # Errors
-    /// It is another document, of a later version, or has records that cannot be read.
+    /// The text is another document, was written by a later version, or contains records that
+    /// cannot be decoded.
     pub fn parse(text: &[u8]) -> Result<Self, BackupError> {
         let wrong = |error: serde_json::Error| BackupError::Document(error.to_string());
         let document: Value = serde_json::from_slice(text).map_err(wrong)?;
@@ -196,17 +197,18 @@ impl Backup {
     }
 }
 
-/// Whether a key under the prefix is part of the state.
+/// Whether a key under the prefix belongs to the state of the service.
 pub(super) fn is_record(key: &str) -> bool {
     !(key.starts_with(DAEMONS) || [TERM, format::KEY, transom_scheduler::FRAMEWORK_ID_KEY].contains(&key))
 }
 
-/// Whether a key under the prefix belongs to a daemon, whatever the state is.
+/// Whether a key under the prefix belongs to a daemon, and not to the state of the service.
 pub(super) fn is_of_daemon(key: &str) -> bool {
     key.starts_with(DAEMONS)
 }
 
-/// Whether a daemon has led with the records: it has counted a term.
+/// Whether a key under the prefix shows that a daemon has led with the records: the leader counts
+/// its term.
 pub(super) fn is_term(key: &str) -> bool {
     key == TERM
 }

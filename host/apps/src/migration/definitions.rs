@@ -1,5 +1,5 @@
-//! Definitions of apps, pods and groups: parsed and checked as those of clients, with the versions
-//! and times that Marathon gave them.
+//! Definitions of apps, pods and groups. They are parsed and checked like those of clients, but
+//! keep Marathon's versions and times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::time::Moment;
 use crate::tree::edit::{EditContext, Editor, Restart};
 use crate::tree::{Group, Tree};
 
-/// Groups may lie in one another as deep as this.
+/// The maximum depth of nested groups.
 const MAX_DEPTH: usize = 64;
 
 /// The definitions that can be carried.
@@ -38,7 +38,7 @@ struct Imported {
     past: BTreeMap<Moment, Spec>,
 }
 
-/// What definitions are read with.
+/// The settings with which definitions are parsed.
 struct Context<'a> {
     config: &'a Config,
     settings: Settings,
@@ -123,7 +123,7 @@ impl Definitions {
         }
     }
 
-    /// Checks the rules between definitions, and adds groups that only ids name.
+    /// Checks the rules between definitions, and adds groups that exist only as parts of ids.
     fn check_tree(&mut self, context: &Context<'_>, report: &mut Report) {
         let empty = Tree::default();
         let mut editor = Editor::new(&empty, context.edit(Moment::from(jiff::Timestamp::UNIX_EPOCH)));
@@ -156,8 +156,8 @@ impl Definitions {
         self.refused.contains(id)
     }
 
-    /// The definition that a task was launched from. One that Marathon has dropped is taken to be
-    /// the present one if only the number of instances has changed since.
+    /// The definition that a task was launched from. If Marathon no longer has it, the current one
+    /// is used, provided that only the number of instances has changed since.
     pub(super) fn of_task(&mut self, id: &SpecId, version: Moment) -> Option<Spec> {
         let imported = self.specs.get_mut(id)?;
         let present = &imported.record.spec;
@@ -178,7 +178,7 @@ impl Definitions {
         Some(past)
     }
 
-    /// What follows if a task does not have the present configuration.
+    /// The consequence, if a task does not have the current configuration.
     pub(super) fn outdated(&self, record: &TaskRecord) -> Option<String> {
         let id = SpecId::parse(&record.run_spec).ok()?;
         let imported = self.specs.get(&id)?;
@@ -243,7 +243,8 @@ impl Context<'_> {
         }
     }
 
-    /// An app or pod with its past. `used` are the versions that tasks were launched from.
+    /// Imports an app or pod with its past versions. `used` are the versions that tasks were
+    /// launched from.
     fn imported(
         &self,
         id: &SpecId,
@@ -285,7 +286,7 @@ impl Context<'_> {
                 }
             };
             let version = definition.version();
-            // Marathon changed the number of instances only.
+            // Since this version, only the number of instances has changed.
             let same = !is_pod && version >= spec.config_version();
             let config = if same {
                 Arc::clone(&config)
@@ -320,7 +321,7 @@ impl Context<'_> {
         })
     }
 
-    /// One definition, checked alone.
+    /// Parses one definition and checks it independently of the others.
     fn definition(&self, id: &SpecId, document: &Value, is_pod: bool) -> Result<Spec, Vec<String>> {
         let text = document["version"].as_str().unwrap_or_default();
         let version: Moment = text

@@ -1,5 +1,5 @@
-//! What a definition lost or changed when it was read: Marathon shows definitions in the form in
-//! which this service stores them, so every difference is one of meaning.
+//! Detects what a definition lost when it was parsed. Marathon shows definitions in the form in
+//! which this service stores them, so every difference changes the meaning.
 
 use serde_json::{Map, Value};
 
@@ -20,8 +20,8 @@ const SHOWN: [&str; 13] = [
     "versionInfo",
 ];
 
-/// Each difference with the path of its member. `theirs` is Marathon's document, `ours` what is
-/// stored of it.
+/// Lists each difference with the path of its member. `theirs` is Marathon's document, `ours` the
+/// stored one.
 pub(super) fn differences(theirs: &Value, ours: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let (Value::Object(theirs), Value::Object(ours)) = (theirs, ours) {
@@ -54,7 +54,7 @@ fn compare(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
         }
         _ if is_empty(theirs) && is_empty(ours) || is_same(theirs, ours) => {}
         (_, Value::Null) => found.push(format!("{path} is not carried")),
-        // A value may be secret.
+        // Such a value may be a secret, so it is not shown.
         _ if path.starts_with("/env") || path.contains("secret") => {
             found.push(format!("{path} has another value"));
         }

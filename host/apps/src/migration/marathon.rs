@@ -1,10 +1,10 @@
-//! A Marathon's state as it is read.
+//! The state of a Marathon, as its API returns it.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The answers of a Marathon. The caller has checked that lists are lists.
+/// The responses of a Marathon. The caller has checked that lists are arrays.
 #[derive(Clone, Debug, Default)]
 pub struct Marathon {
     /// `GET /v2/info`

@@ -1,24 +1,24 @@
-//! Takes the state of another Marathon or another store over.
+//! Imports the state of another Marathon or another store.
 //!
-//! * [`translate`] turns a Marathon's answers and the master's view of its tasks into records. It is
-//!   pure; who reads the answers is up to the caller.
+//! * [`translate`] turns a Marathon's responses and the master's view of its tasks into records. It
+//!   is pure: the caller sends the requests.
 //! * [`Backup`] is a copy of a store's records as one document.
 //! * [`Target`] writes records into a store on which no daemon leads.
 //!
 //! # Promises
 //!
-//! * Nothing is lost silently: what cannot be carried is refused by name, all of it at once, and
-//!   every difference is listed.
-//! * A store that has records of its own is never changed. Records that were copied from the same
-//!   place are replaced until a daemon has led with them, so an interrupted copy can be repeated.
-//! * A daemon refuses a store with a part of a copy; the framework's id is written last.
-//! * A running task of the current configuration stays: its record has its version, and versions of
-//!   one configuration have one digest.
+//! * Nothing is lost silently: everything that cannot be imported is refused by name in one report,
+//!   and every difference is listed.
+//! * A store with records of another origin is never changed. Records from the same origin are
+//!   replaced until a daemon has led with them, so an interrupted copy can be repeated.
+//! * A daemon refuses a store with an incomplete copy. The framework's id is written last.
+//! * A running task of the current configuration is kept: its record contains its version, and all
+//!   versions of one configuration have the same digest.
 //!
 //! # Not here
 //!
-//! Persistent volumes of Marathon's apps: reservations of another program would have to be seen on
-//! offers first. Backoffs, results of health checks and running deployments.
+//! Persistent volumes of Marathon's apps, because their reservations were made by another program
+//! and become known only with offers. Backoffs, results of health checks and running deployments.
 
 mod backup;
 mod definitions;
@@ -47,16 +47,16 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_field_names, reason = "the other fields are about them")]
 pub struct Records {
-    /// Where they come from; the same place has the same text.
+    /// The origin of the records. It is the same text for each copy from the same place.
     pub(crate) origin: String,
-    /// The id of the framework whose tasks they have.
+    /// The id of the framework that launched their tasks.
     pub(crate) framework_id: Option<String>,
-    /// By key, without the prefix of the service.
+    /// The records by their keys, without the prefix of the service.
     pub(crate) records: BTreeMap<String, Value>,
 }
 
 impl Records {
-    /// The id of the framework whose tasks they have.
+    /// The id of the framework that launched the tasks of the records.
     pub fn framework_id(&self) -> Option<&str> {
         self.framework_id.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What a translation carries, and what it does not.
+//! The result of a translation: what is imported, and what is not.
 
 use serde::Serialize;
 
@@ -9,11 +9,11 @@ pub struct Report {
     pub framework_id: Option<String>,
     /// The apps, pods and groups, in the order of their ids.
     pub carried: Vec<Carried>,
-    /// What differs, and what cannot be carried.
+    /// The differences, and what cannot be imported.
     pub findings: Vec<Finding>,
 }
 
-/// An app, pod or group that is carried.
+/// An app, pod or group that is imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Carried {
     /// `app`, `pod` or `group`.
@@ -29,7 +29,7 @@ pub struct Carried {
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What follows.
+    /// The consequence.
     pub kind: Kind,
     /// A path, a task, a setting or a URL.
     pub subject: String,
@@ -37,18 +37,18 @@ pub struct Finding {
     pub text: String,
 }
 
-/// What follows from a finding.
+/// The consequence of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Nothing is imported.
+    /// It cannot be imported, so nothing is imported.
     Refused,
     /// It is imported with this difference.
     Differs,
 }
 
 impl Kind {
-    /// The word for people and programs.
+    /// The word for users and in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -63,7 +63,7 @@ impl Report {
         self.findings.iter().all(|finding| finding.kind != Kind::Refused)
     }
 
-    /// Adds something that cannot be carried.
+    /// Adds something that cannot be imported.
     pub fn refuse(&mut self, subject: impl Into<String>, text: impl Into<String>) {
         self.find(Kind::Refused, subject.into(), text.into());
     }
@@ -77,7 +77,7 @@ impl Report {
         self.findings.push(Finding { kind, subject, text });
     }
 
-    /// With refusals first, otherwise in the order of the findings.
+    /// Sorts refusals before differences, and otherwise keeps the order.
     pub(super) fn sorted(mut self) -> Self {
         self.findings.sort_by_key(|finding| finding.kind);
         self

@@ -7,7 +7,7 @@ use transom_cluster::v1::{CapabilityType, FrameworkInfo};
 use super::marathon::Marathon;
 use super::report::Report;
 
-/// Returns the framework's id, if there is one.
+/// Compares both frameworks. Returns the id of Marathon's, if it has one.
 pub(super) fn compare(
     marathon: &Marathon,
     state: &GetState,
@@ -52,7 +52,7 @@ pub(super) fn compare(
     Some(id.to_owned())
 }
 
-/// A text of both sides: the setting, Marathon's value and ours, and what follows.
+/// A setting, Marathon's value, this service's value, and the consequence of a difference.
 type Pair<'a> = (&'static str, String, String, &'static str);
 
 fn compare_infos(theirs: &FrameworkInfo, ours: &FrameworkInfo, report: &mut Report) {
@@ -104,7 +104,8 @@ fn compare_infos(theirs: &FrameworkInfo, ours: &FrameworkInfo, report: &mut Repo
         ),
     ];
     for (setting, theirs, here, why) in refused {
-        // Marathon subscribes with the roles of all its apps, ours among them.
+        // Marathon subscribes with the roles of all its apps; this service's role may be one of
+        // them.
         let covered = setting == "apps.role" && theirs.split(',').any(|role| role == here);
         if theirs != here && !covered {
             report.refuse(setting, sides(&theirs, &here, why));

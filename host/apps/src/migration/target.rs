@@ -17,14 +17,14 @@ use crate::core::format::{self, Format};
 const LEASE: Duration = Duration::from_mins(1);
 /// The timeout of one batch.
 const TIMEOUT: Duration = Duration::from_secs(50);
-/// Changes of one batch.
+/// The maximum number of changes in one batch.
 const MAX_CHANGES: usize = 20_000;
-/// Bytes of one batch.
+/// The maximum number of bytes in one batch.
 const MAX_BYTES: usize = 32 << 20;
-/// Keys that an error names.
+/// The maximum number of keys in an error.
 const NAMED: usize = 5;
 
-/// Why a store cannot take the records.
+/// Why records cannot be written into a store.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// A daemon leads on it.
@@ -33,13 +33,13 @@ pub enum TargetError {
         /// The address of the daemon.
         holder: String,
     },
-    /// It has records of its own.
+    /// It contains records of another origin.
     #[error("the store has records already: {}; use an empty store, or another framework_name", .keys.join(", "))]
     NotEmpty {
         /// Some of their keys.
         keys: Vec<String>,
     },
-    /// A daemon has led with the records of an earlier import.
+    /// A daemon has led with the records of an earlier import, so they may have changed.
     #[error(
         "a daemon has led on this store since it was imported: its records are newer; use an empty store"
     )]
@@ -59,7 +59,7 @@ pub enum TargetError {
 
 type Result<T> = std::result::Result<T, TargetError>;
 
-/// A store, for the records under one prefix.
+/// A store into which records are written under one prefix.
 #[derive(Debug)]
 pub struct Target {
     store: Arc<dyn Store>,
@@ -78,10 +78,10 @@ impl Target {
         }
     }
 
-    /// Whether [`Self::write`] would write these records. Changes nothing.
+    /// Checks whether [`Self::write`] would write these records, without any effect.
     ///
     /// # Errors
-    /// Why it would not.
+    /// The reason why they would not be written.
     pub async fn check(&self, records: &Records) -> Result<()> {
         let name = Framework::lease(&self.prefix);
         let lease = typed::within(typed::TIMEOUT, self.store.lease(&name)).await;
@@ -92,11 +92,11 @@ impl Target {
         self.replaced(records).await.map(drop)
     }
 
-    /// Writes the records, while no daemon can lead. A failure leaves a store that daemons refuse,
-    /// or an unchanged one; the same call can be repeated.
+    /// Writes the records, while no daemon can lead. After a failure the store is either unchanged
+    /// or refused by daemons, and the same call can be repeated.
     ///
     /// # Errors
-    /// Why nothing was written, or not all.
+    /// The reason why the records were not written, or not all of them.
     pub async fn write(&self, records: &Records) -> Result<()> {
         let name = Framework::lease(&self.prefix);
         let holder = format!("{} transom-apps-import", Uuid::new_v4());
@@ -106,7 +106,7 @@ impl Target {
             acquired => acquired.map_err(failed("acquiring its lease"))?,
         };
         let outcome = self.write_with(records, &lease).await;
-        // Without this the lease ends with its time to live.
+        // If the release fails, the lease expires.
         let _ = typed::within(typed::TIMEOUT, self.store.release(&lease)).await;
         outcome
     }
@@ -151,8 +151,8 @@ impl Target {
         Ok(())
     }
 
-    /// The keys that give way to the records: those of an earlier copy from the same place, and of
-    /// a daemon that led without any apps.
+    /// The keys that are deleted: those of an earlier copy from the same origin, and those of a
+    /// daemon that has led without any apps.
     async fn replaced(&self, records: &Records) -> Result<Vec<String>> {
         let doing = "reading its records";
         let folder = format!("{}/", self.prefix);
@@ -208,7 +208,8 @@ fn encoded<T: serde::Serialize>(record: &T) -> Result<Bytes> {
     Ok(text.into())
 }
 
-/// The changes in batches that every store takes. A key that is deleted and put is only put.
+/// Splits the changes into batches that every store accepts. A key that is both deleted and put is
+/// only put.
 fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
     let put: std::collections::BTreeSet<String> = changes
         .iter()

@@ -1,4 +1,4 @@
-//! The tasks in Marathon's answers.
+//! The tasks in Marathon's responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::marathon::Marathon;
 
-/// A task in Marathon's answers.
+/// A task in Marathon's responses.
 #[derive(Debug, Default)]
 pub(super) struct MarathonTask {
     pub(super) spec: String,
@@ -25,7 +25,7 @@ pub(super) struct MarathonTask {
     pub(super) started_at: Option<Timestamp>,
 }
 
-/// All tasks in Marathon's answers, by their ids.
+/// All tasks in Marathon's responses, by their ids.
 #[derive(Debug)]
 pub(super) struct TaskIndex(pub(super) BTreeMap<String, MarathonTask>);
 
@@ -104,8 +104,8 @@ impl TaskIndex {
 }
 
 impl Marathon {
-    /// The versions from which tasks were launched, by the ids of apps and pods: definitions that
-    /// the translation needs.
+    /// The versions from which tasks were launched, by the ids of apps and pods. The translation
+    /// needs their definitions.
     pub fn used_versions(&self) -> BTreeMap<String, Vec<String>> {
         TaskIndex::new(self).versions()
     }

@@ -1,4 +1,4 @@
-//! Tasks: what Marathon knows of them joined with what the master knows.
+//! Joins Marathon's view of tasks with the master's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::model::Spec;
 use crate::task;
 use crate::time::Moment;
 
-/// The records of all tasks of the framework that run or may run.
+/// The records of the framework's tasks that run, or may run on an unreachable agent.
 pub(super) fn launched(
     index: &TaskIndex,
     state: &GetState,
@@ -47,7 +47,7 @@ pub(super) fn launched(
     for task in &live {
         match record(task, index, &agents, definitions) {
             Ok(record) => found.extend(record),
-            // Marathon gave it up, and would kill it when its agent is back, too.
+            // Marathon has given it up, and would also kill it when its agent returns.
             Err(_)
                 if task.state == TaskState::Unreachable && !index.0.contains_key(task.task_id.as_str()) =>
             {
@@ -59,7 +59,7 @@ pub(super) fn launched(
             Err(problem) => report.refuse(format!("task {}", task.task_id), problem),
         }
     }
-    // Containers of a pod that have ended while others run belong to its instance.
+    // Containers that have ended belong to a pod's instance as long as others in it run.
     let groups: BTreeSet<TaskId> = found
         .iter()
         .filter_map(|record: &TaskRecord| record.group.as_ref().map(|group| group.id.clone()))
@@ -96,7 +96,7 @@ pub(super) fn launched(
     found
 }
 
-/// The record of a task; `None` if its app or pod is refused already.
+/// The record of a task; `None` if its app or pod has already been refused.
 fn record(
     task: &v1::Task,
     index: &TaskIndex,
@@ -186,7 +186,7 @@ fn group(
     }))
 }
 
-/// One host port for each that the definition asks for.
+/// The host ports of a task, if it has as many as the definition requests.
 fn host_ports(told: &MarathonTask, definition: &Spec) -> Result<Vec<u16>, String> {
     match definition {
         Spec::App(app) => {

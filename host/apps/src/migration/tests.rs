@@ -1,4 +1,4 @@
-//! The translation of recorded answers, and what a service makes of it.
+//! The translation of recorded responses, and the start of a service with the result.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn web(task: &str) -> Value {
     app
 }
 
-/// The same app before it was scaled.
+/// The same app as it was before it was scaled.
 fn before(mut app: Value) -> Value {
     app["version"] = json!(OLD);
     app["instances"] = json!(3);
@@ -100,7 +100,7 @@ fn task(id: &str, framework: &str) -> Value {
     })
 }
 
-/// The master's view of these tasks, and of those of another framework.
+/// The master's view with these tasks, and with those of another framework.
 fn state(tasks: &[&str]) -> Value {
     let mut tasks: Vec<Value> = tasks.iter().map(|id| task(id, "fw")).collect();
     tasks.push(task("foreign", "other"));
@@ -193,11 +193,11 @@ fn translation_of_equal_answers_is_equal() {
     assert_eq!(both[0], both[1]);
 }
 
-/// A change of the answers, and the subject and text of the finding.
+/// A change of the responses; the subject of the finding, and a part of its text.
 type Case<'a> = (&'a dyn Fn(&mut Marathon, &mut Value), &'a str, &'a str);
 
 #[test]
-fn what_cannot_be_carried_is_refused_by_name() {
+fn parts_that_cannot_be_imported_are_refused_by_name() {
     let id = format!("web_api.instance-{UUID}._app.1");
     let orphan = format!("gone.instance-{UUID}._app.1");
     let table: [Case<'_>; 14] = [
@@ -329,7 +329,7 @@ fn apps_with_persistent_volumes_are_refused_once_and_their_tasks_with_them() {
 }
 
 #[test]
-fn differences_are_listed_and_hinder_nothing() {
+fn differences_are_listed_and_do_not_prevent_the_import() {
     let id = format!("web_api.instance-{UUID}._app.1");
     let (mut marathon, mut state) = (marathon(&id), all_tasks(&id));
     marathon.apps[0]["brandNew"] = json!({"a": 1});
@@ -370,9 +370,9 @@ async fn scanned(store: &Arc<dyn Store>) -> Vec<(String, Vec<u8>)> {
     entries.map(|entry| (entry.key, entry.value.to_vec())).collect()
 }
 
-/// The ids of older versions of Marathon, with the id of the next task of the instance.
+/// Ids of older versions of Marathon, each with the id of the instance's next task.
 #[tokio::test]
-async fn tasks_with_older_ids_are_taken_over_killed_and_followed_by_new_ones() {
+async fn tasks_with_older_ids_are_imported_killed_and_replaced_by_new_ones() {
     for (id, next) in [
         (
             format!("web_api.{UUID}"),
@@ -421,7 +421,11 @@ async fn tasks_with_older_ids_are_taken_over_killed_and_followed_by_new_ones() {
             (&json!(id), &json!(1))
         );
         assert_eq!(world.get("/v2/pods/pair::status").await["status"], "STABLE");
-        assert_eq!(world.scheduler.launches(), 0, "nothing is launched");
+        assert_eq!(
+            world.scheduler.launches(),
+            0,
+            "imported tasks continue, so none is launched"
+        );
 
         let killed = world.delete(&format!("/v2/apps/web/api/tasks/{id}")).await;
         assert_eq!(killed["task"]["id"], id, "{killed}");
@@ -443,7 +447,7 @@ async fn records_are_written_once_and_repeated_only_before_a_daemon_has_led() {
     let target = Target::new(Arc::clone(&store), "apps");
     target.check(&records).await.unwrap();
     assert!(scanned(&store).await.is_empty(), "a check writes nothing");
-    // A daemon leads.
+    // While a daemon leads, nothing is written.
     let lease = store
         .acquire("apps/leader", "1 host:8080", std::time::Duration::from_mins(1))
         .await
@@ -455,7 +459,7 @@ async fn records_are_written_once_and_repeated_only_before_a_daemon_has_led() {
 
     target.write(&records).await.unwrap();
     let written = scanned(&store).await;
-    // Of the same Marathon again, with one app less.
+    // A second copy from the same Marathon replaces the first, which has one more app.
     let mut fewer = records.clone();
     fewer.records.remove("apps/pair");
     target.write(&fewer).await.unwrap();
@@ -474,7 +478,7 @@ async fn records_are_written_once_and_repeated_only_before_a_daemon_has_led() {
 }
 
 #[tokio::test]
-async fn backup_of_a_store_restores_it_and_is_the_same_again() {
+async fn restored_backup_results_in_the_same_backup() {
     let id = format!("web_api.instance-{UUID}._app.1");
     let (_, records) = translated(&marathon(&id), &all_tasks(&id));
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -501,7 +505,7 @@ async fn backup_of_a_store_restores_it_and_is_the_same_again() {
 }
 
 #[test]
-fn documents_that_are_no_backup_are_refused_with_the_reason() {
+fn invalid_backups_are_refused_with_the_reason() {
     for (text, expected) in [
         ("x", "expected value"),
         ("[]", "no number `format`"),
@@ -525,7 +529,7 @@ fn documents_that_are_no_backup_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn daemon_refuses_a_later_format_and_a_part_of_a_copy() {
+async fn daemon_refuses_a_later_format_and_an_incomplete_copy() {
     for (record, expected) in [
         (json!({"format": 2, "more": {}}), "have format 2"),
         (
@@ -546,7 +550,8 @@ async fn daemon_refuses_a_later_format_and_a_part_of_a_copy() {
     }
 }
 
-/// `tests/fixtures/store-1.json` was written by the daemon before stores had a format.
+/// The fixture `tests/fixtures/store-1.json` was written by a daemon from before stores had a
+/// format.
 #[tokio::test]
 async fn store_of_the_first_daemons_is_read_and_gets_its_format() {
     let text = include_str!("../../tests/fixtures/store-1.json");
@@ -578,7 +583,7 @@ async fn store_of_the_first_daemons_is_read_and_gets_its_format() {
             .iter()
             .any(|one| one.kind == "pod" && one.tasks > 0)
     );
-    // The service reads it, too.
+    // The service accepts these records too.
     drop(store);
     let scheduler = ScriptedScheduler::new(agent());
     for task in tasks() {

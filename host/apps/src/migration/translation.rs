@@ -13,7 +13,7 @@ use super::{Records, settings, tasks};
 use crate::Config;
 
 /// Translates a Marathon's state for a service with this configuration, which will subscribe with
-/// `framework`. `state` is the master's view, read after Marathon's.
+/// `framework`. `state` is the master's view, which must be read after Marathon's responses.
 ///
 /// The records are complete only if the report is accepted.
 pub fn translate(

@@ -108,7 +108,7 @@ impl App {
         mappings.unwrap_or_default()
     }
 
-    /// The number of ports, which indices count.
+    /// The number of ports, to which port indices refer.
     pub(crate) fn port_count(&self) -> usize {
         self.port_definitions().len() + self.port_mappings().len()
     }
@@ -179,7 +179,8 @@ impl App {
             .is_some_and(|check| !check.is_made_here(checks))
     }
 
-    /// The health check that the agent makes. There is one in a task; the first of several.
+    /// The health check that the agent makes. A task can have only one, so it is the first of
+    /// several.
     pub(crate) fn agent_health_check(&self) -> Option<&HealthCheck> {
         self.health_checks
             .iter()
@@ -314,7 +315,7 @@ pub(crate) struct VersionInfo {
     pub(crate) last_config_change_at: Moment,
 }
 
-/// Whole numbers without a decimal point, as upstream formats them.
+/// Serializes whole numbers without a decimal point, as upstream does.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 pub(super) fn short_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if number.fract() == 0.0 && number.abs() < 1e15 {

@@ -50,7 +50,8 @@ impl<P> Check<P> {
         }
     }
 
-    /// The same check with a port of another form; `None` if its port has no such form.
+    /// The same check with its port in another form; `None` if the port does not exist in that
+    /// form.
     pub(crate) fn with_port<Q>(&self, port: impl FnOnce(&P) -> Option<Q>) -> Option<Check<Q>> {
         let kind = match &self.kind {
             CheckKind::Http {
@@ -104,11 +105,11 @@ pub(crate) enum CheckKind<P = CheckPort> {
     },
     /// A command inside the task; the result is its exit code.
     Exec { command: CheckCommand },
-    /// A probe of your own; the result is the JSON object that it reports.
+    /// A custom probe; the result is the JSON object that it reports.
     Plugin(PluginCheck),
 }
 
-/// The component of a check, and what it is told.
+/// The component of a check, and the settings that it receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PluginCheck {
     /// The name of a check-probe component.

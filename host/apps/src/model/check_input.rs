@@ -9,7 +9,7 @@ use transom_web::Problems;
 /// A check whose port is not resolved yet.
 pub(super) type CheckInput = Check<PortInput>;
 
-/// The port of a check as a client gives it.
+/// The port of a check in a client's document.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PortInput {
     port: Option<u16>,
@@ -21,8 +21,8 @@ pub(super) fn read(check: &mut Reader<'_>) -> Option<CheckInput> {
     read_with(check, |check| Some(read_port(check)))
 }
 
-/// Parses a check; `port` parses how it names its port. `None`: its kind is unclear, and the
-/// problem is recorded.
+/// Parses a check; `port` parses the members that name its port. Returns `None` if the kind is not
+/// clear, and records the problem.
 pub(super) fn read_with<P>(
     check: &mut Reader<'_>,
     port: impl Fn(&mut Reader<'_>) -> Option<P>,
@@ -102,7 +102,7 @@ pub(super) fn read_exec(check: &mut Reader<'_>) -> Option<CheckCommand> {
         .flatten()
 }
 
-/// Parses the `command` member; `why` says what it is for.
+/// Parses the `command` member; `why` is its purpose, for the error.
 pub(super) fn read_command(exec: &mut Reader<'_>, why: &str) -> Option<CheckCommand> {
     let command = exec.nested("command", |command| {
         let shell = command.string("shell").filter(|shell| !shell.is_empty());
@@ -138,7 +138,8 @@ fn read_plugin(plugin: &mut Reader<'_>) -> Option<PluginCheck> {
     })
 }
 
-/// A check with neither port nor index uses the first port, and its document shows that index.
+/// Resolves the port of a check. A check with neither port nor index uses the first port, and its
+/// document shows that index.
 pub(super) fn resolve(check: &CheckInput, ports: usize, broken: &mut Problems) -> Option<Check> {
     let kind = check.kind_name();
     check.with_port(|input| match (input.port, input.index) {

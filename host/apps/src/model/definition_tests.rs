@@ -24,7 +24,7 @@ fn define(body: &Value, settings: &Settings) -> Result<App, Problems> {
     }
 }
 
-/// A definition that runs a command.
+/// A definition that runs a command, with additional members.
 pub(super) fn with(more: &Value) -> Value {
     let mut body = json!({"cmd": "sleep 1"});
     body.as_object_mut()
@@ -37,7 +37,7 @@ pub(super) fn shown(more: &Value) -> Value {
     let app = define(&with(more), &settings()).unwrap_or_else(|found| panic!("{more}: {found:?}"));
     let shown = serde_json::to_value(&app).unwrap();
     let stored: App = serde_json::from_value(shown.clone()).unwrap();
-    assert_eq!(stored, app, "reading back what is stored");
+    assert_eq!(stored, app, "the stored form is parsed to the same app");
     shown
 }
 

@@ -1,11 +1,11 @@
-//! What a change of a definition does to its instances: a table of fields and their effects.
+//! The effects of a changed definition on its instances: a table of fields.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// What the change of a field does to the instances of an app or a pod.
+/// The effect of a changed field on the instances of an app or a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effect {
     /// Nothing: the field does not belong to the configuration.
@@ -49,7 +49,7 @@ pub(super) fn digest<T: Serialize>(fields: &BTreeMap<&str, T>) -> String {
     format!("{short:032x}")
 }
 
-/// Reads the tables of `docs/apps.md`, for the tests that compare them with the code.
+/// Parses the tables of `docs/apps.md`, for the tests that compare them with the code.
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]

@@ -1,4 +1,4 @@
-//! A client's document of a group: definitions of apps and groups below it, and a few orders.
+//! A client's document of a group: definitions of apps and groups below it, and commands.
 
 use serde_json::{Value, json};
 use transom_web::Problems;
@@ -8,20 +8,20 @@ use super::{AppUpdate, Constraint, Invalid, read};
 use crate::ids::{GroupId, IdError, SpecId};
 use crate::time::Moment;
 
-/// Groups may lie in one another as deep as this.
+/// The maximum depth of nested groups.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// A client's document. Members that it does not have are `None`: they stay unchanged. A list
-/// replaces all apps, or all groups, of the group.
+/// A client's document. Members that it omits are `None` and stay unchanged. A list replaces all
+/// apps, or all groups, of the group.
 #[derive(Debug)]
 pub(crate) struct GroupUpdate {
     pub(crate) id: GroupId,
     pub(crate) apps: Option<Vec<AppUpdate>>,
     pub(crate) groups: Option<Vec<GroupUpdate>>,
     pub(crate) dependencies: Option<Vec<SpecId>>,
-    /// All numbers of instances below the group are multiplied by this.
+    /// The factor by which all numbers of instances below the group are multiplied.
     pub(crate) scale_by: Option<f64>,
-    /// The group goes back to this version.
+    /// The version to which the group is rolled back.
     pub(crate) version: Option<Moment>,
     /// Whether the group's name is the role of apps and pods below it.
     pub(crate) enforce_role: Option<bool>,
@@ -31,8 +31,8 @@ pub(crate) struct GroupUpdate {
     pub(crate) broken: Problems,
 }
 
-/// Parses a document. `id` is the group's, if the request's path names it; the document's `id` is
-/// relative to `base`. All problems of shape are reported together.
+/// Parses a document. `id` is the group's, if the request's path contains it; the document's `id`
+/// is relative to `base`. All problems of shape are reported together.
 pub(crate) fn read_group(
     document: &Value,
     base: &GroupId,
@@ -158,7 +158,8 @@ fn pattern(reader: &mut Reader<'_>, key: &str, error: IdError) {
     reader.problem(key, error.to_string());
 }
 
-/// One app of a group. Its id is relative to the group, its dependencies to itself.
+/// Parses one app of a group. Its id is relative to the group, its dependencies are relative to its
+/// id.
 fn read_app(document: &Value, group: &GroupId, path: &str, shape: &mut Problems) -> Option<AppUpdate> {
     let mut document = document.clone();
     let id = document["id"]
@@ -204,7 +205,8 @@ fn or_root(path: &str) -> &str {
 }
 
 impl GroupUpdate {
-    /// The constraints of all apps, each with the path of its app: to be validated at once.
+    /// The constraints of all apps, each with the path of its app, so that one call validates all
+    /// of them.
     pub(crate) fn constraints(&self) -> Vec<(String, &[Constraint])> {
         let apps = self.apps.iter().flatten().enumerate();
         let own = apps.map(|(index, app)| (format!("{}/apps({index})", self.path), app.constraints()));

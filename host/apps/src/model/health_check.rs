@@ -1,6 +1,6 @@
 //! Health checks: probes that decide whether an instance is healthy, and when it is killed.
 //!
-//! The daemon makes those of the protocols HTTP, HTTPS and TCP; agents make the others, which are
+//! The daemon makes those of the protocols HTTP, HTTPS and TCP. Agents make the others, which are
 //! part of the task.
 
 use schemars::JsonSchema;
@@ -29,15 +29,17 @@ pub(crate) struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) port_index: Option<u16>,
     pub(crate) ip_protocol: IpProtocol,
-    /// Seconds from the start of the task in which failures before the first success do not count.
+    /// Seconds from the start of the task during which failures before the first success are
+    /// ignored.
     pub(crate) grace_period_seconds: u32,
     pub(crate) interval_seconds: u32,
     pub(crate) timeout_seconds: u32,
-    /// Seconds from the start of the task to the first attempt; agents alone use it.
+    /// Seconds from the start of the task to the first attempt; only used by agents.
     pub(crate) delay_seconds: u32,
-    /// Failures in a row before the one that kills; 0: none kills.
+    /// Consecutive failures that are tolerated; the next one kills the task. 0: failures never kill
+    /// it.
     pub(crate) max_consecutive_failures: u32,
-    /// Whether a status below 200 says nothing, instead of that the instance is unhealthy.
+    /// Whether a status below 200 is ignored, instead of counting as a failure.
     #[serde(rename = "ignoreHttp1xx", default, skip_serializing_if = "Option::is_none")]
     pub(crate) ignore_http_1xx: Option<bool>,
 }
@@ -141,7 +143,8 @@ fn read_command(command: &mut Reader<'_>) -> Option<HealthCommand> {
     Some(HealthCommand { value: value? })
 }
 
-/// Checks with neither port nor index use the first port, and their documents show that index.
+/// Resolves the ports of checks. Checks with neither port nor index use the first port, and their
+/// documents show that index.
 pub(super) fn resolve(checks: &mut [HealthCheck], ports: usize) {
     for check in checks {
         let names_none = check.port.is_none() && check.port_index.is_none();
@@ -248,7 +251,7 @@ mod tests {
             }
             let mut expected = case["expect"]["healthChecks"][0].clone();
             if check["protocol"] == "COMMAND" {
-                // The case leaves out what it does not test, and what is required here.
+                // The fixture omits the command, which is required here.
                 check["command"] = json!({"value": "true"});
                 expected["command"] = json!({"value": "true"});
             }
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_is_for_agents_checks_of_docker_containers() {
+    fn ipv6_is_only_allowed_for_agents_checks_of_docker_containers() {
         let allowed = |protocol: &str, docker: bool| {
             let app = app(&json!({
                 "id": "/a", "cmd": "sleep 1",

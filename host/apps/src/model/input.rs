@@ -26,7 +26,7 @@ pub(crate) enum Invalid {
     Rules(Problems),
 }
 
-/// A client's document; fields that it does not have are `None`.
+/// A client's document; fields that it omits are `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AppUpdate {
     pub(crate) id: Option<SpecId>,
@@ -66,7 +66,7 @@ pub(crate) struct AppUpdate {
     unreachable_strategy: Option<UnreachableStrategy>,
     kill_selection: Option<KillSelection>,
     role: Option<String>,
-    /// Violated rules, to be reported with those that need the whole definition.
+    /// Violated rules, which are reported together with those of the whole definition.
     pub(crate) broken: Problems,
 }
 
@@ -332,7 +332,7 @@ pub(super) fn read_unreachable(
 }
 
 impl AppUpdate {
-    /// A change of only the number of instances of an app.
+    /// A change of the number of instances of an app, and of nothing else.
     pub(crate) fn scaling(id: SpecId, instances: u32) -> Self {
         Self {
             id: Some(id),
@@ -377,7 +377,7 @@ impl AppUpdate {
             unreachable_strategy => unreachable_strategy, kill_selection => kill_selection, role => role,
             health_checks => health_checks, readiness_checks => readiness_checks,
         );
-        // Upstream ignores it in other networks.
+        // Upstream ignores `requirePorts` in other networks.
         if let Some(require) = self.require_ports.filter(|_| app.uses_host_network()) {
             app.require_ports = require;
         }
@@ -397,7 +397,9 @@ impl AppUpdate {
     }
 }
 
-/// A disk of an agent is awaited with its agent, and a volume of a driver has one user at a time.
+/// Sets the defaults for apps with volumes. A persistent volume exists only on its agent, so its
+/// instance is not replaced elsewhere. Such volumes, and those of drivers, are not shared by an old
+/// and a new instance.
 fn default_strategies(app: &mut App) {
     let external = |volume: &Volume| matches!(volume, Volume::External { .. });
     if app.is_resident() {

@@ -1,11 +1,11 @@
-//! Resources beyond those that a task is given: its limits, and those of its executor.
+//! Resources beyond those that a task requests: its limits, and the resources of its executor.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::app::short_number;
 
-/// The most that a task may use; absent: what it requests.
+/// The maximum resources of a task; absent: the requested ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ResourceLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub(crate) enum Unlimited {
     Unlimited,
 }
 
-/// What the executor of a task gets in addition to the task.
+/// The resources of a task's executor, in addition to those of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExecutorResources {
     #[serde(serialize_with = "short_number")]

@@ -31,7 +31,7 @@ fn read_limit(limits: &mut Reader<'_>, key: &str) -> Option<ResourceLimit> {
     }
 }
 
-/// Parses `executorResources`. The least CPUs are upstream's 0.1, which its parser truncates.
+/// Parses `executorResources`. Upstream's minimum of CPUs is 0.1, which its parser truncates to 0.
 pub(super) fn read_executor_resources(reader: &mut Reader<'_>) -> Option<ExecutorResources> {
     reader.nested("executorResources", |resources| ExecutorResources {
         cpus: resources.number("cpus", 0.0).unwrap_or(0.1),

@@ -103,7 +103,7 @@ fn read_ip_address(address: &mut Reader<'_>) -> IpAddress {
             })
         })
     });
-    // Upstream tolerates the name of its bridge.
+    // Upstream also accepts the name of its bridge here.
     let mode = if name.as_deref() == Some(BRIDGE) {
         NetworkMode::Bridge
     } else {
@@ -135,7 +135,7 @@ fn one_form_of_ports(
     }
 }
 
-/// The network that deprecated fields ask for.
+/// The network that is described by deprecated fields.
 fn translated_network(
     address: Option<&IpAddress>,
     docker: Option<DockerNetwork>,
@@ -168,7 +168,7 @@ fn translated_network(
     }
 }
 
-/// The container without deprecated fields; an `ipAddress` implies one.
+/// Translates the container's deprecated fields; an `ipAddress` implies a container.
 fn read_container(
     input: Option<ContainerInput>,
     address: Option<IpAddress>,
@@ -212,7 +212,7 @@ fn read_container(
 }
 
 impl NetworkInput {
-    /// Puts networks, container and ports into `app`, with their defaults.
+    /// Sets networks, container and ports of `app`, with their defaults.
     pub(super) fn apply(self, app: &mut App, settings: &Settings, broken: &mut Problems) {
         app.networks = self.networks.unwrap_or_else(|| std::mem::take(&mut app.networks));
         fill_defaults(&mut app.networks, settings);
@@ -243,7 +243,7 @@ impl NetworkInput {
     }
 }
 
-/// Host networking by default, and the configured name for container networks without one.
+/// Sets the defaults: host networking, and the configured name for container networks without one.
 pub(super) fn fill_defaults(networks: &mut Vec<Network>, settings: &Settings) {
     if networks.is_empty() {
         networks.push(Network::new(NetworkMode::Host));
@@ -255,7 +255,8 @@ pub(super) fn fill_defaults(networks: &mut Vec<Network>, settings: &Settings) {
     }
 }
 
-/// Ports outside of host networking: one by default, and at least `count`.
+/// Replaces port definitions by mappings, for networks other than host networking: one by default,
+/// and at least `count`.
 fn map_ports(app: &mut App, count: usize) {
     app.port_definitions = None;
     app.require_ports = false;

@@ -69,8 +69,8 @@ fn mappings(mappings: &[PortMapping], networks: &[Network], problems: &mut Probl
     }
 }
 
-/// Adds the problems of the networks that a port names. `on_agent`: whether it has a port of the
-/// agent.
+/// Adds the problems of the networks that a port names. `on_agent`: whether the port has a port on
+/// the agent.
 pub(super) fn network_names(
     names: &[String],
     on_agent: bool,
@@ -101,7 +101,7 @@ fn count(networks: &[Network], mode: NetworkMode) -> usize {
     networks.iter().filter(|network| network.mode == mode).count()
 }
 
-/// Whether something occurs twice.
+/// Whether an item occurs twice.
 pub(super) fn repeats<T: Ord>(items: impl Iterator<Item = T>) -> bool {
     let mut seen = BTreeSet::new();
     items.into_iter().any(|item| !seen.insert(item))

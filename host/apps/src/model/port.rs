@@ -29,7 +29,7 @@ impl PortDefinition {
     }
 }
 
-/// The name of a port that nobody named.
+/// The default name of a port.
 pub(crate) const DEFAULT_NAME: &str = "default";
 
 /// A port of a container, and the port of the agent that leads to it.

@@ -7,7 +7,7 @@ use super::App;
 
 /// Assigns a service port from `free` to each port of 0. The port of the definition `before` with
 /// the same name, or else in the same position, is kept if it lies in `range`. With `requirePorts`
-/// nothing is assigned: 0 means any port there. A port stays 0 when there is none free.
+/// nothing is assigned, because 0 then means any port. A port stays 0 if no service port is free.
 pub(crate) fn assign(
     app: &mut App,
     before: Option<&App>,
@@ -30,7 +30,7 @@ pub(crate) fn assign(
             .or_else(|| previous.get(index))
             .map(|(_, port)| *port)
             .filter(|port| range.contains(port) && !taken.contains(port));
-        // Bounded: all that is free may be taken by this app.
+        // The search is bounded, because this app may already have taken all free ports.
         let mut search = std::iter::from_fn(&mut free).take(range.len());
         let port = kept.or_else(|| search.find(|port| !taken.contains(port)));
         if let Some(port) = port {
@@ -82,7 +82,7 @@ mod tests {
         }))
     }
 
-    /// The ports of the range that no other app has, in order.
+    /// The ports of the range that are not in use, in order.
     fn free(used: &[u16]) -> impl FnMut() -> Option<u16> {
         let mut ports = RANGE.filter(|port| !used.contains(port));
         move || ports.next()

@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         self.expected(key, text, "error.expected.jsstring")
     }
 
-    /// A text that must be present and not empty; `why` says what it is for.
+    /// A text that must be present and not empty; `why` is its purpose, for the error.
     pub(super) fn required(&mut self, key: &str, why: &str) -> Option<String> {
         if self.raw(key).is_none() {
             self.problem(key, format!("is undefined: {why}"));

@@ -1,4 +1,5 @@
-//! Readiness checks: during a deployment, a new instance counts only once it answers ready.
+//! Readiness checks: a deployment counts a new instance only after it has answered that it is
+//! ready.
 
 use std::collections::BTreeSet;
 

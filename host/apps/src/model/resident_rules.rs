@@ -3,8 +3,8 @@
 use super::{App, ExternalVolume, UnreachableStrategy, Volume};
 use transom_web::Problems;
 
-/// Adds the problems of a resident app. One with volumes of drivers cannot have more instances than
-/// it wants either.
+/// Adds the problems of an app with persistent volumes. Neither it nor an app with an unshared
+/// volume of a Docker driver may exceed the wanted number of instances.
 pub(super) fn check(app: &App, problems: &mut Problems) {
     let single = |volume: &Volume| matches!(volume, Volume::External { external: ExternalVolume::Dvdi(volume), .. } if !volume.shared);
     let over = app.upgrade_strategy.maximum_over_capacity;
@@ -37,8 +37,8 @@ pub(super) fn check(app: &App, problems: &mut Problems) {
     }
 }
 
-/// All problems of a change from `old` to `new`: what is reserved for a resident app cannot change.
-/// Its role can, with `force`.
+/// All problems of a change from `old` to `new`. The reserved resources and volumes of an app with
+/// persistent volumes cannot change. Its role can, with `force`.
 #[expect(
     clippy::float_cmp,
     reason = "a number that a client did not change is the same"
@@ -86,7 +86,7 @@ fn persistent(app: &App) -> Vec<&Volume> {
         .collect()
 }
 
-/// The ports of the agent that a definition asks for; `Some(0)`: any.
+/// The ports of the agent that a definition requests; `Some(0)`: any.
 fn host_ports(app: &App) -> Vec<Option<u16>> {
     let defined = app.port_definitions().iter().map(|port| Some(port.port));
     let mapped = app.port_mappings().iter().map(|port| port.host_port);

@@ -1,5 +1,5 @@
-//! Rules between the fields of a definition. Pure: checks that need other apps or the attributes
-//! component are made elsewhere.
+//! Rules between the fields of a definition. Pure: rules that depend on other apps or on the
+//! attributes component are checked elsewhere.
 
 use super::{
     App, Check, CheckKind, CheckPort, Engine, ResourceLimit, ResourceLimits, Settings, container_rules,
@@ -13,8 +13,8 @@ pub(crate) use super::resident_rules::check_update;
 /// Apps with this label run at most one instance, even during an upgrade.
 const SINGLE_INSTANCE: &str = "MARATHON_SINGLE_INSTANCE_APP";
 
-/// All problems of `app`. Parts that cannot be run yet are reported only for a definition that has
-/// no other problem.
+/// All problems of `app`. Parts that are not supported yet are reported only for a definition that
+/// has no other problem.
 pub(crate) fn check(app: &App, settings: &Settings) -> Problems {
     let mut problems = Problems::default();
     program(app, &mut problems);
@@ -53,8 +53,8 @@ fn program(app: &App, problems: &mut Problems) {
             "AppDefinition must either contain one of 'cmd' or 'args', and/or a 'container'.",
         );
     }
-    // Upstream rejects one character too. No real program has such a name, and clients' tests rely
-    // on it.
+    // Upstream rejects a single character too. No real program has such a name, and tests of
+    // clients depend on the rejection.
     if app.cmd.as_ref().is_some_and(|cmd| cmd.chars().count() <= 1) {
         problems.add("/", "must not be an empty string");
     }
@@ -67,7 +67,7 @@ fn program(app: &App, problems: &mut Problems) {
     }
 }
 
-/// The name of the command executor; an empty one means the same.
+/// The name of the command executor; an empty name has the same meaning.
 pub(crate) const COMMAND_EXECUTOR: &str = "//cmd";
 
 /// Upstream's pattern of executors.
@@ -91,7 +91,7 @@ fn resources(app: &App, settings: &Settings, problems: &mut Problems) {
     }
 }
 
-/// Adds the problems of limits of these amounts.
+/// Adds the problems of limits for a task that requests these amounts.
 pub(super) fn resource_limits(
     limits: ResourceLimits,
     cpus: f64,
@@ -156,7 +156,7 @@ fn strategy(app: &App, problems: &mut Problems) {
     }
 }
 
-/// Packages that can be migrated say how.
+/// Adds the problems of the labels of packages that can be migrated: these must describe how.
 fn migration(app: &App, problems: &mut Problems) {
     let label = |name: &str| app.labels.get(name).filter(|value| !value.is_empty());
     let Some(version) = label("DCOS_MIGRATION_API_VERSION") else {
@@ -205,8 +205,8 @@ fn check_port(check: &Check, ports: usize, problems: &mut Problems) {
     }
 }
 
-/// Whether Java's URI class, which upstream uses, accepts it: no blanks, controls or characters
-/// that URIs do not have.
+/// Whether Java's URI class, which upstream uses, accepts the text: no blanks, control characters
+/// or other characters that URIs exclude.
 fn is_uri(text: &str) -> bool {
     !text.is_empty()
         && !text

@@ -9,7 +9,7 @@ use crate::ids::SpecId;
 use crate::time::Moment;
 use transom_web::Problems;
 
-/// The settings of a service that is not configured.
+/// The default settings of a service.
 fn plain() -> Settings {
     Settings {
         role: "*".to_owned(),
@@ -20,7 +20,7 @@ fn plain() -> Settings {
     }
 }
 
-/// The settings that a case of a fixture asks for.
+/// The settings in a case of a fixture.
 pub(in crate::model) fn configured(case: &Value) -> Settings {
     let config = &case["config"];
     let text = |key: &str| config[key].as_str().map(str::to_owned);
@@ -76,8 +76,8 @@ pub(in crate::model) fn cases(text: &str) -> Vec<Value> {
     suite["cases"].as_array().unwrap().clone()
 }
 
-/// Cases of upstream's internal validators, with what the HTTP API, including upstream's, does
-/// instead.
+/// Cases of upstream's internal validators, with the result of the HTTP API, which differs, also in
+/// upstream.
 const OBJECT_LEVEL: &[(&str, Option<&str>)] = &[
     ("id-validator-dot-segment", Some("error.pattern")),
     ("id-validator-dotdot-segment", None),
@@ -133,8 +133,8 @@ pub(in crate::model) fn replay(id: &str, case: &Value, found: &Problems) {
     }
 }
 
-/// Cases where the specification and its decisions differ from upstream: `None` is accepted, else
-/// the path of the problem.
+/// Cases in which the specification and its decisions differ from upstream: `None` if the
+/// definition is accepted, otherwise the path of the problem.
 const CHECKS_DECIDED: &[(&str, Option<&str>)] = &[
     ("tcp-no-port-no-index-two-ports", None),
     ("tcp-no-port-no-index-one-port", None),
@@ -169,7 +169,7 @@ fn validation_and_stored_checks_match_the_checks_fixtures() {
             let shown = serde_json::to_value(&app).unwrap();
             assert_eq!(shown["check"], case["expect"]["stored_check"], "{id}");
             let stored: App = serde_json::from_value(shown).unwrap();
-            assert_eq!(stored, app, "{id}: reading back what is stored");
+            assert_eq!(stored, app, "{id}: the stored form is parsed to the same app");
         } else {
             let found = problems(body);
             for detail in case["expect"]["details"].as_array().unwrap() {
@@ -286,7 +286,7 @@ fn partial_update_changes_only_the_fields_it_has() {
 }
 
 #[test]
-fn values_without_use_are_rejected_with_their_path() {
+fn empty_variable_names_and_disabled_features_are_rejected_with_their_path() {
     let invalid = |more: Value| {
         let mut body = json!({"id": "/a", "cmd": "sleep 1"});
         body.as_object_mut()
@@ -302,7 +302,7 @@ fn values_without_use_are_rejected_with_their_path() {
     assert_eq!(invalid(json!({"gpus": 0})), json!([]));
 }
 
-/// Cases of health and readiness checks are left out: these are not supported yet.
+/// Cases of health and readiness checks are replayed in `health_check` and `readiness`.
 #[test]
 fn defaults_match_the_normalization_fixtures() {
     const NOT_SUPPORTED: [&str; 2] = ["healthChecks", "readinessChecks"];
@@ -326,7 +326,7 @@ fn defaults_match_the_normalization_fixtures() {
     assert_eq!(replayed, 1);
 }
 
-/// An app with a persistent volume, as upstream's cases begin.
+/// The app with a persistent volume from which upstream's cases start.
 fn resident() -> Value {
     json!({
         "id": "/test", "cmd": "sleep 1000", "cpus": 1, "mem": 128, "disk": 0, "gpus": 0,
@@ -384,7 +384,7 @@ fn changes_of_resident_apps_match_the_fixtures() {
 }
 
 #[test]
-fn resident_apps_may_change_what_is_not_reserved() {
+fn resident_apps_may_only_change_what_is_not_reserved() {
     let old = resident_with(&json!({}));
     for (more, force, path) in [
         (json!({"cmd": "sleep 2", "instances": 3}), false, None),

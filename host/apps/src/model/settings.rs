@@ -1,4 +1,4 @@
-//! What the meaning of a definition depends on beside itself.
+//! The settings that the meaning of a definition depends on.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use crate::config::{Config, Feature};
 pub(crate) struct Settings {
     /// The framework's role, the default role of apps.
     pub(crate) role: String,
-    /// Whether apps may have no other role.
+    /// Whether `role` is the only role that apps may have.
     pub(crate) enforces_role: bool,
-    /// Further roles that a definition may have: that of its top-level group, and its present one.
+    /// Further roles that a definition may have: that of its top-level group, and its current one.
     pub(crate) other_roles: Vec<String>,
     /// The enabled features.
     pub(crate) features: BTreeSet<Feature>,
-    /// The name of container networks that have none.
+    /// The name of container networks whose definition names none.
     pub(crate) default_network_name: Option<String>,
 }
 
 impl Settings {
-    /// Those of a configured service.
+    /// The settings of a service with this configuration.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             role: config.role.clone(),
@@ -65,8 +65,7 @@ impl Settings {
         }
     }
 
-    /// Adds a problem unless the feature is enabled. The closing bracket without an opening one is
-    /// upstream's.
+    /// Adds a problem unless the feature is enabled. The unmatched closing bracket is upstream's.
     pub(crate) fn require(&self, feature: Feature, path: &str, problems: &mut Problems) {
         if !self.features.contains(&feature) {
             let name = feature.name();

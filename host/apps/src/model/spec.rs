@@ -94,7 +94,7 @@ impl Spec {
         }
     }
 
-    /// The version of the last change other than of the number of instances.
+    /// The version of the last change that affected more than the number of instances.
     pub(crate) fn config_version(&self) -> Moment {
         self.version_info()
             .map_or(self.version(), |info| info.last_config_change_at)
@@ -132,7 +132,8 @@ impl Spec {
         }
     }
 
-    /// Apps, pods and groups that it depends on. Pods depend on nothing but through their groups.
+    /// The apps, pods and groups that it depends on. Pods have dependencies only through their
+    /// groups.
     pub(crate) fn dependencies(&self) -> &[SpecId] {
         self.app().map_or(&[], |app| &app.dependencies)
     }
@@ -181,7 +182,8 @@ impl Spec {
         self.app().into_iter().flat_map(|app| app.service_ports())
     }
 
-    /// The health checks of an app. Those of a pod stand on its containers, and agents make them.
+    /// The health checks of an app. Those of a pod are defined at its containers, and agents make
+    /// them.
     pub(crate) fn health_checks(&self) -> &[HealthCheck] {
         self.app().map_or(&[], |app| &app.health_checks)
     }
@@ -224,7 +226,7 @@ impl Spec {
             (Self::App(old), Self::App(new)) => {
                 old.port_definitions == new.port_definitions && old.port_mappings() == new.port_mappings()
             }
-            // Another endpoint replaces the instances.
+            // A changed endpoint of a pod replaces the instances.
             _ => true,
         }
     }
@@ -233,7 +235,7 @@ impl Spec {
         self.app().map_or(&[], |app| &app.readiness_checks)
     }
 
-    /// Seconds between the request to end a task and its kill. Those of a pod stand on its
+    /// Seconds between the request to end a task and its kill. For a pod they are defined at its
     /// containers.
     pub(crate) fn kill_grace_seconds(&self) -> Option<u32> {
         self.app()?.task_kill_grace_period_seconds
@@ -252,7 +254,7 @@ impl Spec {
         match (self, next) {
             (Self::App(old), Self::App(new)) => old.effect_of(new, checks),
             (Self::Pod(old), Self::Pod(new)) => old.effect_of(new, checks),
-            // The rules forbid it.
+            // The rules forbid such a change.
             (Self::App(_), Self::Pod(_)) | (Self::Pod(_), Self::App(_)) => Effect::Replace,
         }
     }

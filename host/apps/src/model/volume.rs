@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A mount in the container's file system. The kinds are told apart by their fields.
+/// A mount in the container's file system. Its kind is recognized by its members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub(crate) enum Volume {
@@ -64,7 +64,7 @@ pub(crate) struct PersistentVolume {
     pub(crate) kind: DiskKind,
     /// In megabytes.
     pub(crate) size: u64,
-    /// In megabytes; a disk of kind `mount` may be larger than `size`, up to this.
+    /// In megabytes; a disk of kind `mount` may be larger than `size`, up to this limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_size: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ pub(crate) enum CsiProvider {
     Csi,
 }
 
-/// The plugin of a CSI volume, and what it is told.
+/// The plugin of a CSI volume, and its options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CsiOptions {

@@ -53,7 +53,7 @@ pub(super) fn check(app: &App, container: &Container, settings: &Settings, probl
     }
 }
 
-/// A path below the sandbox.
+/// Adds the problems of a path that must be a single name below the sandbox.
 fn relative(container_path: &str, path: &str, problems: &mut Problems) {
     let path = format!("{path}/containerPath");
     if matches!(container_path, "." | "..") {
@@ -142,7 +142,7 @@ fn is_label(text: &str) -> bool {
         && text.chars().all(|char| outer(char) || "._-".contains(char))
 }
 
-/// What the containerizer and the driver allow.
+/// Adds the problems of a volume that its containerizer or driver does not support.
 fn dvdi_use(
     app: &App,
     engine: Engine,

@@ -189,7 +189,7 @@ fn volumes_are_shown_as_they_were_given() {
 }
 
 #[test]
-fn driver_volumes_depend_on_containerizer_and_instances() {
+fn rules_of_driver_volumes_depend_on_containerizer_and_instances() {
     let docker = |volume: Value| json!({"container": {"docker": {"image": "i"}, "volumes": [volume]}});
     let at = |path: &str| format!("/container/volumes(0){path}");
     refused(

@@ -30,17 +30,18 @@ use crate::task::health_port;
 use crate::task::pod::{endpoints_of, reached};
 use crate::task::ports::{InstancePort, endpoint, endpoint_of, of_instance};
 
-/// Added to the timeout of an attempt before it is cancelled from outside.
+/// The additional time before the host cancels an attempt, so that the component can time out
+/// first.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Additions to a request that a component may know; see `transom:probe`.
+/// Additional members of a request, which not every component knows; see `transom:probe`.
 const HTTPS: [(&str, &str); 2] = [("scheme", "https"), ("tls-verify", "false")];
 const WHOLE_RESPONSE: (&str, &str) = ("response", "whole");
 
-/// Which of the probes of a definition.
+/// The purpose of a probe, and its index in the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    /// The check of the container with this index; an app has one.
+    /// The check of the container with this index; 0 for an app.
     Check(usize),
     /// The health check with this index.
     Health(usize),
@@ -64,7 +65,7 @@ pub(crate) struct Probe {
     /// The definition with the probe.
     pub(crate) spec: Spec,
     pub(crate) record: Arc<TaskRecord>,
-    /// All tasks of a pod's instance; none for an app.
+    /// All tasks of a pod's instance; empty for an app.
     pub(crate) group: Arc<[Arc<TaskRecord>]>,
 }
 
@@ -75,7 +76,7 @@ impl wheel::Subject for Arc<Probe> {
 }
 
 impl Probe {
-    /// Whether that definition has this probe, for the same purpose.
+    /// Whether the definition contains this probe, unchanged and for the same purpose.
     pub(crate) fn is_defined_by(&self, spec: &Spec, purpose: Purpose) -> bool {
         self.purpose == purpose
             && self.definition().is_some()
@@ -89,7 +90,7 @@ impl Probe {
         }
     }
 
-    /// The times of its attempts on a clock on which the task started at `start`. `None`: the
+    /// The times of its attempts on a clock on which the task started at `start`. `None` if the
     /// definition has no such probe.
     pub(super) fn times(&self, start: i64, now: u64) -> Option<Times> {
         let task = self.record.id.as_str();
@@ -130,8 +131,8 @@ impl Probe {
         (purpose, kind)
     }
 
-    /// The name of the outcome of an attempt, for metrics and operators: whether it passed, or why it has no
-    /// result.
+    /// The name of the outcome of an attempt, for metrics and operators: whether it passed, or why
+    /// it has no result.
     pub(crate) fn outcome(&self, result: &Result<Outcome, Failure>) -> &'static str {
         let found = match result {
             Ok(found) => found,
@@ -152,7 +153,7 @@ impl Probe {
         definition(&self.spec, self.purpose)
     }
 
-    /// The timeout of an attempt; 0 would fail every one.
+    /// The timeout of an attempt. With 0 every attempt would fail, so the minimum is one second.
     fn timeout(&self) -> Duration {
         let seconds = match self.definition() {
             Some(Definition::Check(check)) => check.timeout_seconds,
@@ -182,7 +183,8 @@ impl Probe {
             })
     }
 
-    /// Makes an attempt that counts nowhere, as the first one of its task, with a transcript.
+    /// Makes an attempt with a transcript. It is made like the first one of its task, and its
+    /// result is not used.
     pub(crate) async fn explain(&self, plugins: &Plugins, agents: Option<&Agents>) -> ProbeTranscript {
         let (request, runner) = (self.request(None), self.runner(agents));
         plugins.explain_probe(&self.kind(), request, runner).await
@@ -234,7 +236,7 @@ impl Probe {
         request
     }
 
-    /// All ports of the task, and where they are reached.
+    /// All ports of the task, with the addresses at which they are reached.
     fn ports(&self) -> Vec<Port> {
         let record = &*self.record;
         let ports: Vec<(InstancePort<'_>, Option<HostPort>)> = match &self.spec {
@@ -264,7 +266,7 @@ impl Probe {
         all
     }
 
-    /// The container of a pod that the task runs.
+    /// The index of the pod's container that the task runs.
     fn container(&self, pod: &Pod) -> Option<usize> {
         let name = &self.record.group.as_ref()?.member;
         pod.containers
@@ -272,7 +274,7 @@ impl Probe {
             .position(|container| container.name == *name)
     }
 
-    /// Where the probed port is reached.
+    /// The address at which the probed port is reached.
     fn endpoint(&self) -> Option<HostPort> {
         let record = &*self.record;
         let app = match &self.spec {
@@ -330,7 +332,7 @@ fn definition(spec: &Spec, purpose: Purpose) -> Option<Definition<'_>> {
     }
 }
 
-/// A shell command line; arguments are quoted.
+/// The command as a line for a shell; arguments are quoted.
 fn shell(command: &CheckCommand) -> String {
     match command {
         CheckCommand::Shell(shell) => shell.clone(),

@@ -1,4 +1,4 @@
-//! The requests that components get.
+//! The requests that components receive.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use jiff::Timestamp;
@@ -126,7 +126,7 @@ fn plugin_check_passes_its_settings_as_json() {
 }
 
 #[test]
-fn probe_is_the_same_while_its_own_definition_is() {
+fn probe_changes_only_with_its_own_definition() {
     let one = probe(&json!({"healthChecks": [{}]}), Purpose::Health(0));
     let labelled = probe(
         &json!({"healthChecks": [{}], "labels": {"a": "b"}}),

@@ -1,5 +1,5 @@
-//! The task that carries out the schedule: starts attempts when they are due, and passes on results
-//! in batches.
+//! The task that carries out the schedule: starts attempts when they are due, and sends results to
+//! the core in batches.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -20,7 +20,7 @@ use super::wheel::{Ended, Lane, ProbeId};
 use super::{Look, Report, Schedule};
 use crate::seams::Policies;
 
-/// The results that are passed on together.
+/// The maximum number of results in one batch.
 const BATCH: usize = 256;
 
 /// The end of an attempt.
@@ -38,22 +38,22 @@ pub(super) struct Engine {
     plugins: Replacements,
 }
 
-/// An attempt that is under way.
+/// A running attempt.
 struct UnderWay {
     id: ProbeId,
     lane: Lane,
     handle: AbortHandle,
     started: Instant,
-    /// The number of replacements seen before it began.
+    /// The number of the last replacement of a plugin before it began.
     began: u64,
 }
 
-/// When plugins were replaced, as numbers in the order of their replacement.
+/// The last replacement of each plugin. Replacements are numbered in their order.
 #[derive(Default)]
 struct Replacements {
     last: u64,
     of_plugin: HashMap<String, u64>,
-    /// The last time that replacements were missed: they may include any plugin.
+    /// The number of the last time that notices were missed. They may have been about any plugin.
     of_any: u64,
 }
 
@@ -67,7 +67,7 @@ impl Replacements {
 /// A replacement of a plugin.
 enum Replaced {
     One(String),
-    /// Notices were missed.
+    /// Notices were missed, so any plugin may have been replaced.
     Any,
 }
 
@@ -91,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Runs until `token` is cancelled or nobody takes the results any more.
+    /// Runs until `token` is cancelled or the receiver of the results is dropped.
     pub(super) async fn run(mut self, token: CancellationToken) {
         let mut changes = self.policies.changes();
         loop {
@@ -103,7 +103,8 @@ impl Engine {
                 () = self.schedule.changed.notified() => {}
                 () = until(due) => {}
                 Some(ended) = self.attempts.join_next_with_id() => {
-                    // Before the result: the plugin may have been replaced since it was called.
+                    // Replacements come before the result, because the attempt may have called the
+                    // earlier version.
                     self.catch_up(&mut changes, &mut batch);
                     self.ended(ended, &mut batch);
                     while batch.len() < BATCH && let Some(ended) = self.attempts.try_join_next_with_id() {
@@ -153,7 +154,7 @@ impl Engine {
         self.metrics.sizes(self.under_way.len(), scheduled);
     }
 
-    /// Ends the attempts that nobody wants any more, so that others get their places.
+    /// Aborts the attempts of removed probes, so that waiting probes can start.
     fn give_up(&self, wheel: &super::Wheel<Arc<Probe>>) {
         if wheel.unwanted() == 0 {
             return;
@@ -228,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// Another version of a plugin serves: it is called immediately where the earlier one failed.
+    /// Repeats the probes that failed in the earlier version of a replaced plugin.
     fn replaced(&mut self, replaced: Replaced, batch: &mut Vec<Report>) {
         self.plugins.last += 1;
         let name = match replaced {
@@ -265,7 +266,7 @@ async fn until(due: Option<tokio::time::Instant>) {
     }
 }
 
-/// The plugin that a change replaced, for all tasks or for those of a canary.
+/// The plugin of which another version serves all tasks, or a share of them as a canary.
 fn replaced(change: Change) -> Option<String> {
     match change {
         Change::Admitted { name, .. }
@@ -289,7 +290,7 @@ async fn next_replacement(changes: &mut broadcast::Receiver<Change>) -> Replaced
                 }
             }
             Err(RecvError::Lagged(_)) => return Replaced::Any,
-            // The plugin host has stopped: no version changes any more.
+            // The plugin host has stopped, so there are no more replacements.
             Err(RecvError::Closed) => pending().await,
         }
     }

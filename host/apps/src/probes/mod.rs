@@ -1,18 +1,19 @@
 //! The probes that this daemon makes of running tasks, with the check-probe components: checks,
 //! health checks and readiness checks.
 //!
-//! [`Checker`] is the core's handle. It writes down what is wanted in one schedule (`wheel`), which
-//! one task (`engine`) carries out; the times of a probe are computed by `times`, its request by
-//! `attempt`. The core never waits for a probe. Results arrive as batches of [`Report`].
+//! [`Checker`] is the core's handle. It writes the wanted probes into one schedule (`wheel`), which
+//! one task (`engine`) carries out; `times` computes the times of a probe, and `attempt` its
+//! request. The core never waits for a probe. Results arrive as batches of [`Report`].
 //!
 //! # Guarantees
 //!
-//! * At most as many attempts as configured are under way, for checks and for health checks each.
-//!   A probe whose attempt takes longer than its interval is not made twice at a time.
-//! * The attempts of a task are made at times that follow from its start and its id: a change of
-//!   leader neither repeats a delay nor lets all probes coincide.
-//! * An edit of a definition replaces the probes that it changes and no others.
-//! * When a component failed and is replaced, its probes are made again immediately.
+//! * The configured numbers of concurrent attempts are never exceeded: one for checks, one for
+//!   health and readiness checks. A probe whose attempt takes longer than its interval has no
+//!   second attempt at the same time.
+//! * The times of attempts are derived from the start and the id of the task: a new leader neither
+//!   repeats a delay nor makes all probes at the same time.
+//! * A changed definition replaces only the probes that it changes.
+//! * When a failed component is replaced, its probes are repeated immediately.
 //!
 //! There is no other implementation of a probe: without its component it has no result.
 
@@ -45,7 +46,7 @@ pub(crate) use times::Occasion;
 /// Capacity of the queue of batches to the core.
 pub(crate) const BATCHES: usize = 64;
 
-/// The numbers of attempts that may be under way at a time.
+/// The maximum numbers of concurrent attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Of checks.
@@ -64,10 +65,10 @@ pub(crate) struct Report {
 /// How an attempt ended.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// It found this, or could not be made or had no result.
+    /// It has this result, or it could not be made or had no result.
     Ended(Result<Outcome, Failure>),
-    /// The plugin that failed was replaced: the earlier version's failure does not apply to the new
-    /// one.
+    /// The plugin that failed was replaced, and the failure of the earlier version does not apply
+    /// to the new one.
     Obsolete,
 }
 
@@ -87,7 +88,7 @@ impl Schedule {
     }
 
     fn at(&self, millis: u64) -> Instant {
-        // Later than any interval; an instant that cannot be represented is never waited for.
+        // Later than any interval. It replaces an instant that cannot be represented.
         let far = Duration::from_hours(24);
         self.zero
             .checked_add(Duration::from_millis(millis))
@@ -106,7 +107,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// Starts without any probe. `agents` run `exec` checks. The probes end with `token`.
+    /// Starts with no probes. `agents` run `exec` checks. All probes end with `token`.
     pub(crate) fn start(
         policies: Arc<dyn Policies>,
         agents: Option<Agents>,
@@ -126,7 +127,7 @@ impl Checker {
         Self { schedule }
     }
 
-    /// Makes these the probes of an instance. Probes that it has already continue.
+    /// Sets the probes of an instance. Unchanged probes continue.
     pub(crate) fn set(&self, instance: &InstanceId, probes: Vec<Probe>, occasion: Occasion) {
         let now = self.schedule.now();
         let wanted = probes.into_iter().filter_map(|probe| {

@@ -1,4 +1,5 @@
-//! The engine against scripted components: its limits, and that nothing is lost or doubled.
+//! The engine with scripted components: it keeps its limits, and each attempt has exactly one
+//! result.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::seams::Component;
@@ -18,7 +19,7 @@ use super::attempt::tests::probe;
 use super::*;
 use crate::seams::View;
 
-/// A component whose attempts end when the test lets them.
+/// A component whose attempts end when the test permits it.
 #[derive(Debug)]
 struct Gate {
     answer: Mutex<Result<Outcome, Failure>>,
@@ -54,7 +55,7 @@ impl Gate {
     }
 }
 
-/// Counts an attempt as long as it exists.
+/// Counts a running attempt, until it is dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    /// Probes a task once now; its next turn is an hour later.
+    /// Makes a probe of a task now, and again only an hour later.
     fn add(&self, purpose: Purpose) -> InstanceId {
         let times = json!({"intervalSeconds": 3600, "timeoutSeconds": 600, "delaySeconds": 0});
         let mut check = times.clone();
@@ -149,7 +150,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn no_more_probes_run_at_a_time_than_configured() {
+async fn number_of_concurrent_probes_is_limited() {
     let mut world = World::start(3, 2);
     for _ in 0..10 {
         world.add(Purpose::Check(0));
@@ -170,7 +171,7 @@ async fn no_more_probes_run_at_a_time_than_configured() {
 }
 
 #[tokio::test]
-async fn removed_probe_gives_up_its_place() {
+async fn attempt_of_a_removed_probe_is_aborted_and_frees_its_place() {
     let mut world = World::start(1, 1);
     let first = world.add(Purpose::Check(0));
     wait_for("the first is under way", async || world.gate.called() == 1).await;
@@ -186,7 +187,7 @@ async fn removed_probe_gives_up_its_place() {
 
 /// The plugin is replaced while its last attempt is under way.
 #[tokio::test]
-async fn plugin_that_was_replaced_during_a_failing_attempt_is_called_again() {
+async fn probe_is_repeated_if_its_plugin_was_replaced_during_a_failed_attempt() {
     let mut world = World::start(1, 1);
     *world.gate.answer.lock().unwrap() = Err(Failure {
         reason: Reason::Plugin,
@@ -200,7 +201,7 @@ async fn plugin_that_was_replaced_during_a_failing_attempt_is_called_again() {
     assert!(matches!(reports[0].look, Look::Ended(Err(_))), "{reports:?}");
     assert!(matches!(reports[1].look, Look::Obsolete), "{reports:?}");
     wait_for("it is called again", async || world.gate.called() == 2).await;
-    // Another plugin changes nothing.
+    // The replacement of another plugin repeats no probe.
     world.gate.admit("other");
     *world.gate.answer.lock().unwrap() = Ok(Outcome::Http(200));
     world.gate.open.add_permits(1);

@@ -5,7 +5,7 @@ use crate::model::{Check, HealthCheck, ReadinessCheck};
 /// The times of a repeated probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    /// When the first attempt of the task is due; negative: before the clock's zero.
+    /// When the first attempt of the task is due. Negative if that was before the clock's zero.
     first: i64,
     repeat: Repeat,
 }
@@ -13,19 +13,19 @@ pub(super) struct Times {
 /// When the next attempt is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeat {
-    /// At fixed times that the first one, the interval and the task determine: another leader goes
-    /// on with the same ones, and those of different tasks do not coincide.
+    /// At fixed times that are derived from the first attempt, the interval and the task's id. A
+    /// new leader computes the same times, and those of different tasks differ.
     Grid { interval: u64, phase: u64 },
-    /// This long after the end of the last one.
+    /// After this pause, counted from the end of the last attempt.
     AfterCompletion { pause: u64 },
 }
 
-/// Why a probe is set up.
+/// The reason why a probe begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     /// Its task runs.
     TaskRuns,
-    /// This daemon leads now; the task was started under an earlier leader.
+    /// This daemon has become the leader; the task was started under an earlier leader.
     NewLeader,
     /// Its definition has changed.
     Changed,
@@ -67,7 +67,7 @@ impl Times {
         }
     }
 
-    /// When the first attempt of this daemon is due.
+    /// When the first attempt under this leader is due.
     pub(super) fn begin(self, occasion: Occasion, now: u64) -> u64 {
         let first = u64::try_from(self.first).unwrap_or(0);
         let passed = self.first < i64::try_from(now).unwrap_or(i64::MAX);
@@ -78,8 +78,8 @@ impl Times {
         }
     }
 
-    /// When the attempt after one that ended `now` is due. Turns that passed meanwhile are left
-    /// out.
+    /// When the attempt after one that ended `now` is due. Attempts that were due in between are
+    /// skipped.
     pub(super) fn next(self, now: u64) -> u64 {
         match self.repeat {
             Repeat::AfterCompletion { pause } => now.saturating_add(pause),
@@ -97,7 +97,8 @@ impl Times {
     }
 }
 
-/// FNV-1a: the same for every version and process, so that leaders agree.
+/// FNV-1a, whose results are the same in every version and process, so that all leaders compute the
+/// same times.
 fn stable_hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn first_attempt_is_due_by_the_start_of_the_task() {
+    fn first_attempt_is_due_relative_to_the_start_of_the_task() {
         for (occasion, start, delay, now, expected) in [
             (Occasion::TaskRuns, 1_000, 0, 1_000, 1_000),
             (Occasion::TaskRuns, 1_000, 15_000, 1_500, 16_000),
@@ -135,11 +136,11 @@ mod tests {
         assert!((15_200..=75_000).contains(&second), "{second}");
         assert_eq!(times.next(second + 10), second + 60_000);
         assert_eq!(times.next(second + 60_000), second + 120_000);
-        // One that took longer than the interval: its turns are left out.
+        // An attempt that took longer than the interval: the ones in between are skipped.
         assert_eq!(times.next(second + 130_000), second + 180_000);
     }
 
-    /// The clock of a new leader has another zero.
+    /// The zero of a new leader's clock differs.
     #[test]
     fn new_leader_continues_the_attempts_of_the_earlier_one() {
         let times = grid("a", 0, 15_000);
@@ -164,13 +165,13 @@ mod tests {
                 })
                 .collect()
         };
-        // All of the sixty seconds of the interval are used.
+        // The attempts are spread over all sixty seconds of the interval.
         assert!(due(Occasion::TaskRuns, 0).len() >= 60);
         assert!(due(Occasion::NewLeader, -3_600_000).len() >= 60);
     }
 
     #[test]
-    fn readiness_is_asked_immediately_and_a_pause_after_each_answer() {
+    fn readiness_is_probed_immediately_and_again_after_a_pause() {
         let times = Times {
             first: 5_000,
             repeat: Repeat::AfterCompletion { pause: 30_000 },

@@ -1,8 +1,9 @@
-//! The schedule of all probes: what is due, what waits for a place, what is under way. Pure.
+//! The schedule of all probes: which ones are due, wait for a place, or have a running attempt.
+//! Pure.
 //!
-//! A probe is due once at a time: its next turn is computed when an attempt ends, so that a slow
-//! one is never doubled. Of each lane at most its limit is under way; the others wait in the order
-//! in which they were due.
+//! Each probe has at most one attempt that is due, waiting or running: the next one is computed
+//! when an attempt ends. The number of concurrent attempts in each lane is limited; the others wait
+//! in the order in which they were due.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -19,12 +20,13 @@ pub(super) enum Lane {
     Health,
 }
 
-/// Identifies a probe in the schedule; never used twice.
+/// Identifies a probe in the schedule. It is never used again.
 pub(super) type ProbeId = u64;
 
 /// The subject of a probe.
 pub(super) trait Subject: Clone {
-    /// Whether both are the same probe of the same task, so that results of one hold for the other.
+    /// Whether both are the same probe of the same task, so that results of one are valid for the
+    /// other.
     fn is_same(&self, other: &Self) -> bool;
 }
 
@@ -42,7 +44,7 @@ pub(super) struct Start<S> {
     pub(super) id: ProbeId,
     pub(super) lane: Lane,
     pub(super) subject: S,
-    /// What the last attempt found.
+    /// The result of the last attempt.
     pub(super) previous: Option<Outcome>,
     /// Milliseconds since it was due.
     pub(super) late: u64,
@@ -57,7 +59,7 @@ pub(super) enum Ended {
     PluginFailed,
 }
 
-/// All probes.
+/// The schedule.
 #[derive(Debug)]
 pub(super) struct Wheel<S> {
     probes: HashMap<ProbeId, Probe<S>>,
@@ -66,7 +68,7 @@ pub(super) struct Wheel<S> {
     checks: Places,
     health: Places,
     last_id: ProbeId,
-    /// The number of attempts under way whose probes are gone.
+    /// The number of running attempts whose probes were removed.
     unwanted: usize,
 }
 
@@ -81,7 +83,7 @@ struct Probe<S> {
     previous: Option<Outcome>,
 }
 
-/// The places of a lane.
+/// The limit of a lane, and the probes that wait for it.
 #[derive(Debug)]
 struct Places {
     limit: usize,
@@ -113,8 +115,8 @@ impl<S: Subject> Wheel<S> {
         }
     }
 
-    /// Makes these the probes of an instance. Those that it has already continue, with the new
-    /// description; others begin, and those that are not wanted are gone.
+    /// Sets the probes of an instance. Unchanged probes continue with the new description, new ones
+    /// begin, and all others are removed.
     pub(super) fn set(
         &mut self,
         instance: &InstanceId,
@@ -169,15 +171,15 @@ impl<S: Subject> Wheel<S> {
     }
 
     fn drop_probe(&mut self, id: ProbeId) {
-        // Its place in the queue of its lane is passed over, and one under way gives up its place
-        // when it ends.
+        // Its entry in the queue of its lane is skipped later, and a running attempt frees its
+        // place when it ends.
         if let Some(probe) = self.probes.remove(&id) {
             self.due.remove(&(probe.due, id));
             self.unwanted += usize::from(probe.under_way);
         }
     }
 
-    /// When the next probe is due; those that wait for a place are not meant.
+    /// When the next probe is due, without those that already wait for a place.
     pub(super) fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -217,7 +219,7 @@ impl<S: Subject> Wheel<S> {
         started
     }
 
-    /// Drops those that are gone from the queue of a lane, before they are most of it.
+    /// Removes the entries of removed probes from the queue of a lane before they are most of it.
     fn compact(&mut self, lane: Lane) {
         let most = 2 * self.probes.len() + 64;
         let places = match lane {
@@ -229,8 +231,8 @@ impl<S: Subject> Wheel<S> {
         }
     }
 
-    /// An attempt has ended, or was given up. Returns what it was made for, unless its probe is no
-    /// longer wanted.
+    /// Handles the end of an attempt, which may have been aborted. Returns the subject of the
+    /// attempt, unless its probe was removed.
     pub(super) fn ended(&mut self, id: ProbeId, lane: Lane, ended: Ended, now: u64) -> Option<S> {
         let places = self.places(lane);
         places.taken = places.taken.saturating_sub(1);
@@ -250,8 +252,8 @@ impl<S: Subject> Wheel<S> {
         Some(subject)
     }
 
-    /// Makes those probes due now whose component failed at the last attempt and that `affected`
-    /// selects. Returns what they are made for.
+    /// Makes the probes due now that `affected` selects and whose component failed at the last
+    /// attempt. Returns their subjects.
     pub(super) fn retry_failed(&mut self, affected: impl Fn(ProbeId, &S) -> bool, now: u64) -> Vec<S> {
         let mut retried = Vec::new();
         for (id, probe) in &mut self.probes {
@@ -259,7 +261,7 @@ impl<S: Subject> Wheel<S> {
                 continue;
             }
             probe.plugin_failed = false;
-            // Otherwise it waits for a place already.
+            // If it is not in this set, it already waits for a place.
             if self.due.remove(&(probe.due, *id)) {
                 probe.due = now;
                 self.due.insert((now, *id));
@@ -274,7 +276,7 @@ impl<S: Subject> Wheel<S> {
         self.probes.contains_key(&id)
     }
 
-    /// The number of attempts under way whose probes are gone.
+    /// The number of running attempts whose probes were removed.
     pub(super) fn unwanted(&self) -> usize {
         self.unwanted
     }

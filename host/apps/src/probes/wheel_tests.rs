@@ -1,4 +1,4 @@
-//! The schedule, with a clock that the tests turn.
+//! The schedule, with a clock that the tests control.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::json;
@@ -56,14 +56,14 @@ fn no_more_than_the_limit_of_a_lane_is_under_way() {
     assert!(wheel.start(100).is_empty(), "every place is taken");
     wheel.ended(first[0].id, Lane::Checks, Ended::Failed, 200);
     let next = wheel.start(250);
-    assert_eq!(tasks(&next), [2], "the next in the order of turns");
+    assert_eq!(tasks(&next), [2], "the probe that was due first is next");
     assert_eq!(next[0].late, 250);
     wheel.ended(first[2].id, Lane::Health, Ended::Failed, 300);
     assert_eq!(tasks(&wheel.start(300)), [8]);
 }
 
 #[test]
-fn slow_attempt_is_not_doubled() {
+fn probe_with_a_running_attempt_is_not_started_again() {
     let mut wheel = Wheel::new(10, 10);
     wheel.set(
         &instance(),
@@ -103,10 +103,14 @@ fn changed_probe_replaces_the_old_one_and_others_continue() {
     assert_eq!(wheel.unwanted(), 1);
     assert!(
         wheel.start(20).is_empty(),
-        "the attempt of the old one has its place"
+        "the running attempt of the replaced probe still takes the place"
     );
     let old = wheel.ended(started[0].id, Lane::Checks, Ended::Failed, 30);
-    assert_eq!((old, wheel.unwanted()), (None, 0), "nobody wants its result");
+    assert_eq!(
+        (old, wheel.unwanted()),
+        (None, 0),
+        "the result of a removed probe is dropped"
+    );
     let next = wheel.start(30);
     assert_eq!(next.len(), 1);
     assert_eq!(next[0].subject, Task(1, 1));
@@ -118,7 +122,7 @@ fn changed_probe_replaces_the_old_one_and_others_continue() {
 }
 
 #[test]
-fn probe_that_waits_for_a_place_and_is_removed_is_not_started() {
+fn removed_probe_that_waits_for_a_place_is_not_started() {
     let mut wheel = Wheel::new(1, 1);
     let (first, second) = (instance(), instance());
     wheel.set(
@@ -140,7 +144,7 @@ fn probe_that_waits_for_a_place_and_is_removed_is_not_started() {
 }
 
 #[test]
-fn failed_component_is_called_again_when_it_was_replaced() {
+fn probe_of_a_failed_component_is_repeated_when_it_is_replaced() {
     let mut wheel = Wheel::new(10, 10);
     for task in 1..=3 {
         wheel.set(

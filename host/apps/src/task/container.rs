@@ -16,7 +16,7 @@ use crate::model::{self, App, BRIDGE, DRIVER, Engine, ExternalVolume, LinuxInfo,
 pub(super) fn container(app: &App, placement: &Placement, ports: &[InstancePort<'_>]) -> Option<Container> {
     let tty = app.tty == Some(true);
     let none = model::Container::new(Engine::Mesos);
-    // A terminal needs a container.
+    // A terminal requires a container.
     let defined = app.container.as_ref().or(tty.then_some(&none))?;
     Some(Container {
         image: defined.docker.as_ref().map(|docker| image(app, docker)),
@@ -50,7 +50,8 @@ pub(super) fn with_linux_info(containerizer: Containerizer, info: Option<&LinuxI
     }
 }
 
-/// Docker's containers carry the id of their task as a label, as upstream's do.
+/// The containerizer, with its options. As in upstream, Docker containers have a label with the id
+/// of their task.
 fn containerizer(container: &model::Container, placement: &Placement) -> Containerizer {
     let Some(docker) = container
         .docker
@@ -77,7 +78,7 @@ fn image(app: &App, docker: &model::Docker) -> Image {
     }
 }
 
-/// The network of a container that joins these.
+/// The network of a container that joins these networks.
 pub(super) fn network(networks: &[model::Network], engine: Engine) -> Network {
     let of = |mode: NetworkMode| networks.iter().filter(move |network| network.mode == mode);
     if let Some(bridge) = of(NetworkMode::Bridge).next() {
@@ -99,7 +100,7 @@ pub(super) fn network(networks: &[model::Network], engine: Engine) -> Network {
     }
 }
 
-/// One mapping for each transport protocol of a port that leads from the agent into the container.
+/// One mapping for each transport protocol, if the port leads from the agent into the container.
 pub(super) fn mappings(port: &InstancePort<'_>) -> Vec<PortMapping> {
     let (Some(host_port), Some(container_port)) = (port.host, port.container) else {
         return Vec::new();
@@ -113,7 +114,7 @@ pub(super) fn mappings(port: &InstancePort<'_>) -> Vec<PortMapping> {
     port.protocol.transports().into_iter().map(mapping).collect()
 }
 
-/// The mount of a volume; `None` for persistent volumes, which come with the resources.
+/// The mount of a volume; `None` for persistent volumes, which are part of the resources.
 fn volume(app: &App, volume: &model::Volume) -> Option<Volume> {
     let (mode, source) = match volume {
         model::Volume::Persistent { .. } => return None,
@@ -165,7 +166,8 @@ fn external_source(app: &App, external: &ExternalVolume) -> VolumeSource {
     }
 }
 
-/// The options for the driver, without their prefix. The volume's own size replaces one among them.
+/// The options for the driver, without their prefix. The volume's `size` takes precedence over an
+/// option of this name.
 fn driver_options(volume: &model::DvdiVolume) -> BTreeMap<String, String> {
     let own = volume.options.iter().filter(|(key, _)| *key != DRIVER);
     let mut options: BTreeMap<String, String> = own

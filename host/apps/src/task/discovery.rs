@@ -1,4 +1,4 @@
-//! What other programs learn about the ports of a task.
+//! The discovery information about the ports of a task, for other programs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::ports::InstancePort;
 use crate::ids::SpecId;
 use crate::model::Network;
 
-/// Upstream's label for where a port is reached: `host` or `container`.
+/// Upstream's label for the side on which a port is reached: `host` or `container`.
 const SCOPE: &str = "network-scope";
 /// Upstream's label for the network in which a container's port is reached.
 const NETWORK: &str = "network-name";
@@ -41,7 +41,7 @@ fn entries(networks: &[Network], port: &InstancePort<'_>) -> Vec<Port> {
     let mut ports = Vec::new();
     for protocol in port.protocol.names() {
         match (port.host, port.container) {
-            // In host networking the scope is understood.
+            // In host networking the label would always be the same, so it is omitted.
             (_, None) => ports.push(entry(protocol, &[])),
             (Some(_), Some(_)) => ports.push(entry(protocol, &[(SCOPE, "host")])),
             (None, Some(_)) => {

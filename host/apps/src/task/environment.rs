@@ -2,7 +2,7 @@
 //! and ports with the configured prefix, then the definition's own variables. A later variable
 //! replaces an earlier one of the same name.
 //!
-//! The agent sets none of these, not even `MESOS_TASK_ID` for command tasks.
+//! The agent sets none of these variables, not even `MESOS_TASK_ID` for command tasks.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::model::{App, Engine, EnvValue};
 
 /// Maximum key length of a label that becomes a variable, plus one; upstream drops longer ones.
 pub(super) const LABEL_KEY: usize = 512 - "MARATHON_APP_LABEL_".len();
-/// The same for its value.
+/// The maximum length of the value of such a label, plus one.
 pub(super) const LABEL_VALUE: usize = 512;
 
 /// The environment of a task with these ports.
@@ -38,7 +38,8 @@ pub(super) fn environment(
     env
 }
 
-/// The ids of the task and the app, and the app's version, resources and labels.
+/// The variables with the ids of the task and the app, and with the app's version, resources and
+/// labels.
 fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: &str, value: String| drop(env.insert(name.to_owned(), value));
@@ -49,7 +50,7 @@ fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     if let Some(docker) = docker.and_then(|container| container.docker.as_ref()) {
         set("MARATHON_APP_DOCKER_IMAGE", docker.image.clone());
     }
-    // With at least one decimal, as upstream formats these.
+    // Formatted with at least one decimal, as in upstream.
     set("MARATHON_APP_RESOURCE_CPUS", format!("{:?}", app.cpus));
     set("MARATHON_APP_RESOURCE_MEM", format!("{:?}", app.mem));
     set("MARATHON_APP_RESOURCE_DISK", format!("{:?}", app.disk));
@@ -58,7 +59,7 @@ fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     env
 }
 
-/// The names of the labels that become variables, and these.
+/// The variables for labels, and the list of their names.
 pub(super) fn label_variables(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let labels: BTreeMap<String, &String> = labels
         .iter()
@@ -73,9 +74,9 @@ pub(super) fn label_variables(labels: &BTreeMap<String, String>) -> BTreeMap<Str
     each.chain([all]).collect()
 }
 
-/// `PORT`, `PORTS`, `PORT0` and so on, `PORT_80` for a port number in the definition and
-/// `PORT_HTTP` for a port name; none for an app without ports. `PORT` and `PORTS` leave out ports
-/// of the container that the definition fixes.
+/// `PORT`, `PORTS`, `PORT0` and so on, `PORT_80` for a port number in the definition, and
+/// `PORT_HTTP` for a port name; none for an app without ports. `PORT` and `PORTS` omit the
+/// container's ports with a number in the definition.
 fn port_variables(ports: &[InstancePort<'_>]) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: String, value: &str| drop(env.insert(name, value.to_owned()));
@@ -89,7 +90,7 @@ fn port_variables(ports: &[InstancePort<'_>]) -> BTreeMap<String, String> {
         set(format!("PORT_{requested}"), &number);
         if let Some(name) = port.name {
             let name = name.to_ascii_uppercase();
-            // Shells cannot read a variable with a hyphen in its name.
+            // Shells cannot access a variable with a hyphen in its name.
             set(format!("PORT_{}", name.replace('-', "_")), &number);
             set(format!("PORT_{name}"), &number);
         }

@@ -1,5 +1,5 @@
-//! Custom executors: programs that are fetched into the sandbox and run a task in the place of the
-//! agent's command executor. As upstream, each task has one of its own.
+//! Custom executors: programs that are fetched into the sandbox and run a task in place of the
+//! agent's command executor. As in upstream, each task has its own.
 
 use transom_scheduler::ExecutorResources;
 
@@ -11,7 +11,7 @@ pub(super) fn path(app: &App) -> Option<&str> {
     (!matches!(executor, "" | COMMAND_EXECUTOR)).then_some(executor)
 }
 
-/// What the executor gets in addition to the task.
+/// The resources of the executor, in addition to those of the task.
 pub(super) fn resources(app: &App) -> ExecutorResources {
     let own = app.executor_resources.filter(|_| path(app).is_some());
     own.map_or_else(ExecutorResources::default, |own| ExecutorResources {
@@ -21,7 +21,8 @@ pub(super) fn resources(app: &App) -> ExecutorResources {
     })
 }
 
-/// As upstream's: the fetched file is made executable, and gets the command as its arguments.
+/// The command line of the executor, as in upstream: the fetched file is made executable and
+/// receives the app's command as its arguments.
 pub(super) fn line(path: &str, app: &App) -> String {
     let quoted = format!("'{}'", path.replace('\'', "'\\''"));
     let arguments = app.cmd.clone().unwrap_or_else(|| app.args.join(" "));
@@ -44,7 +45,7 @@ mod tests {
     };
 
     #[test]
-    fn custom_executor_gets_the_command_as_its_arguments_and_resources_of_its_own() {
+    fn custom_executor_gets_the_command_as_arguments_and_its_own_resources() {
         let own = json!({"cpus": 0.5, "mem": 48, "disk": 20});
         let program = json!({"executor": "bin/it's", "cmd": "--port $PORT0", "executorResources": own});
         let arguments = json!({"executor": "/x", "args": ["a", "b"]});
@@ -56,7 +57,7 @@ mod tests {
                 OWN,
             ),
             (arguments, Some("chmod ug+rx '/x' && exec '/x' a b"), none),
-            // The command executor has none.
+            // The command executor has no additional resources.
             (
                 json!({"executor": "//cmd", "cmd": "x", "executorResources": own}),
                 None,

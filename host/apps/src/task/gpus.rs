@@ -1,14 +1,15 @@
-//! Whether tasks leave agents with GPUs to those that use them.
+//! Decides whether tasks avoid agents with GPUs, so that these remain for tasks that use GPUs.
 
 use std::collections::BTreeMap;
 
 use super::LaunchSettings;
 use crate::config::GpuScheduling;
 
-/// The label by which a definition has a rule of its own for offers with GPUs; as upstream.
+/// Upstream's label with which a definition overrides the setting for offers with GPUs.
 const GPU_SCHEDULING: &str = "GPU_SCHEDULING_BEHAVIOR";
 
-/// Whether tasks avoid offers with GPUs. `used`: GPUs of all of them.
+/// Whether tasks avoid offers with GPUs. `used`: the number of GPUs of the app, or of all
+/// containers of the pod.
 pub(super) fn avoids(labels: &BTreeMap<String, String>, used: u32, settings: &LaunchSettings) -> bool {
     let behavior = match labels.get(GPU_SCHEDULING).map(String::as_str) {
         Some("restricted") => GpuScheduling::Restricted,
@@ -23,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_without_gpus_avoid_agents_with_gpus_unless_setting_or_label_says_otherwise() {
+    fn tasks_without_gpus_avoid_agents_with_gpus_unless_setting_or_label_allow_them() {
         use GpuScheduling::{Restricted, Unrestricted};
         for (used, label, setting, expected) in [
             (0, None, Restricted, true),

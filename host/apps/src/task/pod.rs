@@ -34,8 +34,8 @@ const VOLUMES: &str = "volumes";
 /// The run spec of one version of a pod. `current` are the versions with the same configuration,
 /// this one among them.
 ///
-/// The id of a group is that of the request for an instance ([`InstanceId::task`]); the task id of a
-/// container has the container's name in the place of `_app`.
+/// The id of a group is that of the request for an instance ([`InstanceId::task`]). In the task id
+/// of a container, the container's name replaces `_app`.
 pub(crate) fn pod_spec(pod: &Arc<Pod>, current: BTreeSet<Moment>, settings: &LaunchSettings) -> Arc<RunSpec> {
     let member = |container: &PodContainer| Member {
         name: container.name.clone(),
@@ -75,7 +75,7 @@ pub(crate) fn pod_spec(pod: &Arc<Pod>, current: BTreeSet<Moment>, settings: &Lau
     })
 }
 
-/// The ports of the agent that the endpoints of a container ask for.
+/// The ports of the agent that the endpoints of a container request.
 fn requests(container: &PodContainer) -> Vec<PortRequest> {
     let ports = container.endpoints.iter().filter_map(|it| it.host_port);
     let request = |port| match port {
@@ -86,11 +86,12 @@ fn requests(container: &PodContainer) -> Vec<PortRequest> {
 }
 
 /// The endpoints of each container of an instance, in the order of the definition. `group` is the
-/// id of its group, `host_ports` the ports of the agent of each container, as the scheduler places
-/// and records them. A container without its ports has no endpoints.
+/// id of its group; `host_ports` are the ports of the agent for each container, as the scheduler
+/// assigns and stores them. A container whose ports are missing has no endpoints.
 ///
-/// A port of a container that has no number and no port on the agent gets one that depends on the
-/// id of the group, so that every reader of the tasks' records finds the same.
+/// A port of a container that has neither a number nor a port on the agent gets a number that is
+/// derived from the id of the group, so that it is the same whenever it is computed from the tasks'
+/// records.
 pub(crate) fn endpoints<'a, P: AsRef<[u16]>>(
     pod: &'a Pod,
     group: &str,
@@ -129,7 +130,7 @@ pub(crate) fn endpoints<'a, P: AsRef<[u16]>>(
     containers.map(of_container).collect()
 }
 
-/// The endpoints of each container of an instance with these tasks, as [`endpoints`].
+/// The same as [`endpoints`], for an instance with these tasks.
 pub(crate) fn endpoints_of<'a>(pod: &'a Pod, records: &[Arc<TaskRecord>]) -> Vec<Vec<InstancePort<'a>>> {
     let group = records.first().map_or("", |record| record.request_id().as_str());
     let of_container = |container: &PodContainer| {
@@ -144,20 +145,20 @@ pub(crate) fn endpoints_of<'a>(pod: &'a Pod, records: &[Arc<TaskRecord>]) -> Vec
     endpoints(pod, group, &host_ports)
 }
 
-/// Where an endpoint of a running task of `pod` is reached: at the agent, or in container networks
-/// at the address of the container. `None` while that address is unknown.
+/// The address of an endpoint of a running task of `pod`: that of the agent, or in container
+/// networks that of the container. `None` while the container's address is unknown.
 pub(crate) fn reached(pod: &Pod, record: &TaskRecord, port: &InstancePort<'_>) -> Option<HostPort> {
     ports::reached(&pod.networks, record, port)
 }
 
 /// The id of the executor of an instance, in upstream's form: `instance-shop_web.` and the
-/// instance's UUID, and the incarnation from the second on.
+/// instance's UUID. From the second incarnation on, the incarnation follows.
 pub(crate) fn executor_id(group: &TaskId) -> ExecutorId {
     let Some((instance, incarnation)) = InstanceId::of_task(group) else {
         return group.as_str().into();
     };
     let (pod, uuid) = instance.as_str().rsplit_once(".instance-").unwrap_or_default();
-    // The executor of the instance's last tasks may still be ending.
+    // The id differs, because the executor of the previous tasks may still be ending.
     match incarnation {
         1 => format!("instance-{pod}.{uuid}").as_str().into(),
         later => format!("instance-{pod}.{uuid}.{later}").as_str().into(),
@@ -223,7 +224,8 @@ impl BuildGroup for BuildPod {
         task.into()
     }
 
-    /// Instances of another configuration are being replaced; `UNIQUE` must not block a restart.
+    /// Tasks of another configuration are not counted, because they are being replaced, and
+    /// `UNIQUE` must not block a restart.
     fn counts_as_placed(&self, record: &TaskRecord) -> bool {
         is_current(record, &self.current)
     }
@@ -251,8 +253,8 @@ impl BuildPod {
         }
     }
 
-    /// The variables of the pod, then those of the container, then upstream's, which the definition
-    /// of a pod cannot replace.
+    /// The variables of the pod, then those of the container, then upstream's. A later variable
+    /// replaces an earlier one, so a definition cannot replace upstream's.
     fn environment(
         &self,
         container: &PodContainer,
@@ -277,7 +279,7 @@ impl BuildPod {
             ("MARATHON_APP_ID", pod.id.to_string()),
             ("MARATHON_APP_VERSION", pod.version.to_string()),
             ("MARATHON_CONTAINER_ID", container.name.clone()),
-            // With at least one decimal, as upstream formats these.
+            // Formatted with at least one decimal, as in upstream.
             (
                 "MARATHON_CONTAINER_RESOURCE_CPUS",
                 format!("{:?}", resources.cpus),
@@ -297,8 +299,9 @@ impl BuildPod {
         env
     }
 
-    /// The ports of all endpoints of the pod: `ENDPOINT_`, on which the program listens, and
-    /// `EP_HOST_` and `EP_CONTAINER_`, on the agent and in the container, as far as there are such.
+    /// The ports of all endpoints of the pod: `ENDPOINT_` is the port on which the program listens;
+    /// `EP_HOST_` and `EP_CONTAINER_` are the ports on the agent and in the container, if there are
+    /// any.
     fn endpoint_variables(&self, ports: &[Vec<InstancePort<'_>>]) -> BTreeMap<String, String> {
         let prefix = self.settings.env_vars_prefix.to_uppercase();
         let mut env = BTreeMap::new();
@@ -323,7 +326,7 @@ impl BuildPod {
         Container {
             image: container.image.as_ref().map(|image| self.image(image)),
             volumes: mounts.filter_map(|mount| self.volume(mount)).collect(),
-            // Agents accept limits only for containers with control groups of their own.
+            // Agents accept limits only for containers that do not share control groups.
             share_cgroups: Some(self.pod.legacy_shared_cgroups),
             tty: container.tty == Some(true),
             ..with_linux_info(Containerizer::Mesos, container.linux_info.as_ref())
@@ -339,8 +342,8 @@ impl BuildPod {
         }
     }
 
-    /// The mount of a volume of the pod. Only relative paths of the agent are in the sandbox of the
-    /// executor, as are ephemeral and persistent volumes, which all containers can mount.
+    /// The mount of a volume of the pod. Ephemeral and persistent volumes, and paths of the agent
+    /// that are relative, are in the sandbox of the executor, where all containers can mount them.
     fn volume(&self, mount: &VolumeMount) -> Option<Volume> {
         let read_only = mount.read_only == Some(true);
         let (read_only, source) = match self.pod.volume(&mount.name)? {
@@ -363,8 +366,8 @@ impl BuildPod {
     }
 }
 
-/// The program of a container. Arguments are those of the image's entry point, unless they replace
-/// it; without a program the image's own is run.
+/// The program of a container. Arguments are passed to the image's entry point, or replace it.
+/// Without a program the image's own one runs.
 fn program(container: &PodContainer) -> Program {
     let Some(exec) = &container.exec else {
         return Program::EntryPoint(Vec::new());

@@ -9,10 +9,11 @@ use crate::testing::{agent, networked_record, pod};
 
 const GROUP: &str = "shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.2";
 const INSTANCE: &str = "shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987";
-/// Not that of the first tasks of the instance, which may still be ending.
+/// The incarnation is part of the id, because the executor of the previous tasks may still be
+/// ending.
 const EXECUTOR: &str = "instance-shop_web.0664256e-6771-11e5-94e1-be5b2935a987.2";
 
-/// A pod with these containers, and additions.
+/// A pod with these containers and additional members.
 fn with(containers: &Value, more: &Value) -> Pod {
     let mut body = json!({"id": "/shop/web", "containers": containers});
     body.as_object_mut()
@@ -116,7 +117,7 @@ fn run_spec_has_the_executor_and_a_member_for_each_container() {
 }
 
 #[test]
-fn ids_are_those_of_upstream() {
+fn ids_have_upstreams_form() {
     let pod = with(
         &json!([{"name": "app", "resources": {}}, {"name": "helper", "resources": {}}]),
         &json!({}),
@@ -185,7 +186,7 @@ fn networks_and_port_mappings_are_at_the_executor() {
         assert_eq!(
             discovery["ports"]["ports"].as_array().unwrap().len(),
             3,
-            "one for each protocol"
+            "each protocol of an endpoint has an entry"
         );
         assert_eq!(
             tasks[1]["discovery"]["ports"]["ports"].as_array().unwrap().len(),
@@ -269,7 +270,7 @@ fn container_has_its_image_mounts_and_options() {
 }
 
 #[test]
-fn program_is_a_line_arguments_or_that_of_the_image() {
+fn program_is_a_shell_line_arguments_or_the_images_own() {
     let image = json!({"kind": "DOCKER", "id": "i"});
     let argv = json!({"command": {"argv": ["run", "-v"]}});
     let replacing = json!({"command": {"argv": ["run", "-v"]}, "overrideEntrypoint": true});
@@ -295,7 +296,7 @@ fn program_is_a_line_arguments_or_that_of_the_image() {
 }
 
 #[test]
-fn environment_is_upstreams_to_the_last_variable() {
+fn environment_has_exactly_upstreams_variables() {
     let pod = with(
         &json!([
             {
@@ -455,7 +456,7 @@ fn networked() -> Pod {
 }
 
 #[test]
-fn endpoints_have_equal_ports_for_every_reader() {
+fn endpoints_have_the_same_ports_whenever_they_are_computed() {
     let pod = networked();
     let found = endpoints(&pod, GROUP, &[vec![31000], vec![]]);
     let numbers = |ports: &[InstancePort<'_>]| -> Vec<_> {
@@ -469,7 +470,7 @@ fn endpoints_have_equal_ports_for_every_reader() {
     let record = [vec![31000], vec![]];
     assert_eq!(endpoints(&pod, GROUP, &record), found);
     let other = endpoints(&pod, "shop_web.instance-x._app.1", &record);
-    assert_ne!(numbers(&other[0])[1], any, "other ones for another instance");
+    assert_ne!(numbers(&other[0])[1], any, "another instance has other ports");
     let missing: [&[u16]; 0] = [];
     let names: Vec<_> = endpoints(&pod, GROUP, &missing)[0]
         .iter()
@@ -478,7 +479,7 @@ fn endpoints_have_equal_ports_for_every_reader() {
     assert_eq!(
         names,
         [Some("fixed"), Some("any")],
-        "those without a port of the agent"
+        "only endpoints without a port of the agent"
     );
 }
 

@@ -1,5 +1,5 @@
-//! The ports of an instance: the numbers that its placement gives to the ports of its definition,
-//! and where they are reached.
+//! The ports of an instance: the numbers that its placement assigns to the ports of its definition,
+//! and the addresses at which they are reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,12 @@ pub(crate) struct InstancePort<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) protocol: Protocols<'a>,
     pub(crate) labels: &'a BTreeMap<String, String>,
-    /// The number in the definition, of the container if it has ports of its own; 0: any.
+    /// The number in the definition: that of the container's port, if the container has its own
+    /// ports; 0: any.
     pub(crate) requested: u16,
     /// The port on the agent; `None`: the container is reached only at its own address.
     pub(crate) host: Option<u16>,
-    /// The port in the container; `None`: it has none of its own.
+    /// The port in the container; `None`: the container has no ports of its own.
     pub(crate) container: Option<u16>,
     /// The container networks that it belongs to, by name; empty: all.
     pub(crate) networks: &'a [String],
@@ -35,7 +36,7 @@ impl<'a> Protocols<'a> {
         &self.0
     }
 
-    /// `tcp` and `udp`, as far as they are used. All other protocols are spoken over TCP.
+    /// Those of `tcp` and `udp` that the protocols use. All protocols except `udp` use TCP.
     pub(super) fn transports(&self) -> Vec<&'static str> {
         let mut transports = Vec::new();
         for name in &self.0 {
@@ -66,7 +67,7 @@ impl InstancePort<'_> {
         self.container.or(self.host).unwrap_or_default()
     }
 
-    /// The port that others use: on the agent if it has one there.
+    /// The port that clients use: the one on the agent, if there is one.
     pub(crate) fn outside(&self) -> u16 {
         self.host.or(self.container).unwrap_or_default()
     }
@@ -90,11 +91,12 @@ pub(crate) fn requests(app: &App) -> Vec<PortRequest> {
     defined.chain(mapped).collect()
 }
 
-/// The ports of an instance whose task has this id and these ports of its agent, as [`requests`]
-/// asks for them.
+/// The ports of an instance whose task has this id, and these ports of its agent, in the order of
+/// [`requests`].
 ///
-/// A port of the container that has no number and no port on the agent gets one that depends on the
-/// id of the task, so that every reader of the task's record finds the same.
+/// A port of the container that has neither a number nor a port on the agent gets a number that is
+/// derived from the id of the task, so that it is the same whenever it is computed from the task's
+/// record.
 pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> Vec<InstancePort<'a>> {
     let defined = app.port_definitions().iter().zip(host_ports);
     let defined = defined.map(|(port, host)| InstancePort {
@@ -110,7 +112,7 @@ pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> V
     let mut taken: BTreeSet<u16> = mappings.iter().map(|mapping| mapping.container_port).collect();
     taken.extend(host_ports);
     let mut hosts = host_ports.iter().copied();
-    // Definitions and mappings exclude each other.
+    // An app has either definitions or mappings.
     let mapped = mappings.iter().map_while(|mapping| {
         let host = match mapping.host_port {
             Some(_) => Some(hosts.next()?),
@@ -134,7 +136,8 @@ pub(crate) fn of_instance<'a>(app: &'a App, task: &str, host_ports: &[u16]) -> V
     defined.chain(mapped).collect()
 }
 
-/// A port above 1024 that is not `taken`, by the FNV hash of the task's id; it is taken then.
+/// Selects a port above 1024 that is not `taken`, by the FNV hash of the task's id, and adds it to
+/// `taken`.
 pub(super) fn unused_port(task: &str, taken: &mut BTreeSet<u16>) -> u16 {
     const LEAST: u64 = 1025;
     const COUNT: u64 = 65_535 - LEAST + 1;
@@ -150,12 +153,12 @@ pub(super) fn unused_port(task: &str, taken: &mut BTreeSet<u16>) -> u16 {
     port
 }
 
-/// Where a port of a running task is reached; `None` for an index without a port, and for a
-/// container network while the address of the container is unknown.
+/// The address of a port of a running task. `None` for an index without a port, and in a container
+/// network while the address of the container is unknown.
 ///
-/// In host and bridge networks that is the agent. In container networks it is the address of the
-/// container in its last status; only a port that has one on the agent is reached there as long as
-/// there is no such address.
+/// In host and bridge networks it is the agent's address. In container networks it is the address
+/// of the container in its last status; as long as that is unknown, a port that is mapped on the
+/// agent is reached there.
 pub(crate) fn endpoint(app: &App, record: &TaskRecord, port: CheckPort) -> Option<HostPort> {
     match port {
         CheckPort::Port(port) => Some(HostPort::new(address(&app.networks, record, &[])?, port)),
@@ -166,12 +169,12 @@ pub(crate) fn endpoint(app: &App, record: &TaskRecord, port: CheckPort) -> Optio
     }
 }
 
-/// Where one of the ports of a running task is reached, as [`endpoint`].
+/// The same as [`endpoint`], for one of the ports of a running task.
 pub(crate) fn endpoint_of(app: &App, record: &TaskRecord, port: &InstancePort<'_>) -> Option<HostPort> {
     reached(&app.networks, record, port)
 }
 
-/// Where a port of a running task in these networks is reached.
+/// The address of a port of a running task in these networks.
 pub(super) fn reached(
     networks: &[Network],
     record: &TaskRecord,
@@ -187,14 +190,15 @@ pub(super) fn reached(
     }
 }
 
-/// Whether each container has an address of its own that others reach.
+/// Whether each container has its own address in the network.
 fn has_addresses(networks: &[Network]) -> bool {
     networks
         .iter()
         .any(|network| network.mode == NetworkMode::Container)
 }
 
-/// The address of a task's own ports, in one of the `named` networks; in any if none is named.
+/// The address at which the ports of a task are reached, in one of the `named` networks, or in any
+/// if none is named.
 fn address(networks: &[Network], record: &TaskRecord, named: &[String]) -> Option<String> {
     if !has_addresses(networks) {
         return Some(record.agent.hostname.clone());
@@ -205,7 +209,7 @@ fn address(networks: &[Network], record: &TaskRecord, named: &[String]) -> Optio
 fn container_address(status: &TaskStatus, networks: &[String]) -> Option<String> {
     let infos = &status.container_status.as_ref()?.network_infos;
     let named = |info: &&NetworkInfo| {
-        // Some agents report no names.
+        // Some agents report no names of networks.
         networks.is_empty() || info.name.as_ref().is_none_or(|name| networks.contains(name))
     };
     let addresses = |info: &NetworkInfo| {

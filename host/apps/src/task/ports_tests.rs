@@ -35,7 +35,7 @@ fn mappings_request_the_ports_of_the_agent_that_they_name() {
 }
 
 #[test]
-fn ports_of_the_container_are_those_of_the_agent_unless_fixed() {
+fn container_ports_without_a_number_equal_those_of_the_agent() {
     let app = mapped(
         &weave(),
         &json!([{"containerPort": 80}, {"hostPort": 0}, {"containerPort": 443, "hostPort": 0}, {}]),
@@ -54,13 +54,13 @@ fn ports_of_the_container_are_those_of_the_agent_unless_fixed() {
     assert_eq!(host, None);
     assert!(drawn.unwrap() > 1024, "{drawn:?}");
     let again = of_instance(&app, "a.instance-1._app.1", &[31000, 31001]);
-    assert_eq!(again, ports, "the same for each reader");
+    assert_eq!(again, ports, "the ports are the same whenever they are computed");
     let other = of_instance(&app, "a.instance-1._app.2", &[31000, 31001]);
-    assert_ne!(other[3].container, drawn, "another one for another task");
+    assert_ne!(other[3].container, drawn, "another task has another port");
 }
 
 #[test]
-fn drawn_ports_are_distinct() {
+fn derived_ports_are_distinct() {
     let app = mapped(&weave(), &json!([{}, {}, {}]));
     let ports = of_instance(&app, "t", &[]);
     let distinct: BTreeSet<u16> = ports.iter().map(InstancePort::inside).collect();

@@ -31,7 +31,7 @@ pub(super) fn request(path: &str, volume: &PersistentVolume) -> VolumeRequest {
                 profile,
             },
         },
-        // The rules have compiled each pattern.
+        // The rules have validated each pattern.
         constraints: volume
             .constraints
             .iter()

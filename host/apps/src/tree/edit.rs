@@ -1,4 +1,4 @@
-//! Edits of a tree: what a request makes of the definitions.
+//! Edits of a tree: they compute the definitions that result from a request.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,12 @@ use crate::model::pod::{PodInput, rules as pod_rules};
 use crate::model::{AppUpdate, Effect, GroupUpdate, Invalid, Settings, Spec, VersionInfo, ports, rules};
 use crate::time::Moment;
 
-/// What an edit needs to know besides the tree.
+/// The settings of an edit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EditContext<'a> {
     /// The settings that definitions depend on.
     pub(crate) definitions: &'a Settings,
-    /// Whether changes that lose something are allowed.
+    /// Whether the role of an app or pod with persistent volumes may change.
     pub(crate) force: bool,
     /// The range of service ports.
     pub(crate) service_ports: &'a RangeInclusive<u16>,
@@ -33,11 +33,11 @@ pub(crate) struct EditContext<'a> {
 /// Whether instances are replaced although their definition is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// As far as earlier requests for a restart were not carried out yet.
+    /// Only if an earlier request for a restart is not completed.
     AsBefore,
-    /// All of them.
+    /// All instances are replaced.
     All,
-    /// None; an earlier request is withdrawn.
+    /// No instance is replaced; an earlier request is withdrawn.
     Withdrawn,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct EditedSpec {
 }
 
 impl EditedSpec {
-    /// The definition after the edit, or the last one.
+    /// The definition after the edit; the last one if it was deleted.
     pub(crate) fn latest(&self) -> Option<&Spec> {
         self.after.as_ref().or(self.before.as_ref())
     }
@@ -89,7 +89,7 @@ pub(crate) struct Editor<'a> {
     context: EditContext<'a>,
     specs: BTreeMap<SpecId, EditedSpec>,
     groups: BTreeSet<GroupId>,
-    /// Where the request names an app, pod or group, for problems with ids.
+    /// The paths in the request that name an app, pod or group, for problems with ids.
     paths: BTreeMap<String, String>,
     problems: Problems,
     /// The last service port that was assigned.
@@ -110,8 +110,8 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// Creates or updates an app; with `partial`, fields that the update does not have stay. `path`
-    /// is where the request has the definition: empty, or `/apps(1)`.
+    /// Creates or updates an app. With `partial`, fields that the update omits are kept. `path` is
+    /// the place of the definition in the request: empty, or `/apps(1)`.
     pub(crate) fn put(
         &mut self,
         id: SpecId,
@@ -154,8 +154,8 @@ impl<'a> Editor<'a> {
         self.put_checked(pod.into(), Restart::AsBefore, problems, "");
     }
 
-    /// The settings of a definition. It may have the role of its top-level group, which the group can
-    /// enforce, and what has another role may keep it.
+    /// The settings for a definition. The role of its top-level group is allowed, and may be
+    /// enforced by that group; an existing definition with another role may keep it.
     fn settings(&self, id: &SpecId, present: Option<&Spec>) -> Cow<'a, Settings> {
         let settings = self.context.definitions;
         match self.tree.enforced_role(id) {
@@ -184,7 +184,7 @@ impl<'a> Editor<'a> {
         self.set(spec.with_version(self.context.version), Restart::All);
     }
 
-    /// Gives an app or pod an earlier definition.
+    /// Restores an earlier definition of an app or pod.
     pub(crate) fn restore(&mut self, definition: &Spec, restart: Restart) {
         self.set(definition.with_version(self.context.version), restart);
     }
@@ -202,8 +202,8 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// Creates or updates a group with everything that the update has: lists replace all apps or
-    /// groups of the group.
+    /// Creates or updates a group with all members of the update. Lists replace all apps or groups
+    /// of the group.
     pub(crate) fn put_group(&mut self, update: GroupUpdate) {
         let id = update.id.clone();
         self.paths.insert(id.to_string(), format!("{}/id", update.path));
@@ -291,7 +291,7 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// Deletes the definition of a group with nothing below it; returns whether it did.
+    /// Deletes the definition of a group if nothing is below it; returns whether it did.
     pub(crate) fn remove_empty_group(&mut self, id: &GroupId) -> bool {
         let empty = self.tree.specs_below(id).next().is_none() && self.tree.groups_below(id).next().is_none();
         if empty {
@@ -301,8 +301,8 @@ impl<'a> Editor<'a> {
         empty
     }
 
-    /// Multiplies the number of instances of all apps below a group, rounded up. As upstream, pods
-    /// keep theirs.
+    /// Multiplies the number of instances of all apps below a group, rounded up. As in upstream,
+    /// pods keep their number.
     pub(crate) fn scale_group(&mut self, id: &GroupId, factor: f64) {
         let apps = self.tree.specs_below(id).filter(|spec| !spec.is_pod());
         let apps: Vec<Spec> = apps.cloned().collect();
@@ -317,7 +317,7 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// The tree in its present state.
+    /// The tree with the edits made so far.
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
     }
@@ -394,13 +394,14 @@ impl<'a> Editor<'a> {
         self.specs.insert(id, edited);
     }
 
-    /// Gives an app its service ports.
+    /// Assigns service ports to an app.
     fn assign_ports(&mut self, spec: &mut Spec, before: Option<&Spec>) {
         let Spec::App(app) = spec else { return };
         let app = Arc::make_mut(app);
         let before = before.and_then(Spec::app).map(|app| &**app);
         let (tree, last, range) = (&self.tree, &mut self.last_port, self.context.service_ports);
-        // Continues after the last one, so that many new apps do not each search all used ports.
+        // The search continues after the last assigned port, so that a request with many new apps
+        // does not search all used ports for each of them.
         let free = || {
             let (from, to) = (*range.start(), *range.end());
             let after = (*last).saturating_add(1)..=to;
@@ -414,7 +415,7 @@ impl<'a> Editor<'a> {
     }
 }
 
-/// The definition with the times of the last changes; the one before if nothing changes.
+/// The definition with the times of the last changes; the earlier one if nothing has changed.
 fn dated(mut spec: Spec, before: &Spec, restart: Restart, checks: Checks) -> Spec {
     let same_number = spec.with_instances(before.instances());
     let configured = restart == Restart::All || before.effect_of(&same_number, checks) != Effect::Nothing;

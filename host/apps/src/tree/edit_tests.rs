@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::model::{read, read_group};
 
-/// Each edit has another version.
+/// A context whose version is new in each edit.
 fn context() -> EditContext<'static> {
     static EDITS: AtomicI64 = AtomicI64::new(0);
     EditContext {
@@ -72,7 +72,7 @@ fn group_document_defines_apps_and_groups_below_it() {
 }
 
 #[test]
-fn lists_of_a_group_document_replace_and_absent_ones_keep() {
+fn lists_of_a_group_document_replace_all_apps_and_absent_lists_keep_them() {
     let body = json!({
         "id": "/g", "apps": [sleeper("a"), sleeper("b")], "groups": [{"id": "h", "apps": [sleeper("c")]}],
     });
@@ -220,7 +220,7 @@ fn external_volume_belongs_to_one_app_unless_it_is_shared() {
     };
     let tree = put(&Tree::default(), &app("/one", "disk", false)).unwrap().tree;
     let tree = put(&tree, &app("/common", "all", true)).unwrap().tree;
-    // The app itself may change.
+    // An update of the app that owns the volume is allowed.
     let tree = put(&tree, &app("/one", "disk", false)).unwrap().tree;
     assert!(put(&tree, &app("/two", "other", false)).is_ok());
     assert!(put(&tree, &app("/two", "all", true)).is_ok());

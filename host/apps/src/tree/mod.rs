@@ -1,9 +1,9 @@
-//! All definitions: apps and pods, and the groups that they lie in.
+//! All definitions: apps and pods, and the groups that contain them.
 //!
-//! A [`Tree`] is a persistent map of apps and pods, and one of groups, both by path: a clone is
-//! cheap, the edit of one of them costs the logarithm of their number, and a group is a range of
-//! paths. Every group that one of these lies in exists, too. [`edit`] changes a tree, [`revert`]
-//! undoes a change in a tree that others have changed since. Both are pure.
+//! A [`Tree`] consists of a persistent map of apps and pods, and one of groups, both by path. A
+//! clone is cheap, the cost of an edit is logarithmic, and a group is a range of paths. Every group
+//! that contains one of these exists in the tree, too. [`edit`] changes a tree; [`revert`] undoes a
+//! change in a tree that has changed since. Both are pure.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 pub(crate) mod edit;
@@ -29,8 +29,8 @@ pub(crate) struct Group {
     /// Apps, pods and groups that all apps and pods of this group depend on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) dependencies: Vec<SpecId>,
-    /// Whether the group's name is the role of new apps and pods below it. Only of groups in the
-    /// root group.
+    /// Whether the group's name is the role of new apps and pods below it. Only used for top-level
+    /// groups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) enforce_role: bool,
 }
@@ -50,7 +50,7 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     specs: OrdMap<SpecId, Spec>,
-    /// Without the root group, unless it has a definition.
+    /// The groups. The root group is in it only if it has a definition.
     groups: OrdMap<GroupId, Arc<Group>>,
     /// The number of apps that have each service port.
     service_ports: OrdMap<u16, u32>,
@@ -66,7 +66,7 @@ impl Tree {
         self.specs.len()
     }
 
-    /// A group's definition; none for the root group if nobody has defined it.
+    /// A group's definition; `None` for the root group as long as it has none.
     pub(crate) fn group(&self, id: &GroupId) -> Option<&Arc<Group>> {
         self.groups.get(id)
     }
@@ -95,7 +95,7 @@ impl Tree {
         self.groups.range::<_, str>(bounds).map(|(_, group)| group)
     }
 
-    /// The apps and pods that a path names: the one with this id, or all below that group.
+    /// The apps and pods at a path: the one with this id, or all below the group with this path.
     pub(crate) fn specs_at(&self, path: &SpecId) -> impl Iterator<Item = &Spec> + use<'_> {
         let one = self.specs.get(path);
         one.into_iter().chain(self.specs_below(&GroupId::from(path)))
@@ -136,7 +136,7 @@ impl Tree {
         self.groups.remove(id)
     }
 
-    /// The role of apps and pods in the group that `id` lies in, if their group enforces it.
+    /// The role of apps and pods in the group of `id`, if the top-level group enforces it.
     pub(crate) fn enforced_role(&self, id: &SpecId) -> Option<&str> {
         let top = id
             .group()
@@ -162,10 +162,10 @@ impl Tree {
     }
 }
 
-/// What all paths below a group lie between.
+/// The bounds of the paths below a group.
 fn range(group: &GroupId) -> (String, String) {
     let from = group.prefix();
-    // The character after the slash.
+    // `0` is the character after the slash.
     let to = format!("{}0", &from[..from.len() - 1]);
     (from, to)
 }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn service_port_is_used_until_its_last_app_has_gone() {
+    fn service_port_is_used_until_its_last_app_is_removed() {
         let mut tree = Tree::default();
         for id in ["/a", "/b"] {
             let ports = json!({"id": id, "cmd": "sleep 1", "portDefinitions": [{"port": 10_100}]});

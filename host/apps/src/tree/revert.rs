@@ -1,4 +1,4 @@
-//! Undoes a change in a tree that other changes may have followed: they stay.
+//! Undoes a change in a tree, and keeps later changes.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,16 @@ use super::edit::{EditedGroup, Editor, Restart};
 use crate::ids::SpecId;
 use crate::model::Spec;
 
-/// Gives the apps and pods their definitions of before the change, `None` for those that were new,
-/// and takes back what the change did to groups. A new group stays when something else lies in it.
+/// Restores the definitions of apps and pods from before the change, `None` for those that were
+/// new, and undoes its changes of groups. A new group is kept if it still contains something.
 pub(crate) fn revert(
     editor: &mut Editor<'_>,
     specs: &BTreeMap<SpecId, Option<Spec>>,
     groups: &[EditedGroup],
     restart: Restart,
 ) {
-    // Deleted groups first: apps create the groups that they lie in without their dependencies.
+    // Deleted groups are restored first: otherwise restored apps would create them without their
+    // dependencies.
     for group in groups {
         if let (Some(before), None) = (&group.before, &group.after)
             && editor.tree().group(&before.id).is_none()
@@ -29,7 +30,7 @@ pub(crate) fn revert(
             None => editor.remove(id),
         }
     }
-    // The innermost group first, so that groups whose groups are removed become empty.
+    // Inner groups are removed first, because a group can only be removed when it is empty.
     for group in groups.iter().rev() {
         if let Some(after) = &group.after {
             revert_group(editor, group.before.as_deref(), after);
@@ -58,7 +59,7 @@ fn revert_group(editor: &mut Editor<'_>, before: Option<&Group>, after: &Group) 
         }
     }
     let enforced = before.is_some_and(|before| before.enforce_role);
-    // A later change of it stays.
+    // A later change of the setting is kept.
     let enforce_role = if present.enforce_role == after.enforce_role {
         enforced
     } else {
@@ -113,7 +114,7 @@ mod tests {
         editor.put_group(read_group(&document, &GroupId::root(), None).unwrap());
     }
 
-    /// Makes a change in the words of the recorded cases.
+    /// Applies a change that is described in the words of the recorded cases.
     fn change(editor: &mut Editor<'_>, text: &str) {
         let text = text.split(" (after").next().unwrap();
         let words: Vec<&str> = text.split(' ').collect();
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn reverted_changes_leave_later_ones_alone_in_the_recorded_cases() {
+    fn reverts_keep_later_changes_as_in_the_recorded_cases() {
         let suite: Value =
             serde_json::from_str(include_str!("../../tests/fixtures/deployment-revert.json")).unwrap();
         let cases = suite["cases"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! Rules between definitions: apps, pods and groups have different paths, and apps do not use each
-//! other's external volumes.
+//! Rules between definitions: apps, pods and groups must have different paths, and apps must not
+//! share exclusive external volumes.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ const SAME_AS_APP: &str = "Groups and Applications may not have the same identif
 const POD_AND_GROUP: &str = "Groups and Pods may not have the same identifier.";
 pub(super) const SAME_AS_POD: &str = "Applications and Pods may not share the same id";
 
-/// The problems of apps, pods and groups that are new in the tree. `path` is where the request names
-/// one of them.
+/// The problems of apps, pods and groups that are new in the tree. `path` returns the path in the
+/// request that names one of them.
 pub(super) fn check(
     tree: &Tree,
     specs: &BTreeSet<SpecId>,
@@ -40,8 +40,8 @@ pub(super) fn check(
     problems
 }
 
-/// The problems of edited apps whose volume of a driver belongs to another app. `path` is where the
-/// request names one of them.
+/// The problems of edited apps that use another app's exclusive volume of a driver. `path` returns
+/// the path in the request that names one of them.
 pub(super) fn check_external_volumes<'a>(
     tree: &Tree,
     edited: impl Iterator<Item = &'a Spec>,
@@ -80,7 +80,7 @@ fn exclusive_volumes(spec: &Spec) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The app or pod with the path of this group or of one that it lies in.
+/// The app or pod whose path is that of this group or of a group that contains it.
 fn above<'a>(tree: &'a Tree, group: &GroupId) -> Option<&'a Spec> {
     let mut paths = group.with_ancestors();
     paths.find_map(|path| tree.spec(&SpecId::parse(path.as_str()).ok()?))

@@ -14,7 +14,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     let group = schemas.of::<GroupInfo<'_>>();
     let result = schemas.of::<DeploymentResult<'_>>();
     let steps = schemas.of::<DeploymentSteps>();
-    // The root group, and any other one.
+    // The same operations for the root group, whose path has no id, and for all other groups.
     for (path, of) in [("/v2/groups", "RootGroup"), ("/v2/groups/{id}", "Group")] {
         paths.add("groups", path, operations(of, &group, &result, &steps));
     }

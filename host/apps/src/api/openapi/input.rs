@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 const REFERENCE: &str = "#/components/schemas/";
 
-/// The members that the schemas of definitions require in requests; of all others, none. Members
-/// that tell alternatives apart are required in any case.
+/// The members that definitions in requests must have, by schema; schemas that are not listed
+/// require none. Members that distinguish the alternatives of a schema are always required.
 const REQUIRED: [(&str, &[&str]); 18] = [
     ("Artifact", &["uri"]),
     ("CsiCapability", &["accessMode", "accessType"]),
@@ -30,7 +30,7 @@ const REQUIRED: [(&str, &[&str]); 18] = [
     ("VolumeMount", &["name", "mountPath"]),
 ];
 
-/// Alternatives without members that tell them apart.
+/// Schemas whose alternatives are distinguished by no required member.
 const ALTERNATIVES_WITH_DEFAULTS: [&str; 2] = ["UnreachableStrategy", "Scaling"];
 
 /// Adds the schemas `AppInput`, `PodInput` and `GroupInput`, and those that they refer to.
@@ -39,7 +39,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     for root in ["App", "Pod"] {
         reach(root, schemas, &mut names);
     }
-    // Clients do not send it.
+    // Requests do not contain it.
     names.remove("VersionInfo");
     let mut inputs: Map<String, Value> = Map::new();
     for name in names {
@@ -52,7 +52,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         adapt(&name, &mut schema);
         inputs.insert(name, schema);
     }
-    // A schema that is the same for both is not repeated.
+    // A schema that is the same in requests and responses is not repeated.
     let mut differing: BTreeSet<String> = BTreeSet::new();
     loop {
         let more = inputs.iter().filter(|(name, schema)| {
@@ -100,7 +100,7 @@ fn references(schema: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Lets references lead to the schemas of requests.
+/// Replaces references to the listed schemas by references to their counterparts for requests.
 fn redirect(schema: &mut Value, differing: &BTreeSet<String>) {
     match schema {
         Value::Object(members) => {
@@ -142,8 +142,8 @@ fn relax(schema: &mut Value, with_alternatives: bool) {
     }
 }
 
-/// Moves the members of the alternatives of a nested object into the object: a check names its port
-/// in one of two ways, or in none.
+/// Moves the members of the alternatives of a nested object into the object, because a request may
+/// name the port of a check in one of two ways, or omit it.
 fn merge(schema: &mut Value) {
     if schema.get("type").is_none_or(|kind| kind != "object") {
         return;
@@ -161,7 +161,7 @@ fn merge(schema: &mut Value) {
     }
 }
 
-/// What requests may say in another way than responses do.
+/// Adds the forms that only requests may use, such as deprecated members.
 fn adapt(name: &str, schema: &mut Value) {
     let deprecated = |mut schema: Value, description: &str| {
         schema["deprecated"] = json!(true);

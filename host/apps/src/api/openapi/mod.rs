@@ -33,7 +33,7 @@ pub(super) async fn get() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], TEXT.clone()).into_response()
 }
 
-/// A document for readers.
+/// Formats a document with indentation and a final line break.
 fn text(document: &Value) -> String {
     format!("{document:#}\n")
 }
@@ -59,7 +59,7 @@ pub(super) fn document() -> Value {
                 forwards requests to the leader, and redirects event streams to it. The header `X-Marathon-Leader` \
                 of every response has the address of the leader. Every error is a JSON document with a message.",
         },
-        // If the port has credentials.
+        // Credentials are needed only if the port is configured with some.
         "security": [{}, {"basic": []}],
         "paths": paths.finish(),
         "components": {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::parameters::CHANGE;
 
-/// What a method of a path takes and how it answers.
+/// One method of a path: its parameters, its body and its responses.
 pub(super) struct Operation {
     method: &'static str,
     parameters: Vec<Value>,
@@ -31,7 +31,7 @@ impl Operation {
         self
     }
 
-    /// Adds parameters by their names among the components.
+    /// Adds parameters by their names in the components of the document.
     pub(super) fn with(mut self, names: &[&str]) -> Self {
         self.parameters.extend(names.iter().map(|name| parameter(name)));
         self
@@ -49,20 +49,20 @@ impl Operation {
             .rejects(&[400, 403, 409, 503])
     }
 
-    /// The JSON document that a request has to have.
+    /// Adds the JSON document that is the body of the request.
     pub(super) fn takes(mut self, schema: &Value) -> Self {
         let body = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         self.members.insert("requestBody".to_owned(), body);
         self.rejects(&[400, 422])
     }
 
-    /// A response with a JSON document.
+    /// Adds a response with a JSON document.
     pub(super) fn answers(self, status: u16, description: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
         self.answers_with(status, description, content)
     }
 
-    /// A response with content of these types.
+    /// Adds a response with content of these types.
     pub(super) fn answers_with(mut self, status: u16, description: &str, content: Value) -> Self {
         let mut response = json!({"description": description});
         if content != Value::Null {
@@ -72,12 +72,13 @@ impl Operation {
         self
     }
 
-    /// A response without a body.
+    /// Adds a response without a body.
     pub(super) fn answers_empty(self, status: u16, description: &str) -> Self {
         self.answers_with(status, description, Value::Null)
     }
 
-    /// Adds headers to the response with this status, by their names among the components.
+    /// Adds headers to the response with this status, by their names in the components of the
+    /// document.
     pub(super) fn headers(mut self, status: u16, names: &[&str]) -> Self {
         let headers = names.iter().map(|name| {
             let reference = json!({"$ref": format!("#/components/headers/{name}")});
@@ -88,7 +89,7 @@ impl Operation {
         self
     }
 
-    /// Errors with these statuses.
+    /// Adds errors with these statuses.
     pub(super) fn rejects(mut self, statuses: &[u16]) -> Self {
         for status in statuses {
             let reference = json!({"$ref": format!("#/components/responses/{}", error_name(*status))});

@@ -7,7 +7,7 @@ pub(super) const CHANGE: [&str; 4] = ["deadline", "onDeadline", "canary", "canar
 
 /// The values of a parameter.
 enum Values {
-    /// With the default.
+    /// A boolean, with its default.
     Flag(bool),
     Text,
     /// A text with a pattern.
@@ -15,11 +15,11 @@ enum Values {
     /// A text, shown with examples.
     Examples(&'static [&'static str]),
     OneOf(&'static [&'static str]),
-    /// A number of this or more.
+    /// A number, with its minimum.
     From(u32),
     /// The parameter may be repeated.
     List,
-    /// The same, with these values.
+    /// A parameter that may be repeated, with its possible values.
     ListOf(&'static [&'static str]),
 }
 
@@ -58,8 +58,8 @@ const IN_PATHS: [(&str, &str); 5] = [
 const FORCE: &str =
     "Changes what running deployments lock; these are cancelled, and their instances left as they are.";
 
-/// The parameters in queries: names among the components, names, descriptions and values. A boolean
-/// is true for `true` in any case.
+/// The parameters in queries: name in the components, name in the query, description and values. A
+/// boolean is true for `true` in any case.
 const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
     ("force", "force", FORCE, Flag(false)),
     ("forceUnlessFalse", "force", FORCE, Flag(true)),
@@ -211,7 +211,7 @@ const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
     ),
 ];
 
-/// The parameters, by their names among the components.
+/// The parameters, by their names in the components.
 pub(super) fn parameters() -> Value {
     let in_paths = IN_PATHS.iter().map(|(name, description)| {
         let parameter = json!({

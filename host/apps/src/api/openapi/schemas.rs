@@ -31,9 +31,9 @@ impl Schemas {
     }
 }
 
-/// Removes from an object what is true of the Rust type alone: a member that is left out when it
-/// is empty is never null, and its default is that of the stored form. Descriptions lose the line
-/// breaks of comments.
+/// Removes what holds for the Rust type but not for the documents. A member that is omitted when it
+/// is empty is never null, and the default values are those of stored records. Joins the lines of
+/// descriptions, which are wrapped as comments are.
 fn tidy(schema: &mut Schema) {
     if let Some(Value::String(description)) = schema.get_mut("description") {
         *description = description.replace('\n', " ");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{document, text};
 
-/// With `TRANSOM_UPDATE=1` the file is written.
+/// With `TRANSOM_UPDATE=1` the test rewrites the file.
 #[test]
 fn checked_in_document_is_the_generated_one() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/apps.openapi.json");

@@ -33,7 +33,7 @@ async fn posted_app_is_deployed_and_deleted_app_is_removed_with_its_task() {
     let app = world.settled("/shop/web", 1).await;
     assert_eq!(
         app["portDefinitions"][0]["port"], 10_000,
-        "a service port was given"
+        "a service port was assigned"
     );
     assert_eq!(app["versionInfo"]["lastConfigChangeAt"], app["version"]);
     let task = &app["tasks"][0];
@@ -58,7 +58,7 @@ async fn posted_app_is_deployed_and_deleted_app_is_removed_with_its_task() {
     assert_eq!(
         world.get("/v2/apps//shop/web/tasks/").await["tasks"][0]["id"],
         task["id"],
-        "empty segments are left out"
+        "empty segments of a path are ignored"
     );
     assert_eq!(
         world.get("/v2/tasks?status=running").await["tasks"][0]["id"],
@@ -107,7 +107,7 @@ async fn app_is_scaled_upgraded_restarted_and_rolled_back() {
     );
     assert!(
         first["tasks"].as_array().unwrap().contains(&scaled["tasks"][0]),
-        "the instance was left alone"
+        "the remaining instance keeps its task"
     );
 
     assert_eq!(
@@ -148,7 +148,7 @@ async fn app_is_scaled_upgraded_restarted_and_rolled_back() {
 }
 
 #[tokio::test]
-async fn a_task_that_ends_is_replaced_after_a_while() {
+async fn failed_task_is_replaced_after_its_backoff() {
     let world = World::start().await;
     world.send("POST", "/v2/apps", sleeper("/web")).await;
     world.settled("/web", 1).await;
@@ -191,7 +191,7 @@ async fn a_task_that_ends_is_replaced_after_a_while() {
 }
 
 #[tokio::test]
-async fn a_task_in_a_state_that_is_not_known_is_kept() {
+async fn task_in_an_unknown_state_is_kept() {
     let world = World::start().await;
     world.send("POST", "/v2/apps", sleeper("/web")).await;
     world.settled("/web", 1).await;
@@ -230,12 +230,12 @@ async fn restarted_daemon_keeps_tasks_and_continues_the_deployment() {
     assert_eq!(
         world.get("/v2/deployments").await[0]["id"],
         deployment["id"],
-        "the deployment goes on"
+        "the deployment continues after the restart"
     );
     assert_eq!(
         world.get("/v2/apps/web/tasks").await["tasks"],
         before["tasks"],
-        "the task is known"
+        "the task is known after the restart"
     );
     world.scheduler.set_immediate_launches(true);
     wait_for("all are launched", async || {
@@ -284,7 +284,7 @@ async fn constraints_are_validated_by_the_matcher_component() {
     assert_eq!(
         (answer.status, &answer.body["reason"]),
         (503, &json!("missing")),
-        "nothing is accepted unchecked"
+        "a definition is rejected if its constraints cannot be validated"
     );
     world.stop().await;
 }

@@ -9,7 +9,7 @@ use super::tasks::ids;
 use crate::testing::World;
 
 impl World {
-    /// An app of four running instances; returns their tasks.
+    /// Creates an app with four running instances; returns the ids of their tasks.
     async fn four(&self) -> Vec<String> {
         let mut app = sleeper("/x");
         app["instances"] = json!(4);
@@ -17,7 +17,7 @@ impl World {
         ids(&self.settled("/x", 4).await["tasks"])
     }
 
-    /// Starts a restart with this query; returns the deployment.
+    /// Starts a restart with this query; returns the id of its deployment.
     async fn restart_with(&self, query: &str) -> String {
         let body = json!({"cmd": "sleep 2000"});
         let started = self.send("PUT", &format!("/v2/apps/x?{query}"), body).await;
@@ -36,7 +36,7 @@ impl World {
         .await;
     }
 
-    /// How many of these tasks are still shown.
+    /// The number of these tasks that still exist.
     async fn left(&self, tasks: &[String]) -> usize {
         let shown = self.get("/v2/apps/x/tasks").await["tasks"].clone();
         let shown = ids(&shown);
@@ -59,9 +59,9 @@ async fn restart_is_held_with_its_first_instances_until_it_is_continued() {
     );
     assert_eq!(world.left(&old).await, 3);
     let plain = world.get("/v2/deployments").await;
-    assert_eq!(plain[0]["canary"], Value::Null, "only shown when asked for");
+    assert_eq!(plain[0]["canary"], Value::Null, "only shown with embed=canary");
 
-    // Another leader holds it, too.
+    // The next leader holds the restart too.
     let world = world.restart().await;
     world.held().await;
     assert_eq!(world.left(&old).await, 3);
@@ -100,12 +100,12 @@ async fn restart_is_rolled_back_when_its_first_instance_fails() {
     );
     let app = world.settled("/x", 4).await;
     assert_eq!(app["cmd"], "sleep 1000");
-    assert_eq!(world.left(&old).await, 3, "the others were never touched");
+    assert_eq!(world.left(&old).await, 3, "the other instances keep their tasks");
     world.stop().await;
 }
 
 #[tokio::test]
-async fn restart_goes_on_by_itself_when_instances_and_checks_are_good_for_long_enough() {
+async fn restart_continues_when_instances_are_healthy_and_checks_succeed_for_canary_seconds() {
     let world = World::start().await;
     let mut app = sleeper("/x");
     app["instances"] = json!(2);

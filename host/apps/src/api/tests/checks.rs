@@ -30,7 +30,7 @@ async fn check_results_and_failures_are_shown_with_the_task() {
     assert_eq!(
         app["tasks"][0]["checkResult"],
         json!({"http": {"statusCode": 503}}),
-        "it kills nothing and holds up nothing"
+        "a failing check kills no task and delays no deployment"
     );
     let (kind, request) = world.components.asked.lock().unwrap().clone().unwrap();
     let endpoint = request.endpoint.unwrap();
@@ -52,7 +52,7 @@ async fn check_results_and_failures_are_shown_with_the_task() {
     assert_eq!(
         task["checkResult"],
         json!({"http": {"statusCode": 503}}),
-        "the last result stays"
+        "the last result is kept"
     );
     assert_eq!(task.get("checkFailure"), None, "opt-in");
 
@@ -70,7 +70,7 @@ async fn check_results_and_failures_are_shown_with_the_task() {
 }
 
 #[tokio::test]
-async fn check_of_the_kind_plugin_asks_the_component_that_it_names() {
+async fn plugin_check_calls_the_component_that_it_names() {
     let world = World::start().await;
     *world.components.probe.lock().unwrap() = Ok(Outcome::Custom(r#"{"lag": 3}"#.to_owned()));
     let plugin = json!({"name": "redis-lag", "settings": {"database": 1}});
@@ -94,10 +94,10 @@ async fn check_of_the_kind_plugin_asks_the_component_that_it_names() {
     world.stop().await;
 }
 
-/// The check's interval is an hour, so the result after the swap does not come from the next
-/// interval.
+/// The interval of the check is an hour, so a new result can only come from the replacement of the
+/// plugin.
 #[tokio::test]
-async fn a_check_is_made_again_when_its_plugin_is_replaced() {
+async fn check_is_repeated_when_its_plugin_is_replaced() {
     let world = World::start().await;
     let failed = |message: &str| {
         *world.components.probe.lock().unwrap() = Err(Failure {
@@ -126,7 +126,7 @@ async fn a_check_is_made_again_when_its_plugin_is_replaced() {
     };
     shows("version 1 trapped").await;
 
-    // A new version of another plugin does not affect this one.
+    // The replacement of another plugin does not repeat this check.
     failed("version 2 is busy");
     admitted("operator");
     admitted("prober");
@@ -142,7 +142,8 @@ async fn a_check_is_made_again_when_its_plugin_is_replaced() {
     world.stop().await;
 }
 
-/// The check runs from its next interval on without a restart, and its old result disappears.
+/// A changed check is made from its next interval on, without a restart of the task, and the old
+/// result is removed.
 #[tokio::test]
 async fn changed_check_applies_to_running_tasks() {
     let world = World::start().await;

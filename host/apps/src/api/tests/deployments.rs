@@ -98,7 +98,8 @@ async fn a_scaling_that_cancels_an_upgrade_leaves_no_old_instances() {
     world.stop().await;
 }
 
-/// An agent may never return, so its tasks hold up nothing. They are killed if it does.
+/// An unreachable agent may never return, so a deployment does not wait for its tasks. They are
+/// killed if the agent returns.
 #[tokio::test]
 async fn unreachable_tasks_do_not_delay_kills_scaling_or_deletion() {
     let world = World::start().await;
@@ -181,7 +182,7 @@ async fn changes_in_place_keep_the_tasks_unless_a_restart_is_requested() {
         restarted.iter().all(|task| !tasks.contains(task)),
         "{restarted:?}"
     );
-    // The restart is over: the next change does not repeat it, nor does the next leader.
+    // The restart is done: neither the next change nor the next leader repeats it.
     let world = world.restart().await;
     world.send("PUT", "/v2/apps/a", json!({"labels": {}})).await;
     assert_eq!(ids(&world.settled("/a", 2).await["tasks"]), restarted);
@@ -216,7 +217,8 @@ async fn reverted_deployment_keeps_the_tasks_of_the_earlier_definition() {
         (&json!("sleep 1000"), before.clone())
     );
 
-    // The same by naming the earlier version, for a definition that only waits for tasks.
+    // A rollback to the earlier version by its name has the same effect, while the new tasks still
+    // wait for offers.
     world.scheduler.set_immediate_launches(false);
     world
         .send("PUT", "/v2/apps/a", json!({"cmd": "sleep 3000"}))
@@ -232,9 +234,9 @@ async fn reverted_deployment_keeps_the_tasks_of_the_earlier_definition() {
     world.stop().await;
 }
 
-/// A task that keeps ending has reached its number once it has run.
+/// A task that ran once counts for the step of its deployment, even if it failed afterwards.
 #[tokio::test]
-async fn task_that_keeps_ending_does_not_hold_up_scaling() {
+async fn repeatedly_failing_task_does_not_block_scaling() {
     let world = World::start().await;
     let mut definition = sleeper("/a");
     definition["backoffSeconds"] = json!(3600);
@@ -253,7 +255,7 @@ async fn task_that_keeps_ending_does_not_hold_up_scaling() {
     assert_ne!(
         world.get("/v2/deployments").await,
         json!([]),
-        "the second task has not run"
+        "scaling waits for the second task, which has not run"
     );
     world.scheduler.update(second.as_str(), TaskState::Running, None);
     wait_for("the end of the scaling", async || {

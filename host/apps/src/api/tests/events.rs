@@ -87,7 +87,7 @@ async fn event_streams_are_filtered_and_numbered_and_invalid_ones_rejected() {
         .await;
     world.send("POST", "/v2/apps", sleeper("/web")).await;
     let success = light.next().await;
-    assert_eq!(success.kind, "deployment_success", "nothing else passes");
+    assert_eq!(success.kind, "deployment_success", "no other event passes");
     assert_eq!(
         success.data["plan"]["steps"][0],
         json!({"actions": [{"action": "StartApplication", "app": "/web"}]})
@@ -113,7 +113,7 @@ async fn event_streams_are_filtered_and_numbered_and_invalid_ones_rejected() {
     let rest = light.rest().await;
     assert!(
         rest.contains(": no plugin `filter` serves filter"),
-        "open streams are told why they end: {rest}"
+        "the reason is sent before an open stream ends: {rest}"
     );
     let answer = world.call_with("GET", "/v2/events", "text/event-stream").await;
     assert_eq!((answer.status, &answer.body["reason"]), (503, &json!("missing")));
@@ -126,7 +126,7 @@ async fn snapshot_is_published_before_the_events_of_the_same_change() {
     let before = world.published();
     let mut definition = sleeper("/web");
     definition["instances"] = json!(0);
-    // The definition is stored, and the core waits for the end of its deployment to be stored.
+    // The store blocks the commit of the deployment's end; that of the definition has succeeded.
     world.store.hold_after(1);
     let (created, ()) = tokio::join!(world.send("POST", "/v2/apps", definition), async {
         world.store.until_held().await;
@@ -134,7 +134,7 @@ async fn snapshot_is_published_before_the_events_of_the_same_change() {
         assert_eq!(
             world.published(),
             before,
-            "nothing is published that no reader sees"
+            "no event is published before the snapshot shows its change"
         );
         world.store.release();
     });
@@ -207,7 +207,7 @@ async fn head_of_the_event_stream_opens_no_stream() {
     assert_eq!(
         events.next().await.kind,
         "api_post_event",
-        "nothing was attached before it"
+        "the HEAD request caused no attach event"
     );
     world.stop().await;
 }

@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Launches the pending tasks whose ids begin with `group`; they run.
+    /// Launches the pending tasks whose ids begin with `group`, and reports them as running.
     async fn launch_below(&self, group: &str) {
         for request in self.scheduler.submitted() {
             let id = request.id.as_str();
@@ -96,7 +96,7 @@ async fn group_is_created_in_the_order_of_its_dependencies() {
     assert_eq!(
         actions(&events.next().await.data["currentStep"]).len(),
         3,
-        "apps are started with no instances"
+        "the first step creates the three apps without instances"
     );
     let deployment = &world.get("/v2/deployments").await[0];
     assert_eq!(
@@ -129,7 +129,7 @@ async fn group_is_created_in_the_order_of_its_dependencies() {
 }
 
 #[tokio::test]
-async fn group_is_shown_with_the_parts_that_are_asked_for() {
+async fn group_is_shown_with_the_requested_parts() {
     let world = World::start().await;
     world.send("PUT", "/v2/groups", shop()).await;
     world.send("POST", "/v2/apps", sleeper("/other")).await;
@@ -214,7 +214,7 @@ async fn group_is_scaled_deleted_and_rolled_back() {
         (&web["apps"][0]["id"], &web["apps"][0]["instances"]),
         (&json!("/shop/web/api"), &json!(1))
     );
-    // Past definitions of deleted apps are kept for the history, over a restart too.
+    // Past definitions of deleted apps are kept for the history of the group, also after a restart.
     let world = world.restart().await;
     let back = json!({"version": first.body["version"]});
     let rolled = world.send("PUT", "/v2/groups/shop", back).await;
@@ -276,7 +276,7 @@ async fn deployment_locks_all_of_its_apps_and_a_forced_change_cancels_it() {
     let created = world.send("PUT", "/v2/groups", shop()).await;
     let id = created.body["deploymentId"].clone();
     let other = world.send("POST", "/v2/apps", sleeper("/other")).await;
-    assert_eq!(other.status, 201, "an app outside of the deployment");
+    assert_eq!(other.status, 201, "other apps are not locked");
     let mut failures = world.listen("?event_type=group_change_failed").await;
     let locked = world
         .send("PUT", "/v2/apps/shop/web/ui", json!({"instances": 2}))
@@ -357,7 +357,7 @@ async fn reverted_group_change_restores_only_what_it_changed() {
     assert_eq!(
         tasks(&world.settled("/shop/db/pg", 1).await),
         pg,
-        "its content is restored"
+        "the app keeps its task, because its definition is the earlier one again"
     );
     world.settled("/shop/web/ui", 1).await;
     world.stop().await;
@@ -505,7 +505,7 @@ async fn app_may_have_the_role_of_its_top_level_group() {
     assert_eq!(created.status, 201, "{created:?}");
     world.settled("/dev/team/web", 1).await;
     assert!(world.scheduler.roles().contains("dev"));
-    // Apps beside it have the default role.
+    // Other apps in the group have the default role.
     let created = world.send("POST", "/v2/apps", sleeper("/dev/api")).await;
     assert_eq!(created.body["role"], "*");
     world.stop().await;
@@ -534,7 +534,7 @@ async fn group_enforces_its_role_on_new_apps_and_the_framework_gets_it() {
             &json!([{"path": "/role", "errors": ["got *, expected one of: [dev]"]}])
         )
     );
-    // An app with another role keeps it.
+    // An existing app with another role keeps it.
     let changed = world
         .send("PUT", "/v2/apps/dev/old", json!({"instances": 2}))
         .await;
@@ -543,7 +543,7 @@ async fn group_enforces_its_role_on_new_apps_and_the_framework_gets_it() {
     world.settled("/dev/team/new", 1).await;
     assert!(
         world.scheduler.roles().contains("dev"),
-        "the framework has the role"
+        "the framework subscribes with the role"
     );
     world.quiet().await;
     let world = world.restart().await;

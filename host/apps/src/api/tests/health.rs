@@ -6,7 +6,7 @@ use transom_testkit::wait_for;
 
 use crate::testing::World;
 
-/// A health check each second, without a grace period.
+/// A health check at an interval of a second, without a grace period.
 fn check(more: &Value) -> Value {
     let mut check = json!({"intervalSeconds": 1, "gracePeriodSeconds": 0, "timeoutSeconds": 1});
     check
@@ -98,12 +98,13 @@ async fn unhealthy_task_is_killed_and_its_instance_launched_again() {
     assert_eq!(
         result.get("lastFailure"),
         None,
-        "results of the killed task are gone"
+        "the results of the killed task are dropped"
     );
     world.stop().await;
 }
 
-/// The first look of a health check is due five seconds after the start, a changed one at once.
+/// The first attempt of a health check is due five seconds after the start of the task, that of a
+/// changed one immediately.
 #[tokio::test]
 async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
     let world = World::start().await;
@@ -127,13 +128,18 @@ async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
     let after = world.task().await;
     assert_eq!(after["id"], before["id"]);
     let results = after["healthCheckResults"].as_array().unwrap();
-    assert_eq!(results.len(), 1, "that of the unchanged check: {after}");
+    assert_eq!(
+        results.len(),
+        1,
+        "only the unchanged check keeps its result: {after}"
+    );
     assert_eq!(
         results[0]["firstSuccess"],
         before["healthCheckResults"][0]["firstSuccess"]
     );
 
-    // A new path has no result yet, and no failure of the old one counts for it.
+    // A check with a new path has no result yet, and the failures of the old path are not counted
+    // for it.
     world.answers(Ok(Outcome::Http(404)));
     let lenient = check(&json!({"path": "/b", "maxConsecutiveFailures": 0}));
     let changed = world
@@ -152,7 +158,7 @@ async fn failing_component_and_unchanged_checks_leave_the_health_as_it_is() {
 }
 
 #[tokio::test]
-async fn health_that_agents_report_is_shown_and_never_kills_here() {
+async fn health_reported_by_agents_is_shown_and_never_kills_a_task() {
     let world = World::start().await;
     world
         .post(&json!({"healthChecks": [check(&json!({"protocol": "MESOS_HTTP", "maxConsecutiveFailures": 1}))]}))
@@ -166,7 +172,7 @@ async fn health_that_agents_report_is_shown_and_never_kills_here() {
     assert_ne!(
         world.get("/v2/deployments").await,
         json!([]),
-        "its health is not known"
+        "the deployment waits for the first health result"
     );
     world.scheduler.report_health(&task, true);
     world.until_health_is((1, 0)).await;
@@ -188,7 +194,7 @@ async fn health_that_agents_report_is_shown_and_never_kills_here() {
 }
 
 #[tokio::test]
-async fn deployment_waits_for_readiness_and_only_then_is_it_asked() {
+async fn readiness_is_probed_only_while_a_deployment_waits_for_it() {
     let world = World::start().await;
     let whole = |status| {
         let document = json!({"status": status, "contentType": "application/json", "body": "{}"});
@@ -218,10 +224,10 @@ async fn deployment_waits_for_readiness_and_only_then_is_it_asked() {
     assert_eq!(
         shown["app"]["readinessCheckResults"],
         json!([]),
-        "there is no deployment"
+        "readiness is shown only during a deployment"
     );
 
-    // A task that is launched without a deployment is not asked.
+    // A task that is launched outside of a deployment is not probed for readiness.
     *world.components.asked.lock().unwrap() = None;
     let killed = world.send("DELETE", "/v2/apps/web/tasks", Value::Null).await;
     assert_eq!(killed.status, 200, "{killed:?}");

@@ -9,7 +9,7 @@ use super::tasks::ids;
 use crate::testing::World;
 
 impl World {
-    /// An app of four running instances that are spread; returns their tasks.
+    /// Creates an app with a constraint and four running instances; returns the ids of their tasks.
     async fn spread(&self) -> Vec<String> {
         let mut app = sleeper("/x");
         app["instances"] = json!(4);
@@ -41,9 +41,9 @@ async fn instances_that_the_matcher_selects_are_killed() {
     assert_eq!(
         world.remaining().await.len(),
         4,
-        "nothing is killed before the answer"
+        "no instance is killed before the matcher has answered"
     );
-    // Neither the first nor the last ones of the candidates.
+    // The matcher selects neither the first nor the last candidates, unlike `killSelection`.
     let kills: Vec<TaskId> = choice.candidates[1..3].to_vec();
     world.scheduler.answer_kills(choice, kills.clone());
     let left = ids(&world.settled("/x", 2).await["tasks"]);
@@ -59,7 +59,7 @@ async fn instances_that_the_matcher_selects_are_killed() {
 }
 
 #[tokio::test]
-async fn scaling_down_to_nothing_or_without_constraints_does_not_ask() {
+async fn matcher_is_not_called_for_scaling_to_zero_or_without_constraints() {
     let world = World::start().await;
     world.spread().await;
     world.scheduler.set_hold_kill_choices(true);
@@ -75,7 +75,7 @@ async fn scaling_down_to_nothing_or_without_constraints_does_not_ask() {
 }
 
 #[tokio::test]
-async fn question_is_asked_again_when_the_candidates_change_or_another_leader_takes_over() {
+async fn matcher_is_called_again_for_other_candidates_and_by_a_new_leader() {
     let world = World::start().await;
     let tasks = world.spread().await;
     world.scheduler.set_hold_kill_choices(true);
@@ -87,7 +87,7 @@ async fn question_is_asked_again_when_the_candidates_change_or_another_leader_ta
         world.scheduler.until_kill_choice("/x").await.count == 2
     })
     .await;
-    // The late answer is for another question.
+    // This late answer belongs to the first question, for one instance, and is ignored.
     let late = first.candidates[..1].to_vec();
     world.scheduler.send(transom_scheduler::Event::KillsSelected {
         choice: first,
@@ -101,7 +101,7 @@ async fn question_is_asked_again_when_the_candidates_change_or_another_leader_ta
     .await;
     assert_eq!(world.remaining().await.len(), 4);
     let choice = world.scheduler.until_kill_choice("/x").await;
-    // Fewer than asked for: the rest is the order of `killSelection`.
+    // The matcher selects one of two instances; `killSelection` decides on the other.
     let kill = choice.candidates[3].clone();
     let next = choice.candidates[0].clone();
     world.scheduler.answer_kills(choice, vec![kill.clone()]);

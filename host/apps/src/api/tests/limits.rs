@@ -37,7 +37,7 @@ async fn service_ports_come_from_the_configured_range() {
     let world = World::start_with(config).await;
     for (id, ports, expected) in [
         ("/a", vec![0, 11_001], vec![11_000, 11_001]),
-        // The range has one more number; a port without one stays 0.
+        // The range has one free number left; the second port gets none and stays 0.
         ("/b", vec![0, 0], vec![11_002, 0]),
     ] {
         let mut definition = sleeper(id);

@@ -1,4 +1,4 @@
-//! Metrics, each moved by its cause.
+//! Metrics: each is compared after the action that it counts.
 #![allow(clippy::float_cmp, reason = "counts are exact")]
 
 use std::time::Duration;
@@ -68,7 +68,7 @@ async fn deployments_count_by_how_they_end() {
     world
         .until_metric("transom_apps_deployment_seconds_count", 1.0)
         .await;
-    // A change that deploys nothing is no deployment.
+    // A change that affects no instance is not counted as a deployment.
     let labelled = world.send(
         "PUT",
         "/v2/apps/a",
@@ -77,7 +77,7 @@ async fn deployments_count_by_how_they_end() {
     assert_eq!(labelled.await.status, 200);
     assert_eq!(world.metric(SUCCEEDED), 1.0);
 
-    // From here on no deployment can end.
+    // New tasks are not launched from here on, so no deployment completes.
     world.scheduler.set_immediate_launches(false);
     let ids = [json!({"instances": 2}), json!({"instances": 3})];
     for change in ids {
@@ -114,7 +114,7 @@ async fn launch_lasts_from_the_request_to_running_and_counts_once() {
     world.scheduler.set_immediate_launches(false);
     world.send("POST", "/v2/apps", sleeper("/a")).await;
     let task = world.scheduler.until_submitted(1).await.remove(0);
-    // The time that the histogram has to contain.
+    // The delay that the histogram must include.
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.scheduler.launch(task.as_str()).await;
     world.scheduler.update(task.as_str(), TaskState::Starting, None);
@@ -124,7 +124,8 @@ async fn launch_lasts_from_the_request_to_running_and_counts_once() {
     let first = world.metric("transom_apps_launch_seconds_sum");
     assert!(first >= 0.1, "{first}");
     world.settled("/a", 1).await;
-    // Lost and found again is no launch; the replacement of a failed task is one.
+    // A task that returns from an unreachable agent is not counted as a launch; the replacement of
+    // a failed task is.
     world
         .scheduler
         .update(task.as_str(), TaskState::Unreachable, None);
@@ -154,7 +155,7 @@ async fn apps_whose_launch_is_delayed_are_counted_until_the_delay_is_reset() {
 }
 
 #[tokio::test]
-async fn probes_count_by_outcome_and_agents_results_when_they_change() {
+async fn probes_are_counted_by_outcome_and_agents_results_when_they_change() {
     let world = World::start().await;
     let series = |outcome| {
         format!("transom_apps_checks_total{{purpose=\"health\",kind=\"http\",outcome=\"{outcome}\"}}")
@@ -209,10 +210,13 @@ async fn requests_commits_and_turns_are_timed() {
     ] {
         world.until_metric(series, 1.0).await;
     }
-    // The request, and the end of its deployment.
+    // One commit for the request, and one for the end of its deployment.
     let commits = world.metric("transom_apps_store_commit_seconds_count") - before;
     assert!(commits >= 2.0, "{commits}");
-    assert!(!world.metrics().contains("/a/b"), "no app is named");
+    assert!(
+        !world.metrics().contains("/a/b"),
+        "a metric contains the id of an app"
+    );
     world.stop().await;
 }
 

@@ -12,7 +12,7 @@ use crate::api::described::{check, problems};
 use crate::api::openapi::document;
 use crate::testing::World;
 
-/// Calls, and remembers what was compared with the document.
+/// Sends requests, and records the operations that were compared with the document.
 struct Recorder {
     world: World,
     seen: BTreeSet<String>,
@@ -57,12 +57,12 @@ fn routes_of_the_documentation_are_described() {
             if method != "parameters" {
                 described.insert(format!("{method} {path}"));
                 let id = operation["operationId"].as_str().unwrap();
-                assert!(ids.insert(id), "two operations are called {id}");
+                assert!(ids.insert(id), "the operation id {id} is used twice");
             }
         }
     }
     assert_eq!(described, routes);
-    // All references lead somewhere.
+    // Every reference resolves.
     let mut references = Vec::new();
     collect(&document, &mut references);
     assert!(references.len() > 100);
@@ -83,7 +83,7 @@ fn collect<'a>(value: &'a Value, references: &mut Vec<&'a str>) {
     }
 }
 
-/// Operations with their statuses that the test below compares at least.
+/// Operations and statuses that the test below must compare.
 const EXPECTED: [&str; 42] = [
     "DELETE /v2/apps/{id}/tasks 200",
     "DELETE /v2/deployments/{deployment} 200",
@@ -162,7 +162,7 @@ async fn documents_are_as_described() {
     let pod = json!({"id": "/shop/pod", "containers": [container]});
     let created = recorder.call("POST", "/v2/pods", pod).await;
     assert_eq!(created.status, 201, "{created:?}");
-    // Each has a deployment that is not done, and instances that wait.
+    // Both apps have an unfinished deployment and waiting instances.
     recorder.world.scheduler.set_immediate_launches(false);
     let waiting = recorder
         .call("POST", "/v2/apps?deadline=3600&canary=1", sleeper("/waiting"))
@@ -260,7 +260,7 @@ async fn read_all(recorder: &mut Recorder) {
     assert!(deployments[0].get("steps").is_some(), "{deployments}");
 }
 
-/// Gets errors of each kind.
+/// Causes errors of each kind.
 async fn fail_in_each_way(recorder: &mut Recorder, web: Value) {
     for (method, path, body, status) in [
         ("POST", "/v2/apps", json!({"id": "/new", "executor": 1}), 422),
@@ -279,7 +279,7 @@ async fn fail_in_each_way(recorder: &mut Recorder, web: Value) {
 }
 
 #[tokio::test]
-async fn documents_that_are_not_as_described_are_recognized() {
+async fn deviations_from_the_document_are_detected() {
     let world = World::start().await;
     world.send("POST", "/v2/apps", sleeper("/a")).await;
     world.settled("/a", 1).await;
@@ -303,11 +303,11 @@ async fn documents_that_are_not_as_described_are_recognized() {
     }
     let mut wrong = apps.clone();
     wrong["apps"][0].as_object_mut().unwrap().remove("tasksStaged");
-    assert_ne!(problems(&schema, &wrong), [""; 0], "a missing member");
+    assert_ne!(problems(&schema, &wrong), [""; 0], "a missing member is reported");
     world.stop().await;
 }
 
-/// Those that the recordings call valid.
+/// Definitions that the recordings call valid.
 #[test]
 fn accepted_definitions_are_as_described() {
     let (mut accepted, mut rejected) = (0, 0);

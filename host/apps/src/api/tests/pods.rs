@@ -87,7 +87,11 @@ async fn pod_is_created_updated_and_deleted_with_its_events() {
         ])
     );
     assert_eq!(world.get("/v2/pods").await[0]["id"], "/shop/p");
-    assert_eq!(world.get("/v2/apps").await["apps"], json!([]), "a pod is no app");
+    assert_eq!(
+        world.get("/v2/apps").await["apps"],
+        json!([]),
+        "pods are not listed as apps"
+    );
     assert_eq!(world.get("/v2/tasks").await["tasks"], json!([]));
     assert_eq!(
         world.get("/v2/groups").await["groups"][0]["pods"][0]["id"],
@@ -128,7 +132,7 @@ async fn pod_is_created_updated_and_deleted_with_its_events() {
 }
 
 #[tokio::test]
-async fn pod_status_tells_of_instances_containers_and_endpoints() {
+async fn pod_status_shows_instances_containers_and_endpoints() {
     let world = World::start().await;
     world.scheduler.set_immediate_launches(false);
     world.send("POST", "/v2/pods", pod("/p")).await;
@@ -168,7 +172,7 @@ async fn pod_status_tells_of_instances_containers_and_endpoints() {
     assert_ne!(
         world.get("/v2/deployments").await,
         json!([]),
-        "its health is awaited"
+        "the deployment waits for the first health result"
     );
     let mut events = world.listen("?event_type=instance_health_changed_event").await;
     world.scheduler.report_health(&task(&staged, "web"), true);
@@ -209,7 +213,8 @@ async fn failed_container_replaces_all_containers_of_its_instance() {
     world
         .scheduler
         .update(&web, TaskState::Failed, Some("Command exited with status 3"));
-    // The executor ends the others; until then the instance is not replaced.
+    // The executor ends the other containers; the instance is replaced only after all of them have
+    // ended.
     let ending = world.pod_instance("/p", "TERMINAL").await;
     assert_eq!(ending["containers"][0]["termination"]["exitCode"], 3);
     assert_eq!(world.scheduler.submitted().len(), 0);

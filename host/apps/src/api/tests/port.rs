@@ -8,8 +8,8 @@ use super::sleeper;
 use crate::Config;
 use crate::testing::World;
 
-/// A standby names its client in a header, which counts if the leader takes the sender for a
-/// daemon.
+/// A standby sends the address of its client in a header. The leader accepts the header only from a
+/// sender that it recognises as a daemon.
 #[tokio::test]
 async fn api_post_event_has_the_client_of_the_standby_that_forwarded_the_request() {
     let credentials = Credentials {
@@ -20,7 +20,7 @@ async fn api_post_event_has_the_client_of_the_standby_that_forwarded_the_request
     for (with, authorization, expected) in [
         (false, "", "203.0.113.9"),
         (true, authorization.as_str(), "203.0.113.9"),
-        // Loopback needs no credentials here, but is no other daemon either.
+        // The port accepts requests from loopback without credentials, but not the header.
         (true, "", "127.0.0.1"),
     ] {
         let mut config = Config::default();
@@ -47,7 +47,7 @@ async fn requests_beyond_the_maximum_get_503_and_event_streams_do_not_count() {
     let pending = async {
         loop {
             let answer = world.send("POST", "/v2/apps", sleeper("/a")).await;
-            // One of the requests below may have been first.
+            // A request of the loop below may have taken the only place.
             if answer.status != 503 {
                 break answer;
             }

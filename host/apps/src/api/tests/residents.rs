@@ -16,7 +16,7 @@ fn resident(id: &str) -> Value {
     })
 }
 
-/// Residents need a role of their own.
+/// Apps with persistent volumes need a role other than `*`.
 async fn world() -> World {
     World::start_with(Config {
         role: "ops".to_owned(),
@@ -26,7 +26,7 @@ async fn world() -> World {
 }
 
 impl World {
-    /// The scheduler reserves what the only instance of the app asked for.
+    /// Records a reservation for the only instance of the app, and returns its key.
     async fn reserve(&self, app: &str) -> String {
         let task = self.get(&format!("/v2/apps{app}/tasks")).await["tasks"][0].clone();
         let task = task["id"].as_str().unwrap();
@@ -56,7 +56,7 @@ impl World {
         key
     }
 
-    /// Whether the reservation is being released, or is gone.
+    /// Whether the reservation is being released, or no longer exists.
     fn is_released(&self, key: &str) -> bool {
         use transom_scheduler::SchedulerApi;
         let reservations = self.scheduler.reservations();
@@ -91,7 +91,7 @@ async fn resident_keeps_its_volume_over_kills_restarts_and_another_leader() {
     world.settled("/x", 1).await;
     assert!(!world.is_released(&key));
 
-    // The task is killed to be replaced when the daemon stops.
+    // A kill for a replacement is under way when the daemon stops.
     world.scheduler.set_immediate_kills(false);
     world.call("DELETE", "/v2/apps/x/tasks", None).await;
     let world = world.restart().await;
@@ -115,7 +115,10 @@ async fn volume_is_destroyed_when_its_instance_is_wiped_or_its_app_deleted() {
     wait_for("the reservation is released", async || world.is_released(&key)).await;
     let app = world.settled("/x", 1).await;
     let task = app["tasks"][0]["id"].as_str().unwrap();
-    assert!(!task.starts_with(&key), "another instance");
+    assert!(
+        !task.starts_with(&key),
+        "a new instance takes the place of the wiped one"
+    );
     let key = world.reserve("/x").await;
     world.call("DELETE", "/v2/apps/x", None).await;
     wait_for("the reservation is released", async || world.is_released(&key)).await;
@@ -171,7 +174,7 @@ async fn app_without_volumes_takes_over_no_reservation_of_an_earlier_app() {
     .await;
     world.send("POST", "/v2/apps", super::sleeper("/x")).await;
     let kept = world.settled("/x", 1).await["tasks"][0]["id"].clone();
-    // The release was lost with the daemon.
+    // The daemon stopped before the release was done.
     let world = world
         .restart_after(|scheduler| scheduler.set_reservation(reservation))
         .await;

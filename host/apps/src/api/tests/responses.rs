@@ -217,7 +217,7 @@ async fn metrics_plugins_and_leader_answer_in_upstream_s_form() {
             "{refused:?}"
         );
     }
-    assert!(!world.abdicated(), "a refused request changes nothing");
+    assert!(!world.abdicated(), "a rejected request does not abdicate");
     let answer = world.call("DELETE", "/v2/leader", None).await;
     let expected = json!({"message": "Leadership abdicated"});
     assert_eq!((answer.status, &answer.body), (200, &expected));
@@ -226,7 +226,7 @@ async fn metrics_plugins_and_leader_answer_in_upstream_s_form() {
 }
 
 #[tokio::test]
-async fn hanging_store_is_answered_with_503_until_it_recovers() {
+async fn writes_are_rejected_with_503_while_the_store_hangs() {
     let world = World::start_with(Config {
         store_timeout: Duration::from_secs(2),
         ..Config::default()
@@ -246,14 +246,14 @@ async fn hanging_store_is_answered_with_503_until_it_recovers() {
     assert_eq!(refused.headers["retry-after"], "5");
     let refused = world.call("DELETE", "/v2/apps/before", None).await;
     assert_eq!(refused.status, 503, "{refused:?}");
-    // Nothing is reported as done.
+    // The rejected changes are not visible, and no event is published.
     assert_eq!(world.call("GET", "/v2/apps/a", None).await.status, 404);
     assert_eq!(world.call("GET", "/v2/apps/before", None).await.status, 200);
     assert_eq!(world.published(), published);
     world.store.release();
     let created = world.send("POST", "/v2/apps", none("/b")).await;
     assert_eq!(created.status, 201, "{created:?}");
-    // What the store committed too late is undone.
+    // Commits that the store finished after the timeout are undone.
     wait_for("the store has what clients see", async || {
         let stored = world.store.scan("apps/apps/").await.unwrap();
         let apps: Vec<Value> = stored

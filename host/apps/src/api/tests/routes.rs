@@ -26,10 +26,11 @@ async fn routes_are_those_of_the_documentation() {
     let world = World::start().await;
     for (path, methods) in &documented {
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
-            // Invalid for every route that changes something.
+            // The body is invalid for every route that changes definitions.
             let answer = world.call(method, path, Some("{}")).await;
             let message = answer.body["message"].as_str().unwrap_or_default();
-            // An app cannot be called `restart`, so that deleting it is no method that is missing.
+            // A DELETE below `restart` is answered with 404 and not 405, because no app can have
+            // this id.
             let missing = answer.status == 405 && !message.contains("text/event-stream")
                 || (method, path.ends_with("/restart")) == ("DELETE", true);
             assert_eq!(missing, !methods.contains(&method), "{method} {path}: {answer:?}");

@@ -45,7 +45,7 @@ async fn tasks_can_be_killed() {
     let left = world.settled("/web", 1).await;
     assert_eq!(
         left["tasks"][0]["id"], before["tasks"][1]["id"],
-        "exactly that one went"
+        "only the selected task was killed"
     );
     assert_eq!(
         world
@@ -70,7 +70,7 @@ async fn task_on_a_drained_agent_is_replaced_while_it_ends() {
         tasks.as_array().unwrap().len() == 2 && tasks.as_array().unwrap().iter().filter(running).count() == 1
     })
     .await;
-    // Another leader does not start a third one.
+    // The next leader does not launch a third task.
     let world = world.restart().await;
     world.scheduler.update(&old, TaskState::Killed, None);
     let after = world.settled("/web", 1).await;
@@ -100,14 +100,14 @@ async fn killed_task_is_followed_by_the_next_of_its_instance_after_a_change_of_l
 }
 
 #[tokio::test]
-async fn task_that_ends_while_nobody_leads_is_followed_by_the_next_of_its_instance() {
+async fn task_that_ends_without_a_leader_is_followed_by_the_next_of_its_instance() {
     let world = World::start().await;
     let mut definition = sleeper("/web");
     definition["instances"] = json!(2);
     world.send("POST", "/v2/apps", definition).await;
     let before = ids(&world.settled("/web", 2).await["tasks"]);
     world.scheduler.set_immediate_kills(false);
-    // One is killed to be replaced, the other fails.
+    // One task is killed for a replacement, the other fails.
     let path = format!("/v2/apps/web/tasks/{}", before[0]);
     assert_eq!(world.call("DELETE", &path, None).await.status, 200);
     world.scheduler.until_killed(&before[0]).await;
@@ -136,7 +136,7 @@ async fn task_that_ends_while_nobody_leads_is_followed_by_the_next_of_its_instan
     world.stop().await;
 }
 
-/// Their ids, in the order of the document.
+/// The ids of tasks, in the order of the document.
 pub(super) fn ids(tasks: &Value) -> Vec<String> {
     let tasks = tasks.as_array().unwrap();
     let id = |task: &Value| task["id"].as_str().unwrap().to_owned();
@@ -144,7 +144,7 @@ pub(super) fn ids(tasks: &Value) -> Vec<String> {
 }
 
 impl World {
-    /// Two apps with two running tasks each, and their tasks' ids.
+    /// Creates two apps with two running tasks each; returns the ids of these.
     async fn two_apps(&self) -> (Vec<String>, Vec<String>) {
         for app in ["/shop/web", "/db"] {
             let mut definition = sleeper(app);
@@ -159,14 +159,17 @@ impl World {
 const UNKNOWN: &str = "db.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1";
 
 #[tokio::test]
-async fn given_tasks_of_several_apps_are_killed_and_unknown_ones_passed_over() {
+async fn named_tasks_of_several_apps_are_killed_and_unknown_ones_skipped() {
     let world = World::start().await;
     let (web, db) = world.two_apps().await;
     let given = json!({"ids": [web[0], db[1], UNKNOWN, "old.0664256e-6771-11e5-94e1-be5b2935a987", web[0]]});
     let killed = world.send("POST", "/v2/tasks/delete", given.clone()).await;
     assert_eq!(killed.status, 200, "{killed:?}");
     assert_eq!(ids(&killed.body["tasks"]), [db[1].clone(), web[0].clone()]);
-    assert_eq!(killed.body["tasks"][0]["state"], "TASK_RUNNING", "as they were");
+    assert_eq!(
+        killed.body["tasks"][0]["state"], "TASK_RUNNING",
+        "tasks are shown in their state before the kill"
+    );
     assert_eq!(killed.headers.get("marathon-deployment-id"), None);
 
     // The same instances run again; the others were not touched.
@@ -204,7 +207,7 @@ async fn given_tasks_of_several_apps_are_killed_and_unknown_ones_passed_over() {
 }
 
 #[tokio::test]
-async fn given_tasks_are_killed_and_their_apps_scaled() {
+async fn named_tasks_are_killed_and_their_apps_scaled() {
     let world = World::start().await;
     let (web, db) = world.two_apps().await;
     let mut events = world.listen("").await;
@@ -239,7 +242,7 @@ async fn given_tasks_are_killed_and_their_apps_scaled() {
     }
     assert!(
         !told.contains(&"api_post_event".to_owned()),
-        "a kill changes no definition by request: {told:?}"
+        "a kill posts no api_post_event: {told:?}"
     );
 
     // Several apps: one deployment each, and the header is repeated for each.

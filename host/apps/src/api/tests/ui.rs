@@ -1,4 +1,4 @@
-//! The user interface beside the API.
+//! The user interface on the port of the API.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ async fn with_ui(folder: Folder) -> World {
 }
 
 #[tokio::test]
-async fn ui_is_served_beside_the_api_for_reads_alone() {
+async fn ui_is_served_next_to_the_api_for_get_and_head_only() {
     let (dir, folder) = built().await;
     let world = with_ui(folder).await;
     for path in ["/", "/ui"] {
@@ -45,7 +45,7 @@ async fn ui_is_served_beside_the_api_for_reads_alone() {
     assert_eq!(index.body, json!("<script src=main.js></script>"));
     let script = world.call("GET", "/ui/main.js", None).await;
     assert_eq!((script.status, &script.body), (200, &json!("run()")));
-    // A browser keeps the file and asks whether it has changed.
+    // Browsers may cache the file, but must revalidate it.
     assert_eq!(script.headers["cache-control"], "no-cache");
     assert_eq!(script.headers["x-frame-options"], "DENY");
     let modified = format!("If-Modified-Since: {}\r\n", script.headers["last-modified"]);
@@ -75,7 +75,7 @@ async fn ui_is_served_beside_the_api_for_reads_alone() {
         assert_eq!(answer.status, 404, "{path}: {answer:?}");
         assert!(answer.body["message"].is_string(), "{path}: {answer:?}");
     }
-    // The API is as without it.
+    // The API behaves as it does without a user interface.
     let created = world.send("POST", "/v2/apps", sleeper("/a")).await;
     assert_eq!(
         (created.status, created.headers["cache-control"].as_str()),
@@ -96,7 +96,7 @@ async fn paths_of_the_ui_are_not_found_without_one() {
 }
 
 #[tokio::test]
-async fn ui_needs_the_credentials_of_the_port_and_its_own_site() {
+async fn ui_requires_the_credentials_of_the_port_and_rejects_other_sites() {
     let (_dir, folder) = built().await;
     let credentials = Credentials {
         username: "u".to_owned(),

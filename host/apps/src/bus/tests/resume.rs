@@ -1,4 +1,4 @@
-//! Streams that resume, and storms of them.
+//! Streams that resume, alone and thousands at a time.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn ids(text: &str) -> Vec<u64> {
 async fn resumed_stream_gets_each_missed_event_once() {
     let components = Components::new();
     let bus = bus(&components);
-    // Nobody listens.
+    // No stream is open.
     for number in 0..600 {
         bus.publish(draft(number));
     }
@@ -37,9 +37,9 @@ async fn resumed_stream_gets_each_missed_event_once() {
     assert_eq!(bus.shared.metrics.gaps.get(), 0);
 }
 
-/// Streams that break off after any event and come back, while events are published.
+/// Streams end after any event and resume, while events are published.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_that_break_off_and_resume_miss_nothing_and_get_nothing_twice() {
+async fn interrupted_streams_that_resume_get_each_event_exactly_once() {
     const EVENTS: usize = 3000;
     const STREAMS: usize = 20;
     let components = Components::new();
@@ -82,7 +82,7 @@ async fn streams_that_break_off_and_resume_miss_nothing_and_get_nothing_twice() 
 }
 
 #[tokio::test]
-async fn stream_that_cannot_resume_is_told_of_the_gap_first() {
+async fn stream_that_cannot_resume_begins_with_a_gap() {
     let components = Components::new();
     let settings = Events {
         buffer_events: 10,
@@ -111,7 +111,7 @@ async fn stream_that_cannot_resume_is_told_of_the_gap_first() {
         );
         assert!(gap["reason"].as_str().unwrap().contains(reason), "{gap}");
         assert!(gap["timestamp"].is_string());
-        // The gap's own id is where another attempt resumes.
+        // The id of the gap itself is valid for the next attempt to resume.
         assert_eq!(ids(&text)[..2], [first - 1, first], "{text}");
     }
     assert_eq!(bus.shared.metrics.gaps.get(), 3);
@@ -119,10 +119,10 @@ async fn stream_that_cannot_resume_is_told_of_the_gap_first() {
     assert!(!frames(&mut plain, 1).await.contains("event_stream_gap"));
 }
 
-/// A reader that takes its time gets past events at its own pace, and a gap for those that are
-/// dropped meanwhile.
+/// A slow client receives past events at its own pace, and a gap for events that were evicted in
+/// the meantime.
 #[tokio::test]
-async fn slow_resume_is_paced_and_told_of_events_dropped_meanwhile() {
+async fn slow_resume_is_paced_and_reports_events_evicted_meanwhile() {
     let components = Components::new();
     let settings = Events {
         buffer_events: 20_000,
@@ -140,10 +140,10 @@ async fn slow_resume_is_paced_and_told_of_events_dropped_meanwhile() {
     assert_eq!(
         bus.shared.metrics.closed.get(),
         0,
-        "it is not slow, it has just begun"
+        "a stream that replays past events is not closed as slow"
     );
     let delivered = bus.shared.metrics.delivered.get();
-    // All events that it has not been sent yet are dropped.
+    // All events that were not sent to it yet are evicted.
     for number in 0..20_000 {
         bus.publish(draft(number));
         if number % 1000 == 0 {
@@ -185,9 +185,9 @@ async fn storm_of_streams_is_announced_at_most_ten_times_a_second() {
     assert_eq!(bus.shared.metrics.streams.get(), 0);
 }
 
-/// 5,000 clients that resume at once, as after an interruption of the network.
+/// 5,000 clients resume together, as after an interruption of the network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_streams_that_resume_at_once_share_the_decisions() {
+async fn many_streams_that_resume_together_share_the_decisions() {
     const STREAMS: u64 = 5000;
     let components = Components::new();
     let bus = bus(&components);

@@ -22,16 +22,18 @@ pub(crate) struct AtEndpoint {
     pub(crate) endpoint: String,
 }
 
-/// A check of the agent that ends the container, and so its instance, after enough failures.
+/// A health check that the agent makes. After enough failures the agent ends the container, and so
+/// its instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodHealthCheck {
     #[serde(flatten)]
     pub(crate) probe: HealthProbe,
-    /// Seconds from the start of the task in which failures before the first success do not count.
+    /// Seconds from the start of the task during which failures before the first success are
+    /// ignored.
     pub(crate) grace_period_seconds: u32,
     pub(crate) interval_seconds: u32,
-    /// Failures in a row that kill; 0: none kills.
+    /// Consecutive failures that kill the container; 0: failures never kill it.
     pub(crate) max_consecutive_failures: u32,
     pub(crate) timeout_seconds: u32,
     /// Seconds from the start of the task to the first attempt.
@@ -67,7 +69,7 @@ impl HealthProbe {
     }
 }
 
-/// Parses a check. `None`: its kind is unclear, and the problem is recorded.
+/// Parses a check. Returns `None` if its kind is not clear, and records the problem.
 pub(super) fn read_check(check: &mut Reader<'_>) -> Option<PodCheck> {
     read_with(check, read_endpoint)
 }
@@ -83,7 +85,7 @@ fn read_endpoint(check: &mut Reader<'_>) -> Option<AtEndpoint> {
     Some(AtEndpoint { endpoint })
 }
 
-/// Parses a health check. `None`: its kind is unclear, and the problem is recorded.
+/// Parses a health check. Returns `None` if its kind is not clear, and records the problem.
 pub(super) fn read_health_check(check: &mut Reader<'_>, broken: &mut Problems) -> Option<PodHealthCheck> {
     let kinds: Vec<&str> = ["http", "tcp", "exec"]
         .into_iter()

@@ -18,7 +18,7 @@ const MAX_NAME: usize = 63;
 /// Maximum length of a path and of a URI.
 const MAX_PATH: usize = 1024;
 
-/// Parses a name that must be present; `why` says what it is for.
+/// Parses a required name; `why` is its purpose, for the error.
 pub(super) fn required_name(reader: &mut Reader<'_>, key: &str, why: &str) -> Option<String> {
     if reader.raw(key).is_none() {
         reader.problem(key, format!("is undefined: {why}"));
@@ -30,7 +30,7 @@ pub(super) fn required_name(reader: &mut Reader<'_>, key: &str, why: &str) -> Op
     Some(name)
 }
 
-/// Parses a path that must be present; `why` says what it is for.
+/// Parses a required path; `why` is its purpose, for the error.
 fn required_path(reader: &mut Reader<'_>, key: &str, why: &str) -> Option<String> {
     if reader.raw(key).is_none() {
         reader.problem(key, format!("is undefined: {why}"));
@@ -38,7 +38,7 @@ fn required_path(reader: &mut Reader<'_>, key: &str, why: &str) -> Option<String
     reader.text(key, MAX_PATH)
 }
 
-/// Parses one container. `None`: a required member is missing, and the problem is recorded.
+/// Parses one container. Returns `None` if a required member is missing, and records the problem.
 pub(super) fn read_container(container: &mut Reader<'_>, broken: &mut Problems) -> Option<PodContainer> {
     let name = required_name(container, "name", "a container needs its name");
     if container.raw("resources").is_none() {

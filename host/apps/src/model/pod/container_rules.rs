@@ -10,7 +10,7 @@ use crate::model::rules::{check_times, resource_limits};
 use crate::model::{EnvValue, NetworkMode, Settings};
 use transom_web::Problems;
 
-/// The name that upstream has for the container of an app.
+/// Upstream's own name for the container of an app.
 const RESERVED: &str = "container";
 
 /// The pattern of the names of variables.

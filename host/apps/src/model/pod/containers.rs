@@ -104,7 +104,7 @@ pub(crate) struct Image {
     pub(crate) pull_config: Option<PullConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) force_pull: Option<bool>,
-    /// Shown only; agents do not use it for images of this kind.
+    /// Shown only; agents ignore it for images of this kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) labels: BTreeMap<String, String>,
 }

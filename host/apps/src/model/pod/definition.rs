@@ -40,7 +40,7 @@ pub(crate) struct Pod {
     pub(crate) networks: Vec<Network>,
     pub(crate) scaling: Scaling,
     pub(crate) scheduling: Scheduling,
-    /// What the executor gets in addition to the containers.
+    /// The resources of the executor, in addition to those of the containers.
     pub(crate) executor_resources: ExecutorResources,
     pub(crate) role: String,
     /// Linux options of the executor, which containers can share.
@@ -100,7 +100,7 @@ pub(crate) struct Placement {
     pub(crate) accepted_resource_roles: Vec<String>,
 }
 
-/// A volume that containers mount by its name. The kinds are told apart by their fields.
+/// A volume that containers mount by its name. Its kind is recognized by its members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum PodVolume {
@@ -139,7 +139,7 @@ impl Pod {
         instances
     }
 
-    /// The definition as clients see it: as upstream, without the times of changes.
+    /// The definition for clients: as in upstream, without the times of the last changes.
     pub(crate) fn without_version_info(&self) -> Self {
         Self {
             version_info: None,
@@ -201,7 +201,8 @@ impl Pod {
             .all(|network| network.mode == NetworkMode::Host)
     }
 
-    /// The check of a container, counted from 0. The pod's own check is that of the first one.
+    /// The check of the container with this index, from 0. The pod's own check belongs to the first
+    /// container.
     pub(crate) fn check_of(&self, container: usize) -> Option<&PodCheck> {
         let own = || self.containers.get(container)?.check.as_ref();
         self.check.as_ref().filter(|_| container == 0).or_else(own)
@@ -223,7 +224,7 @@ impl Pod {
         lifecycle.kill_grace_period_seconds
     }
 
-    /// What an instance needs: its containers and its executor.
+    /// The resources of an instance: those of its containers and of its executor.
     pub(crate) fn resources(&self) -> PodResources {
         let executor = self.executor_resources;
         let sum = PodResources {

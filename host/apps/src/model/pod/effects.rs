@@ -1,4 +1,4 @@
-//! What a change of a pod does to its instances.
+//! The effects of a changed definition on the instances of a pod.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ impl Pod {
         }
     }
 
-    /// As [`Self::effect_of`], for the containers alone. A container that is added, removed,
-    /// renamed or moved replaces instances.
+    /// The same as [`Self::effect_of`] for the containers. Instances are replaced when a container
+    /// is added, removed, renamed or moved.
     fn effect_of_containers(&self, next: &Self) -> Effect {
         if self.containers.len() != next.containers.len() {
             return Effect::Replace;
@@ -269,13 +269,13 @@ mod tests {
             ..without.clone()
         };
         assert_eq!(full.effect_of(&none, Checks::default()), Effect::InPlace);
-        // The container's own check takes the place of the pod's.
+        // The check of the container replaces that of the pod.
         for (old, new) in [(&full, &none), (&none, &full), (&full, &without)] {
             assert_eq!(old.effect_of(new, by_agents()), Effect::Replace);
             assert_ne!(old.config(by_agents()), new.config(by_agents()));
             assert_eq!(old.config(Checks::default()), new.config(Checks::default()));
         }
-        // The same check at another place is the same task.
+        // The same check in the other place does not change the task.
         let moved = Pod {
             check: without.containers[0].check.clone(),
             ..none.clone()

@@ -24,7 +24,7 @@ use crate::model::{
 use crate::time::Moment;
 use transom_web::Problems;
 
-/// The operators of constraints.
+/// The operators of constraints in documents, with their canonical names.
 const OPERATORS: [(&str, &str); 7] = [
     ("UNIQUE", "UNIQUE"),
     ("CLUSTER", "CLUSTER"),
@@ -35,7 +35,7 @@ const OPERATORS: [(&str, &str); 7] = [
     ("IS", "IS"),
 ];
 
-/// A client's document. There are no partial updates of pods: what it leaves out has its default.
+/// A client's document. Pods have no partial updates: members that it omits get their defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct PodInput {
     pub(crate) id: Option<SpecId>,
@@ -53,7 +53,7 @@ pub(crate) struct PodInput {
     linux_info: Option<LinuxInfo>,
     legacy_shared_cgroups: bool,
     check: Option<PodCheck>,
-    /// Violated rules, to be reported with those that need the whole definition.
+    /// Violated rules, which are reported together with those of the whole definition.
     pub(crate) broken: Problems,
 }
 
@@ -85,13 +85,13 @@ pub(crate) fn read_pod(body: &Value) -> Result<PodInput, Invalid> {
 fn read_members(pod: &mut Reader<'_>) -> PodInput {
     let mut broken = Problems::default();
     let id = pod.string("id").and_then(|text| {
-        // Upstream resolves relative ids of apps alone.
+        // Upstream resolves relative ids only of apps.
         if !text.starts_with('/') {
             broken.add("/id", "Path needs to be absolute");
         }
         read_id(pod, "id", &text, &mut broken)
     });
-    // The service sets the version; only its shape is validated.
+    // The service sets the version; a client's version is only parsed.
     read_version(pod);
     let containers = pod.list("containers", |container| read_container(container, &mut broken));
     match &containers {
@@ -135,7 +135,7 @@ fn is_empty(reader: &Reader<'_>, key: &str) -> bool {
     items.is_some_and(Vec::is_empty)
 }
 
-/// The kind of a volume is that of the member that it has.
+/// The kind of a volume is recognized by its members.
 fn read_volume(volume: &mut Reader<'_>) -> Option<PodVolume> {
     const WHY: &str = "containers mount a volume by its name";
     if volume.raw("persistent").is_some() {
@@ -276,7 +276,7 @@ impl PodInput {
     }
 }
 
-/// An instance with persistent volumes cannot have another one beside it.
+/// Instances with persistent volumes must not exceed the wanted number.
 fn default_upgrade(resident: bool) -> UpgradeStrategy {
     if resident {
         return UpgradeStrategy {
@@ -290,7 +290,7 @@ fn default_upgrade(resident: bool) -> UpgradeStrategy {
     }
 }
 
-/// A disk of an agent is awaited with its agent.
+/// A persistent volume exists only on its agent, so the instance is not replaced elsewhere.
 fn default_unreachable(resident: bool) -> UnreachableStrategy {
     if resident {
         return UnreachableStrategy::Disabled(Disabled::Disabled);

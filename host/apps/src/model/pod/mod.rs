@@ -1,8 +1,8 @@
 //! Pod definitions: containers that run together on one agent.
 //!
 //! A write goes JSON -> [`PodInput`] (shapes) -> [`Pod`] (defaults filled) -> [`rules::check`]
-//! (relations between fields), as for apps. The parts that apps have too (networks, secrets,
-//! constraints, limits and so on) are theirs, with their rules.
+//! (relations between fields), as for apps. Parts that both have (networks, secrets, constraints,
+//! limits and so on) share their types and rules.
 
 mod checks;
 mod container_input;

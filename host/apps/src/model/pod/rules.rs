@@ -1,5 +1,5 @@
-//! Rules between the fields of a pod. Pure: constraints are judged by the attributes component,
-//! ids by the tree of groups.
+//! Rules between the fields of a pod. Pure: the attributes component validates constraints, and the
+//! tree of groups validates ids.
 
 use super::container_rules;
 use super::{Pod, PodVolume};
@@ -11,8 +11,8 @@ use crate::model::{
 };
 use transom_web::Problems;
 
-/// All problems of `pod`. Parts that cannot be run yet are reported only for a definition that has
-/// no other problem.
+/// All problems of `pod`. Parts that are not supported yet are reported only for a definition that
+/// has no other problem.
 pub(crate) fn check(pod: &Pod, settings: &Settings) -> Problems {
     let mut problems = Problems::default();
     if pod.user.as_deref() == Some("") {
@@ -74,7 +74,7 @@ fn volumes(pod: &Pod, settings: &Settings, problems: &mut Problems) {
     }
 }
 
-/// Names and ports of all containers together. The texts are upstream's.
+/// Adds the problems of names and ports that are not unique. The texts are upstream's.
 fn unique(pod: &Pod, problems: &mut Problems) {
     if repeats(pod.containers.iter().map(|container| &container.name)) {
         problems.add("/containers", "container names must be unique");
@@ -92,7 +92,7 @@ fn unique(pod: &Pod, problems: &mut Problems) {
     }
 }
 
-/// The pod's own check, which is that of the first container.
+/// Adds the problems of the pod's own check, which is that of the first container.
 fn checks(pod: &Pod, problems: &mut Problems) {
     let (Some(check), Some(first)) = (&pod.check, pod.containers.first()) else {
         return;
@@ -139,8 +139,8 @@ fn over_capacity(pod: &Pod, path: &str, problems: &mut Problems) {
     }
 }
 
-/// All problems of a change from `present` to `next`: what is reserved for a pod with persistent
-/// volumes cannot change. Its role can, with `force`.
+/// All problems of a change from `present` to `next`. The reserved resources and volumes of a pod
+/// with persistent volumes cannot change. Its role can, with `force`.
 #[expect(
     clippy::float_cmp,
     reason = "a number that a client did not change is the same"
@@ -189,7 +189,7 @@ pub(crate) fn check_update(present: &Pod, next: &Pod, force: bool) -> Problems {
     problems
 }
 
-/// The ports of the agent that a pod asks for, in order; 0: any.
+/// The ports of the agent that a pod requests, sorted; 0: any.
 fn host_ports(pod: &Pod) -> Vec<u16> {
     let endpoints = pod.containers.iter().flat_map(|it| &it.endpoints);
     let mut ports: Vec<u16> = endpoints.filter_map(|endpoint| endpoint.host_port).collect();

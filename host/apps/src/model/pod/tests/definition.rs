@@ -1,4 +1,4 @@
-//! The stored and shown form.
+//! The form in which definitions are stored and shown.
 
 use serde_json::{Value, json};
 
@@ -7,11 +7,11 @@ use crate::model::pod::{Pod, PodResources};
 use crate::model::{CheckPort, Constraint, Settings, UnreachableStrategy};
 use crate::testing::settings;
 
-/// The shown form of a pod without its version. Read back, it is the same pod.
+/// The shown form of a pod without its version. Parsing it results in the same pod.
 fn shown(pod: &Pod) -> Value {
     let mut shown = json!(pod);
     let stored: Pod = serde_json::from_value(shown.clone()).unwrap();
-    assert_eq!(&stored, pod, "reading back what is stored");
+    assert_eq!(&stored, pod, "the stored form is parsed to the same pod");
     shown.as_object_mut().unwrap().remove("version");
     shown
 }
@@ -70,7 +70,7 @@ fn checks_and_endpoints_have_their_defaults() {
     }
 }
 
-/// A definition with every member, as it is shown.
+/// A definition with every member, in the form in which it is shown.
 fn full() -> Value {
     let check = json!({
         "tcp": {"endpoint": "web"}, "intervalSeconds": 5, "timeoutSeconds": 2, "delaySeconds": 0,
@@ -195,7 +195,7 @@ fn accessors_read_the_nested_members() {
     };
     assert_eq!(pod.resources(), expected);
     assert!(!pod.is_resident() && !pod.uses_host_network());
-    // The check of the pod is that of its first container.
+    // The check of the pod belongs to its first container.
     assert_eq!(pod.check_of(0), pod.check.as_ref());
     assert_eq!(pod.check_of(1), pod.containers[1].check.as_ref());
     assert_eq!(pod.check_of(2), None);
@@ -218,7 +218,7 @@ fn container_network_without_a_name_gets_the_configured_one() {
 }
 
 #[test]
-fn pods_with_persistent_volumes_have_defaults_of_their_own() {
+fn pods_with_persistent_volumes_have_other_defaults() {
     let body = json!({
         "containers": [{
             "name": "a", "resources": {}, "volumeMounts": [{"name": "d", "mountPath": "d"}],

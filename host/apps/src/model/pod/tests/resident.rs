@@ -10,7 +10,7 @@ use crate::model::rules::tests::{cases, replay};
 use crate::testing::settings;
 use crate::time::Moment;
 
-/// The settings of a service with a role of its own.
+/// The settings of a service whose role is `dev`.
 fn of_dev() -> Settings {
     Settings {
         role: "dev".to_owned(),
@@ -18,7 +18,7 @@ fn of_dev() -> Settings {
     }
 }
 
-/// A pod with a persistent volume, as upstream's cases begin.
+/// The pod with a persistent volume from which upstream's cases start.
 fn resident(scheduling: &Value, container: &Value) -> Value {
     let strategies = json!({
         "upgrade": {"minimumHealthCapacity": 0, "maximumOverCapacity": 0}, "unreachableStrategy": "disabled",
@@ -116,7 +116,7 @@ fn changes_of_resident_pods_match_the_fixtures() {
 }
 
 #[test]
-fn what_is_reserved_for_a_pod_cannot_change() {
+fn reserved_resources_of_a_pod_cannot_change() {
     let old = resident_pod(&resident(&json!({}), &json!({})));
     let changed = |container: Value| resident(&json!({}), &container);
     let larger = json!({"volumes": [{"name": "vol1", "persistent": {"size": 2}}]});

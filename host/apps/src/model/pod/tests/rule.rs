@@ -7,7 +7,7 @@ use crate::config::Feature;
 use crate::model::Settings;
 use crate::testing::settings;
 
-/// Mounts the volume `v`.
+/// A mount of the volume `v`.
 fn mounting() -> Value {
     json!({"volumeMounts": [{"name": "v", "mountPath": "/m"}]})
 }
